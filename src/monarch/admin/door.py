@@ -180,6 +180,7 @@ class Door:
                 start_new_session=True,  # Ctrl-C is for the program
                 env={
                     **os.environ,
+                    "MALLOC_ARENA_MAX": "2",  # else each thread keeps what large answers took
                     "PYTHONPATH": os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")])),
                 },
             )

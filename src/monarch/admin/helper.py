@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import json
 import logging
 import os
@@ -50,7 +49,6 @@ def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
         reach: Finds what is served, as that line says.
     """
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
-    gc.set_threshold(20_000, 10, 10)  # rows of ten thousand ranks come and go, and have no circles
     told = json.loads(sys.stdin.readline())
     _die_with(told["parent"])
     config.inherit(told["config"])
