@@ -22,7 +22,10 @@ from .world import Place, World, WorldChanged
 dist: Any = torch.distributed  # which does not export all of its names for type checkers
 T = TypeVar("T")
 
-_CONNECT_TIMEOUT = 30.0  # seconds in which ranks connect to each other, once all of them are called to
+_MEETING_TIMEOUT = 60.0  # seconds until all ranks have come to the store, once they are called to; `leave` ends it, too
+_CONNECT_TIMEOUT = (
+    5.0  # seconds in which they then connect to each other, which takes milliseconds and can't be broken off
+)
 _LOOK_AGAIN = 0.1  # seconds until connections that were made meanwhile are shut down as well
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 
@@ -163,8 +166,11 @@ class Member(Actor):
             os.environ.setdefault(_INTERFACE, "lo")
         elif os.environ.get(_INTERFACE) == "lo":
             del os.environ[_INTERFACE]
-        limit = timedelta(seconds=min(_CONNECT_TIMEOUT, self._timeout))
+        limit = timedelta(seconds=_MEETING_TIMEOUT)
         store = dist.TCPStore(place.address, place.port, timeout=limit)
+        store.set(f"here/{place.rank}", "")
+        store.wait([f"here/{rank}" for rank in range(place.size)], limit)
+        limit = timedelta(seconds=_CONNECT_TIMEOUT)
         dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=limit)
         dist.group.WORLD.set_timeout(timedelta(seconds=self._timeout))
 
