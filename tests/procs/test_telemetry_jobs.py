@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.terminals import killed_after
 from monarch.job import JobError, ProcessJob, job_loads
 from monarch.telemetry import QueryEngineClient
 
@@ -115,6 +118,40 @@ def test_who_looks_at_a_job_is_no_run_of_it_and_a_program_that_ends_leaves_no_no
     home.monarch("status")
     home.monarch("exec", "true")
     assert kept.stat().st_mtime_ns == before and [*(kept.parent / "clients").iterdir()] == []
+    home.monarch("kill")
+
+
+def test_the_dashboard_of_a_job_is_that_of_its_program_and_afterwards_of_its_run(home: Home) -> None:
+    pytest.importorskip("starlette")
+    pytest.importorskip("uvicorn")
+    (home.folder / "cluster.py").write_text(textwrap.dedent(DESCRIBED + "\n    job = described(keep_run=True)\n"))
+    home.monarch("apply", "cluster.job")
+    uses = home.start(
+        """
+        import os, time
+        from monarch.job import job_load
+        job_load().state()
+        print("up", flush=True)
+        while not os.path.exists("enough"):
+            time.sleep(0.05)
+        """
+    )
+    assert uses.stdout is not None
+    command = ["dashboard", "cluster.job", "--no-browser", "--json"]
+    assert uses.stdout.readline() == "up\n"
+    [at] = re.findall('"link": "(http://[^/]*)/', home.monarch(*command))
+    assert f'"url": "{at}"' in home.monarch("admin", str(uses.pid), "--json")
+    (home.folder / "enough").touch()
+    uses.communicate(timeout=60)
+    process = home.monarch_started(*command)
+    assert process.stdout is not None and process.stderr is not None
+    with process, killed_after(90, process):
+        assert process.stdout.readline().startswith('{"link": "http')
+        assert re.search("serving /.*/run.duckdb at http", process.stderr.readline())
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+    said = home.monarch("dashboard", "cluster.other", exit_code=1)
+    assert "there is no job 'cluster.other' here, only default: `monarch context ls` lists them" in said
     home.monarch("kill")
 
 

@@ -48,16 +48,42 @@ def load_current_job() -> JobTrait:
     Raises:
         FileNotFoundError: None was set here.
     """
-    path = _folder(active_context()) / _SPEC
-    spec = path.read_text().strip() if path.is_file() else ""
+    spec = _spec(active_context())
     if not spec:
-        raise FileNotFoundError(f"no job is set in {path.parent}: `monarch apply module.attribute` sets one")
+        folder = _folder(active_context())
+        raise FileNotFoundError(f"no job is set in {folder}: `monarch apply module.attribute` sets one")
     return import_spec(spec)
 
 
 def contexts() -> list[str]:
     """Names of the contexts of this folder, sorted."""
     return sorted({found.parent.name for file in (_SPEC, _STATE) for found in _link().parent.glob(f"*/{file}")})
+
+
+def running_job(name: str) -> JobTrait:
+    """The running job of a context.
+
+    Args:
+        name: Of the context, or of its job, as module.attribute.
+
+    Raises:
+        JobError: There is no such context here, or its job does not run.
+    """
+    known = contexts()
+    named = [each for each in known if name in (each, _spec(each))]
+    if not named:
+        raise JobError(
+            f"there is no job {name!r} here, only {', '.join(known) or 'none'}: `monarch context ls` lists them"
+        )
+    path = state_path(named[0])
+    if not path.exists():
+        raise JobError(f"the job {name!r} does not run: there is no {path}")
+    return job_load(path)
+
+
+def _spec(context: str) -> str:
+    path = _folder(context) / _SPEC
+    return path.read_text().strip() if path.is_file() else ""
 
 
 def active_context() -> str:

@@ -16,7 +16,7 @@ from .. import config
 from .. import telemetry as plane
 from ..actor import this_host
 from ..errors import JobError
-from ..programs import connect, find
+from ..programs import Program, connect, find
 from . import trusted
 from .features import TelemetryConfig
 
@@ -58,7 +58,7 @@ def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
     if not note.exists():
         atexit.register(_forget, clients)
     note.write_text(this_host()._hosts[0])
-    plane.keep_run(folder / _RUN, job, wanted.keep_run)
+    plane.keep_run(run_of(folder), job, wanted.keep_run)
     return plane.QueryEngineClient()
 
 
@@ -66,7 +66,7 @@ def end(folder: Path) -> None:
     """This program is about to end the job."""
     note = folder / _CLIENTS / str(os.getpid())
     if note.exists():  # it has used the telemetry of the job
-        plane.finish_run(folder / _RUN)
+        plane.finish_run(run_of(folder))
         note.unlink(missing_ok=True)
 
 
@@ -96,12 +96,25 @@ def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:
     """
     if here:
         return plane.QueryEngineClient()
+    program = program_of(folder)
+    if program is None:
+        last = f"; its last run is kept in {run_of(folder)}" if run_of(folder).exists() else ""
+        raise JobError(f"no program on this machine uses {job} now, so there is nothing to ask{last}")
+    try:
+        return plane.QueryEngineClient(connect(program))
+    except (ConnectionError, RuntimeError) as error:
+        raise JobError(f"the telemetry of {job} could not be reached: {error}") from error
+
+
+def program_of(folder: Path) -> Program | None:
+    """The program on this machine that uses the job whose logs are in that folder."""
     for program in find():
         note = folder / _CLIENTS / str(program.pid)
         if note.is_file() and note.read_text() == program.host:
-            try:
-                return plane.QueryEngineClient(connect(program))
-            except (ConnectionError, RuntimeError) as error:
-                raise JobError(f"the telemetry of {job} could not be reached: {error}") from error
-    last = f"; its last run is kept in {folder / _RUN}" if (folder / _RUN).exists() else ""
-    raise JobError(f"no program on this machine uses {job} now, so there is nothing to ask{last}")
+            return program
+    return None
+
+
+def run_of(folder: Path) -> Path:
+    """The file that the last run of that job leaves."""
+    return folder / _RUN

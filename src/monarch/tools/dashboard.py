@@ -6,18 +6,22 @@ import json
 import os
 import webbrowser
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
 
+from .. import job
 from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
 from ..errors import SupervisionError
-from ..programs import connect, find
+from ..job import telemetry
+from ..job.current import running_job
+from ..job.logs import folder_of
+from ..programs import Program, connect, find
 from ..telemetry.run_file import RunFile
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
-from .programs import reach
 from .status import JSON
 
 app = typer.Typer()
@@ -28,9 +32,9 @@ def dashboard(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PROGRAM|URL|RUN]",
-            help="Process id of a program, the URL of its admin interface, or the file of a run. Default: as for --program of other "
-            "commands.",
+            metavar="[PROGRAM|JOB|URL|RUN]",
+            help="Process id of a program; the job that it uses, as a context or as module.attribute; the URL of its admin "
+            "interface; or the file of a run. Default: as for --program of other commands.",
         ),
     ] = None,
     addr: ADDR = None,
@@ -58,15 +62,34 @@ def dashboard(
 
     if what is not None and "://" in what:
         show({"link": _link(what, role)})
-    elif what is not None and not what.isdigit():
-        _ = RunFile(what).schema  # what is no file of a run is told here
-        run = {"run": os.path.abspath(what)}
+        return
+    program = None if what is None else int(what) if what.isdigit() else _program_or_run(what)
+    if isinstance(program, str):
+        _ = RunFile(program).schema  # what is no file of a run is told here
+        run = {"run": os.path.abspath(program)}
         door = Door(
             os.getpid(), addr, names=host_name or (), root_path=root_path, helper="monarch.admin.saved_helper", more=run
         )
-        serve(door, role, show, f"serving {what} at {door.url}; Ctrl-C ends it")
+        serve(door, role, show, f"serving {program} at {door.url}; Ctrl-C ends it")
     else:
-        open_for(reach(what), role, show, addr, host_name or (), root_path)
+        open_for(connect(program), role, show, addr, host_name or (), root_path)
+
+
+def _program_or_run(what: str) -> Program | str:
+    """The program that uses a job, or the file of the last run of that job; or the file that is named."""
+    if os.path.exists(what) or os.sep in what or what.endswith(".duckdb"):
+        return what
+    described = running_job(what)
+    assert described.apply_id is not None
+    folder = folder_of(
+        Path(job.DEFAULT_JOB_PATH), described.apply_id
+    )  # programs reach the job of any context by that path
+    program, run = telemetry.program_of(folder), telemetry.run_of(folder)
+    if program is None and not run.exists():
+        raise job.JobError(
+            f"no program on this machine with enable_telemetry() uses {described!r} now, or has left a run"
+        )
+    return program or str(run)
 
 
 def _has_display() -> bool:
