@@ -6,9 +6,11 @@ import errno
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -47,6 +49,15 @@ def refused(function: Callable[..., object], *args: Any) -> int | None:
     with pytest.raises(OSError) as caught:
         function(*args)
     return caught.value.errno
+
+
+def operations_of(seen: View, live: bool) -> Any:
+    """What answers the kernel, which is played here."""
+    try:
+        from monarch.mounts.fuse import Operations
+    except (ImportError, OSError) as error:
+        pytest.skip(f"libfuse is missing: {error}")
+    return Operations(Tree({"": seen}), 1, threading.Event(), live)
 
 
 def test_nothing_outside_of_a_folder_is_read_by_way_of_its_symlinks(tmp_path: Path) -> None:
@@ -179,6 +190,35 @@ def test_who_does_not_answer_is_an_error_within_its_bound_and_is_asked_again(
     hangs = False
     file = seen.open("file")
     assert read(file, 0, 10) == b"text"
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_the_kernel_is_told_no_end_of_file_that_is_not_of_the_one_open(tmp_path: Path, live: bool) -> None:
+    operations = operations_of(View(Asked(tmp_path), live), live)
+    (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
+    assert operations.getattr("/file")["st_size"] == 3 * BLOCK
+    reader, late = SimpleNamespace(), SimpleNamespace()
+    operations.open("/file", reader)
+    assert not reader.direct_io
+    (tmp_path / "new").write_bytes(b"new")
+    os.replace(tmp_path / "new", tmp_path / "file")
+    operations._tree.views[""].forget()
+    assert {operations.getattr("/file", fh)["st_size"] for fh in (None, reader.fh)} == {3 * BLOCK}
+    assert refused(operations.read, "/file", BLOCK, BLOCK, reader) == errno.EIO
+    operations.open("/file", late)
+    assert late.direct_io and b"".join(operations.read("/file", BLOCK, 0, late)) == b"new"
+    operations.release("/file", reader)
+    assert operations.getattr("/file")["st_size"] == 3
+
+
+def test_a_live_file_that_is_truncated_is_shown_as_short_as_it_is(tmp_path: Path) -> None:
+    operations = operations_of(View(Asked(tmp_path), live=True), live=True)
+    (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
+    operations.getattr("/file")
+    operations.open("/file", SimpleNamespace())
+    os.truncate(tmp_path / "file", 5)
+    operations._tree.views[""].forget()
+    assert operations.getattr("/file")["st_size"] == 5
 
 
 def test_blocks_are_fetched_ahead_of_who_reads_in_order(tmp_path: Path) -> None:

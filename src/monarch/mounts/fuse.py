@@ -40,12 +40,14 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
     Args:
         threads: That may answer it at once.
         ready: Set once it asks.
+        live: What kind the views are.
     """
 
     use_ns = True
 
-    def __init__(self, tree: Tree, threads: int, ready: threading.Event) -> None:
+    def __init__(self, tree: Tree, threads: int, ready: threading.Event, live: bool) -> None:
         self._tree = tree
+        self._live = live
         self._threads = threads
         self._ready = ready
         self._files: dict[int, tuple[OpenFile, bool]] = {}  # with whether it is read by way of the cache
@@ -53,7 +55,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         self._told: dict[str, Attributes] = {}  # what the kernel knows of files
         self._cached: dict[str, Attributes] = {}  # what files were whose content it may have
         self._readers: Counter[str] = Counter()  # of its cache
-        self._lock = threading.Lock()  # of the last two
+        self._lock = threading.Lock()  # of the last three
         self._ids = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
 
     def init_with_config(self, connection: Any, config: Any) -> None:
@@ -63,10 +65,20 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         attributes = self._tree.stat(path[1:])
-        if fh is None:  # else it may be libfuse that asks, which tells nobody
-            if len(self._told) > _MOST_TOLD:
-                self._told.clear()
-            self._told[path] = attributes
+        with self._lock:
+            before = self._cached.get(path)
+            if (
+                before
+                and self._readers[path]
+                and before.size > attributes.size
+                and not self._follows(before, attributes)
+            ):
+                # The kernel would take the smaller size for the end of what they read. So it asks, and they get an error.
+                attributes = attributes._replace(size=before.size)
+            if fh is None:  # else it may be libfuse that asks, which tells nobody
+                if len(self._told) > _MOST_TOLD:
+                    self._told.clear()
+                self._told[path] = attributes
         mode, size, mtime, ctime, _ = attributes
         times = {"st_mtime": mtime, "st_ctime": ctime, "st_atime": mtime}
         return {"st_mode": mode, "st_size": size, "st_blocks": -(-size // 512), **times, **self._ids}
@@ -86,7 +98,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
             before = self._cached.get(path)
             # Where the file is another one than the kernel believes, it would read as far as that was long, from its cache.
             known = self._told.get(path) == attributes
-            shared = known and (before is None or not self._readers[path] or file.follows(before))
+            shared = known and (before is None or not self._readers[path] or self._follows(before, attributes))
             if shared:
                 info.keep_cache = before == attributes
                 self._cached[path] = attributes
@@ -109,6 +121,10 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                     if len(self._cached) > _MOST_TOLD:
                         self._cached = {each: self._cached[each] for each in self._readers}
         return 0
+
+    def _follows(self, earlier: Attributes, now: Attributes) -> bool:
+        """Whether who has opened a file when it was `earlier` may be shown what it is now."""
+        return earlier.inode == now.inode if self._live else earlier == now
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
@@ -141,7 +157,7 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
     )  # fmt: skip
     changed = threading.Event()
     threads = _IDLE + MOST_PATIENT * len(tree.views)  # so that some are left when all folders are waited for
-    operations = Operations(tree, threads, changed)
+    operations = Operations(tree, threads, changed, live)
     seconds = _LIVE_SECONDS if live else STALE_SECONDS
     failure: list[BaseException] = []
 

@@ -223,10 +223,6 @@ class OpenFile:
         self._last = -1  # block that was read last
         self._ahead = 1  # blocks that are fetched while one is read
 
-    def follows(self, earlier: Attributes) -> bool:
-        """Whether who has opened the file when it was that may be shown the same content."""
-        return earlier.inode == self.attributes.inode if self._view.live else earlier == self.attributes
-
     def read(self, offset: int, size: int) -> list[memoryview]:
         """What to put together; fewer bytes at the end of the file."""
         attributes = self._view.stat(self._path) if self._view.live else self.attributes
