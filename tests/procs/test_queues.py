@@ -1,4 +1,4 @@
-"""`Queue` and `ReplayBuffer`: bounded, fair, and nothing is lost with a consumer that dies."""
+"""`Queue` and `ReplayBuffer`: bounded, fair; what was on its way to a consumer that dies is there again."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import asyncio
 import os
 import resource
 import signal
+import threading
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.waiting import wait_until
+from monarch._core.calls.callbacks import continuation_thread
 from monarch.actor import Actor, ActorError, SupervisionError, current_rank, endpoint, this_proc
 from monarch.queues import Empty, Full, Queue, QueueClosed, ReplayBuffer
+from monarch.queues.line import Consumer
 from monarch.rdma import RDMABuffer
 
 if TYPE_CHECKING:
@@ -37,6 +41,10 @@ class Worker(Actor):
     @endpoint
     def wait_for_one(self, queue: Queue[Any]) -> Any:
         return queue.get().get()
+
+    @endpoint
+    def wait_for_two(self, buffer: ReplayBuffer[Any]) -> Any:
+        return buffer.sample(2).get()
 
     @endpoint
     def pid(self) -> int:
@@ -118,6 +126,66 @@ def test_an_item_for_a_consumer_that_has_died_is_given_to_another(spawn: Spawn, 
     assert seen == {"first", "second"}
 
 
+def test_a_batch_for_a_consumer_that_has_died_can_be_drawn_again(spawn: Spawn, faults: Faults) -> None:
+    buffer: ReplayBuffer[int] = ReplayBuffer(spawn(1), 4, consume=True, lease=0.5)
+    workers = spawn(1).spawn("workers", Worker)
+    pid = workers.pid.call_one().get(timeout=60)
+    waiting = workers.wait_for_two.call_one(buffer)
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(SupervisionError):
+        waiting.get(timeout=60)
+    faults.wait_for(1)
+    for number in range(2):
+        buffer.add(number).get(timeout=60)
+    assert buffer.sample(2, order="oldest").get(timeout=60) == [0, 1]
+
+
+def test_who_waits_no_longer_takes_nothing(spawn: Spawn) -> None:
+    queue: Queue[str] = Queue(spawn(1), maxsize=4)
+    queue.get()  # and nobody has its future
+    given_up = queue.get()
+    with pytest.raises(TimeoutError):
+        given_up.get(timeout=0.01)
+
+    async def cancelled() -> str:
+        task = asyncio.create_task(_next(queue))
+        while not (await queue.statistics()).consumers:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait({task})
+        await queue.put("wanted")
+        return await queue.get()
+
+    assert asyncio.run(cancelled()) == "wanted"
+    queue.put("later").get(timeout=60)
+    assert given_up.get(timeout=60) == "later"
+
+
+async def _next(queue: Queue[str]) -> str:
+    return await queue.get()
+
+
+def test_the_end_of_a_queue_right_after_the_last_item_is_no_error(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said of the item afterwards comes too late."""
+    procs = spawn(1)
+    queue: Queue[int] = Queue(procs, maxsize=1)
+    queue.put(1).get(timeout=60)
+    held = threading.Event()
+    reported: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", reported.append)
+    tell = Consumer._tell
+    monkeypatch.setattr(Consumer, "_tell", lambda *args: (held.wait(60), tell(*args)))
+    assert queue.get().get(timeout=60) == 1
+    procs.stop().get(timeout=60)
+    held.set()
+    done = threading.Event()
+    continuation_thread.jobs().put(done.set)
+    assert done.wait(60)
+    assert reported == []
+
+
 def test_an_end_of_its_process_ends_the_waits_for_a_queue(spawn: Spawn, faults: Faults) -> None:
     procs = spawn(1)
     queue: Queue[int] = Queue(procs, maxsize=1)
@@ -162,8 +230,11 @@ def test_where_a_queue_cannot_live_and_what_cannot_be_its_size(spawn: Spawn) -> 
         buffer.sample(4)
     with pytest.raises(ValueError, match="order must be one of"):
         buffer.sample(1, order="latest")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="timeout"):
-        buffer.sample(1, timeout=float("nan"))
+    for limit in (float("nan"), -1, 10**400):
+        with pytest.raises(ValueError, match="timeout must be a number of seconds, from 0"):
+            buffer.sample(1, timeout=limit)
+    with pytest.raises(ValueError, match="lease must be a number of seconds, from 0.01"):
+        Queue(one, maxsize=1, lease=0)
 
 
 def test_a_replay_buffer_draws_by_order_and_drops_what_is_too_old(spawn: Spawn) -> None:
@@ -228,14 +299,23 @@ def test_what_memory_does_not_hold_is_on_disk_and_gone_with_the_items(spawn: Spa
 
 def _spilled(pid: int, folder: Path) -> int:
     """How many files of a folder a process has open."""
-    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir() if each.is_symlink()]
-    return sum(link.startswith(str(folder)) for link in links)
+    found = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(each).startswith(str(folder))
+    return found
 
 
 def test_a_full_disk_is_told_to_who_adds_and_what_is_there_stays(spawn: Spawn) -> None:
-    buffer: ReplayBuffer[bytes] = ReplayBuffer(spawn(1, bootstrap=small_files), 10, memory=0)
+    procs = spawn(1, bootstrap=small_files)
+    buffer: ReplayBuffer[bytes] = ReplayBuffer(procs, 10, memory=0)
     buffer.add(b"small").get(timeout=60)
     with pytest.raises(ActorError, match="File too large"):
         buffer.add(bytes(2 << 20)).get(timeout=60)
     buffer.add(b"small too").get(timeout=60)
     assert sorted(buffer.sample(2).get(timeout=60)) == [b"small", b"small too"]
+    full: ReplayBuffer[bytes] = ReplayBuffer(procs, 1, memory=100, name="full")
+    full.add(b"first").get(timeout=60)
+    with pytest.raises(ActorError, match="File too large"):
+        full.add(bytes(2 << 20)).get(timeout=60)
+    assert full.sample(1).get(timeout=60) == [b"first"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from threading import TIMEOUT_MAX
 
 from ..actor import ProcMesh
 
@@ -23,7 +23,7 @@ def whole(number: int, name: str, least: int = 1) -> int:
     return number
 
 
-def seconds(number: float, name: str) -> float:
-    if not isinstance(number, (int, float)) or isinstance(number, bool) or not math.isfinite(number) or number < 0:
-        raise ValueError(f"{name} must be a finite number of seconds, at least 0, got {number!r}")
+def seconds(number: float, name: str, least: float = 0.0) -> float:
+    if not isinstance(number, (int, float)) or isinstance(number, bool) or not least <= number <= TIMEOUT_MAX:
+        raise ValueError(f"{name} must be a number of seconds, from {least:g} to {TIMEOUT_MAX:g}, got {number!r}")
     return number

@@ -1,12 +1,32 @@
-"""Waiting in a line of an actor."""
+"""Waiting in a line of an actor, and what is given from it: what a consumer does not get, or does not want any more, comes back.
+
+A consumer waits in turns of a few seconds: one whose process has ended is out of the line with its turn, and so is one that waits no
+longer. What it was given meanwhile comes back after its lease, or at once.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
+import time
+import weakref
 from collections import deque
-from typing import Any, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from .._core.plane import PendingOperation, Promise, when_done
+from ..actor import Future, SupervisionError
+from ..errors import BackpressureError
 
 E = TypeVar("E")
+V = TypeVar("V")
+Given: TypeAlias = "tuple[int, V]"
+"""The ticket by which a consumer says what has become of it, and what was given."""
+
+_TURN = 2.0  # seconds
 
 
 async def done(answer: asyncio.Future[Any], line: deque[E], entry: E, timeout: float | None) -> bool:
@@ -23,3 +43,119 @@ async def done(answer: asyncio.Future[Any], line: deque[E], entry: E, timeout: f
         if not answer.done():
             line.remove(entry)
     return answer.done()
+
+
+class Leases(Generic[V]):
+    """What was given, until it is known to be there.
+
+    Args:
+        seconds: In which that must be known.
+        take_back: Is called with what has not arrived.
+    """
+
+    def __init__(self, seconds: float, take_back: Callable[[V], None]) -> None:
+        self._seconds = seconds
+        self._take_back = take_back
+        self._given: dict[int, tuple[V, asyncio.TimerHandle]] = {}
+        self._tickets = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def give(self, value: V) -> int:
+        """The ticket for it."""
+        ticket = next(self._tickets)
+        timer = asyncio.get_running_loop().call_later(self._seconds, self.settle, ticket, False)
+        self._given[ticket] = value, timer
+        return ticket
+
+    def settle(self, ticket: int, kept: bool) -> None:
+        """What was given for it is there, or comes back."""
+        value, timer = self._given.pop(ticket, (None, None))
+        if timer is None:  # that is known already
+            return
+        timer.cancel()
+        if not kept:
+            self._take_back(value)  # type: ignore[arg-type]  # there is a timer, so there is a value
+
+
+class Consumer(PendingOperation):
+    """Asks an actor, turn by turn, for something that a future is to have; not while a wait for it was given up, nor afterwards.
+
+    Args:
+        name: What it waits for.
+        ask: Asks for so many seconds. The answer is a `Given`, or the class of an error: `Empty` where the turn was too short.
+        settle: Tells the actor what has become of that ticket.
+        unseal: Makes of what was given what the future has, in the thread of the first reader.
+        timeout: Seconds in which there must be an answer; None for any time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ask: Callable[[float], Future[Any]],
+        settle: Callable[[int, bool], object],
+        unseal: Callable[[Any], Any],
+        timeout: float | None,
+    ) -> None:
+        self.name = name
+        self._ask = ask
+        self._settle = settle
+        self._unseal = unseal
+        self._end = None if timeout is None else time.monotonic() + timeout
+        self._future: Callable[[], Future[Any] | None] = lambda: None
+        self._lock = threading.Lock()
+        self._waits = 0
+        self._was_given_up = False
+        self._asks = True
+
+    def begin(self) -> Future[Any]:
+        """The future. Raises what `ask` raises."""
+        promise: Promise[Any] = Promise(self)
+        self._future = weakref.ref(promise.future)  # who drops it wants nothing more
+        self._turn()
+        return promise.future
+
+    def observed(self, future: object, loop: object) -> None:
+        with self._lock:
+            self._waits += 1
+            asks, self._asks = self._asks, True
+        if not asks:
+            self._go_on()
+
+    def abandoned(self, future: object) -> None:
+        with self._lock:
+            self._waits -= 1
+            self._was_given_up = True
+
+    def _turn(self) -> None:
+        left = _TURN if self._end is None else min(_TURN, max(0.0, self._end - time.monotonic()))
+        when_done(self._ask(left), self._answered)
+
+    def _go_on(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:
+            if (future := self._future()) is not None:
+                Promise.of(future).reject(error)
+
+    def _answered(self, asked: Future[Any]) -> None:
+        error = asked.exception()
+        answer: Any = asked.get() if error is None else None
+        future = self._future()
+        with self._lock:
+            is_wanted = self._asks = future is not None and (self._waits > 0 or not self._was_given_up)
+        if isinstance(answer, tuple):
+            if is_wanted and future is not None:
+                Promise.of(future).resolve(answer[1], self._unseal)
+            self._tell(answer[0], is_wanted)
+        elif answer is Empty and (self._end is None or time.monotonic() < self._end):
+            del future  # nobody but its readers has it meanwhile
+            if is_wanted:
+                self._go_on()
+        elif future is not None:
+            Promise.of(future).reject(answer() if error is None else error)
+
+    def _tell(self, ticket: int, kept: bool) -> None:
+        with suppress(SupervisionError, BackpressureError):  # it has ended; or finds out itself, when the lease is over
+            self._settle(ticket, kept)

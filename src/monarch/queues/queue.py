@@ -6,21 +6,19 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from queue import Empty as Empty
 from queue import Full as Full
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from .._core.plane import map_future, when_done
+from .._core.plane import map_future
 from ..actor import Actor, Future, ProcMesh, concurrent_endpoint
 from .arguments import one_proc, seconds, whole
-from .line import done
+from .line import Consumer, Given, Leases, done
 from .sealed import Sealed
 
 T = TypeVar("T")
 Refusal: TypeAlias = "type[Empty | Full | QueueClosed]"
-Given: TypeAlias = "tuple[int, Sealed]"
-"""The ticket by which a consumer says that an item has reached it, and the item."""
 
 
 class QueueClosed(Exception):
@@ -48,12 +46,11 @@ class QueueActor(Actor):
 
     def __init__(self, maxsize: int, lease: float) -> None:
         self._maxsize = maxsize
-        self._lease = lease
-        self._items: list[Given] = []  # a heap: what comes back is again where it was
-        self._given: dict[int, tuple[Sealed, asyncio.TimerHandle]] = {}
-        self._consumers: deque[asyncio.Future[Given | Refusal]] = deque()
+        self._items: list[tuple[int, Sealed]] = []  # a heap: what comes back is again where it was
+        self._leases: Leases[tuple[int, Sealed]] = Leases(lease, self._take_back)
+        self._consumers: deque[asyncio.Future[Given[Sealed] | Refusal]] = deque()
         self._producers: deque[tuple[asyncio.Future[Refusal | None], Sealed]] = deque()
-        self._tickets = itertools.count()
+        self._numbers = itertools.count()
         self._closed = False
 
     @concurrent_endpoint
@@ -66,25 +63,20 @@ class QueueActor(Actor):
         return taken.result() if await done(taken, self._producers, entry, timeout) else Full
 
     @concurrent_endpoint
-    async def get(self, timeout: float | None) -> Given | Refusal:
-        given: asyncio.Future[Given | Refusal] = asyncio.get_running_loop().create_future()
+    async def get(self, timeout: float) -> Given[Sealed] | Refusal:
+        given: asyncio.Future[Given[Sealed] | Refusal] = asyncio.get_running_loop().create_future()
         self._consumers.append(given)
         self._move()
         return given.result() if await done(given, self._consumers, given, timeout) else Empty
 
     @concurrent_endpoint
-    async def has_arrived(self, ticket: int) -> None:
-        kept = self._given.pop(ticket, None)
-        if kept is not None:
-            kept[1].cancel()
-        else:  # later than its lease: it may be there again
-            self._items = [each for each in self._items if each[0] != ticket]
-            heapify(self._items)
+    async def settle(self, ticket: int, kept: bool) -> None:
+        self._leases.settle(ticket, kept)
         self._move()
 
     @concurrent_endpoint
     async def statistics(self) -> QueueStatistics:
-        return QueueStatistics(len(self._items), len(self._given), len(self._consumers), len(self._producers))
+        return QueueStatistics(len(self._items), len(self._leases), len(self._consumers), len(self._producers))
 
     @concurrent_endpoint
     async def close(self) -> None:
@@ -99,25 +91,19 @@ class QueueActor(Actor):
         while True:
             if self._producers and len(self._items) < self._maxsize:
                 taken, item = self._producers.popleft()
-                heappush(self._items, (next(self._tickets), item))
+                heappush(self._items, (next(self._numbers), item))
                 taken.set_result(None)
             elif self._consumers and self._items:
-                self._consumers.popleft().set_result(self._give())
+                entry = heappop(self._items)
+                self._consumers.popleft().set_result((self._leases.give(entry), entry[1]))
             else:
                 break
-        if self._closed and not self._items and not self._given:  # nothing can come back any more
+        if self._closed and not self._items and not self._leases:  # nothing can come back any more
             while self._consumers:
                 self._consumers.popleft().set_result(QueueClosed)
 
-    def _give(self) -> Given:
-        ticket, item = heappop(self._items)
-        timer = asyncio.get_running_loop().call_later(self._lease, self._take_back, ticket)
-        self._given[ticket] = item, timer
-        return ticket, item
-
-    def _take_back(self, ticket: int) -> None:
-        """Its consumer has not said in time that it is there: that process has ended, or the way to it."""
-        heappush(self._items, (ticket, self._given.pop(ticket)[0]))
+    def _take_back(self, entry: tuple[int, Sealed]) -> None:
+        heappush(self._items, entry)
         self._move()
 
 
@@ -126,7 +112,7 @@ class Queue(Generic[T]):
 
     The handle is sent in messages, and to the constructors of actors. An item is pickled where it is put, and unpickled where it
     is taken: the process between needs neither its class nor its libraries. An item on its way to a consumer whose process ends
-    is given to another one, after `lease` seconds.
+    is given to another one, after `lease` seconds; one for a future that was dropped, at once.
 
     Args:
         procs: A mesh of one process, which keeps the items.
@@ -142,7 +128,7 @@ class Queue(Generic[T]):
     def __init__(self, procs: ProcMesh, maxsize: int, *, name: str = "queue", lease: float = 30.0) -> None:
         whole(maxsize, "maxsize")
         self._name, self._maxsize = name, maxsize
-        self._actor = one_proc(procs, "Queue").spawn(name, QueueActor, maxsize, seconds(lease, "lease"))
+        self._actor = one_proc(procs, "Queue").spawn(name, QueueActor, maxsize, seconds(lease, "lease", least=0.01))
 
     def put(self, item: T, timeout: float | None = None) -> Future[None]:
         """Put an item at the end.
@@ -161,16 +147,16 @@ class Queue(Generic[T]):
         """Take the first item.
 
         Args:
-            timeout: Seconds to wait for one; 0 does not wait, None waits as long as the queue is there. Give the limit here, and
-                not to the future: a future that nobody reads takes an item all the same.
+            timeout: Seconds to wait for one; 0 does not wait, None waits as long as the queue is there.
 
         Returns:
             A future of the item. It raises `Empty` where none came in time, `QueueClosed` when there will be none, and
-            `SupervisionError` when the process of the queue has ended.
+            `SupervisionError` when the process of the queue has ended. It takes an item also before it is read; not when it was
+            dropped, nor after a wait for it was cancelled or timed out, until the next wait.
         """
-        given = self._actor.get.call_one(_limit(timeout))
-        when_done(given, self._confirm)
-        return map_future(given, _open)
+        actor = self._actor
+        name = f"{self!r}.get()"
+        return Consumer(name, actor.get.call_one, actor.settle.broadcast, Sealed.open, _limit(timeout)).begin()
 
     def qsize(self) -> Future[int]:
         """How many items are in it now."""
@@ -184,10 +170,6 @@ class Queue(Generic[T]):
         """Take no more items. Consumers get those that are there, then `QueueClosed`, which ends their loops over this queue;
         producers that wait for room get it at once."""
         return self._actor.close.call_one()
-
-    def _confirm(self, given: Future[Given | Refusal]) -> None:
-        if given.exception() is None and isinstance(answer := given.get(), tuple):
-            self._actor.has_arrived.broadcast(answer[0])
 
     def __iter__(self) -> Iterator[T]:
         """Its items as they come, until it is closed."""
@@ -217,9 +199,3 @@ def _limit(timeout: float | None) -> float | None:
 def _raise(answer: Refusal | None) -> None:
     if answer is not None:
         raise answer()
-
-
-def _open(answer: Given | Refusal) -> Any:
-    if not isinstance(answer, tuple):
-        raise answer()
-    return answer[1].open()

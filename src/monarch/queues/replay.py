@@ -7,12 +7,13 @@ import random
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Generic, Literal, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from .._core.plane import map_future
 from ..actor import Actor, Future, ProcMesh, concurrent_endpoint
 from .arguments import one_proc, seconds, whole
-from .line import done
+from .line import Consumer, Given, Leases, done
 from .queue import Empty, Full
 from .sealed import Sealed
 from .spill import Spill, Spilled
@@ -48,8 +49,10 @@ class ReplayStatistics(NamedTuple):
 
 @dataclass
 class _Entry:
+    number: int
     version: int
     item: Sealed | Spilled
+    place: int = 0  # among the keys
 
 
 @dataclass(eq=False)
@@ -58,7 +61,7 @@ class _Wish:
 
     count: int
     order: Order
-    batch: asyncio.Future[list[Sealed]]
+    batch: asyncio.Future[Given[list[Sealed]]]
 
 
 class ReplayActor(Actor):
@@ -72,15 +75,19 @@ class ReplayActor(Actor):
         memory: int | None,
         folder: str | None,
         seed: int | None,
+        lease: float,
     ) -> None:
         self._capacity = capacity
         self._consume = consume
         self._max_age = max_age
         self._memory = memory
-        self._spill = None if memory is None else Spill(folder)
+        self._folder = folder
+        self._spill: Spill | None = None
         self._random = random.Random(seed)
         self._entries: dict[int, _Entry] = {}
-        self._in_memory: deque[int] = deque()  # may name what has gone
+        self._keys: list[int] = []  # in any order, to draw from
+        self._in_memory: dict[int, None] = {}
+        self._leases: Leases[list[_Entry]] = Leases(lease, self._take_back)
         self._bytes = self._added = self._drawn = self._expired = self._dropped = 0
         self._version = 0
         self._wishes: deque[_Wish] = deque()
@@ -98,14 +105,19 @@ class ReplayActor(Actor):
         return True
 
     @concurrent_endpoint
-    async def sample(self, count: int, version: int | None, order: Order, timeout: float | None) -> list[Sealed] | None:
-        """A batch; None if there were too few items in time."""
+    async def sample(
+        self, count: int, version: int | None, order: Order, timeout: float
+    ) -> Given[list[Sealed]] | type[Empty]:
         if version is not None:
             self._is_at(version)
         wish = _Wish(count, order, asyncio.get_running_loop().create_future())
         self._wishes.append(wish)
         self._move()
-        return wish.batch.result() if await done(wish.batch, self._wishes, wish, timeout) else None
+        return wish.batch.result() if await done(wish.batch, self._wishes, wish, timeout) else Empty
+
+    @concurrent_endpoint
+    async def settle(self, ticket: int, kept: bool) -> None:
+        self._leases.settle(ticket, kept)
 
     @concurrent_endpoint
     async def clear(self) -> None:
@@ -115,7 +127,7 @@ class ReplayActor(Actor):
 
     @concurrent_endpoint
     async def statistics(self) -> ReplayStatistics:
-        spilled = sum(isinstance(entry.item, Spilled) for entry in self._entries.values())
+        spilled = len(self._entries) - len(self._in_memory)
         return ReplayStatistics(
             len(self._entries),
             spilled,
@@ -131,48 +143,77 @@ class ReplayActor(Actor):
         """Let items in while there is room, and batches out while there are enough items for the first who waits."""
         while True:
             if self._producers and (not self._consume or len(self._entries) < self._capacity):
-                self._take(*self._producers.popleft())
+                added, item, version = self._producers.popleft()
+                try:
+                    self._take(item, version)
+                except OSError as error:  # the disk is full
+                    added.set_exception(error)
+                else:
+                    added.set_result(None)
             elif self._wishes and len(self._entries) >= self._wishes[0].count:
                 self._grant(self._wishes.popleft())
             else:
                 return
 
-    def _take(self, added: asyncio.Future[None], item: Sealed, version: int) -> None:
+    def _take(self, item: Sealed, version: int) -> None:
         self._is_at(version)
         self._added += 1
         if self._is_too_old(version):
             self._expired += 1
-        else:
-            if len(self._entries) == self._capacity:
-                self._remove(next(iter(self._entries)))
-                self._dropped += 1
-            self._entries[self._added] = _Entry(version, item)
-            self._in_memory.append(self._added)
-            self._bytes += item.size
-            try:
-                self._make_room()
-            except OSError as error:  # the disk is full
-                self._remove(self._added)
-                added.set_exception(error)
-                return
-        added.set_result(None)
+            return
+        self._insert(_Entry(self._added, version, item))
+        if len(self._entries) > self._capacity:
+            self._remove(next(iter(self._entries)))
+            self._dropped += 1
+
+    def _insert(self, entry: _Entry) -> None:
+        """Raises OSError, and leaves it out, where the disk has no room for what memory then does not hold."""
+        assert isinstance(entry.item, Sealed)
+        key = entry.number
+        entry.place = len(self._keys)
+        self._keys.append(key)
+        self._entries[key] = entry
+        self._in_memory[key] = None
+        self._bytes += entry.item.size
+        try:
+            self._make_room()
+        except OSError:
+            self._remove(key)
+            raise
 
     def _grant(self, wish: _Wish) -> None:
-        keys = list(self._entries)
         if wish.order == "random":
-            keys = self._random.sample(keys, wish.count)
+            keys = self._random.sample(self._keys, wish.count)
         else:
-            keys = keys[: wish.count] if wish.order == "oldest" else keys[-wish.count :]
+            oldest = wish.order == "oldest"
+            keys = [*islice(self._entries if oldest else reversed(self._entries), wish.count)]
+            keys = keys if oldest else keys[::-1]
         try:
             batch = [item.read() if isinstance(item := self._entries[key].item, Spilled) else item for key in keys]
         except OSError as error:
             wish.batch.set_exception(error)
             return
         self._drawn += len(batch)
+        drawn = []
         if self._consume:
+            drawn = [_Entry(key, self._entries[key].version, item) for key, item in zip(keys, batch, strict=True)]
             for key in keys:
                 self._remove(key)
-        wish.batch.set_result(batch)
+        wish.batch.set_result((self._leases.give(drawn), batch))
+
+    def _take_back(self, drawn: list[_Entry]) -> None:
+        """A batch has not reached its consumer."""
+        self._drawn -= len(drawn)
+        for entry in drawn:
+            if self._is_too_old(entry.version):
+                self._expired += 1
+                continue
+            try:
+                self._insert(entry)
+            except OSError:
+                self._dropped += 1
+        self._entries = dict(sorted(self._entries.items()))  # where they were
+        self._move()
 
     def _is_at(self, version: int) -> None:
         """The policy has got there: what is too old now goes."""
@@ -188,20 +229,27 @@ class ReplayActor(Actor):
         return self._max_age is not None and version < self._version - self._max_age
 
     def _make_room(self) -> None:
-        while self._spill is not None and self._memory is not None and self._bytes > self._memory:
-            entry = self._entries.get(self._in_memory[0])
-            if entry is not None and isinstance(entry.item, Sealed):
-                size = entry.item.size
-                entry.item = self._spill.write(entry.item)
-                self._bytes -= size
-            self._in_memory.popleft()
+        while self._memory is not None and self._bytes > self._memory:
+            key = next(iter(self._in_memory))
+            entry = self._entries[key]
+            assert isinstance(entry.item, Sealed)
+            self._spill = self._spill or Spill(self._folder)
+            size = entry.item.size
+            entry.item = self._spill.write(entry.item)
+            self._bytes -= size
+            del self._in_memory[key]
 
     def _remove(self, key: int) -> None:
-        item = self._entries.pop(key).item
-        if isinstance(item, Spilled):
-            item.forget()
+        entry = self._entries.pop(key)
+        last = self._keys.pop()
+        if last != key:
+            self._keys[entry.place] = last
+            self._entries[last].place = entry.place
+        if isinstance(entry.item, Spilled):
+            entry.item.forget()
         else:
-            self._bytes -= item.size
+            self._bytes -= entry.item.size
+            del self._in_memory[key]
 
 
 class ReplayBuffer(Generic[T]):
@@ -220,6 +268,7 @@ class ReplayBuffer(Generic[T]):
             in memory.
         folder: Of these files, on the host of the process; None is its folder for temporary files.
         seed: Of random draws.
+        lease: Seconds in which a batch of items that are drawn once must reach its consumer; otherwise they are there again.
         name: Of its actor, as failures and logs show it.
 
     Raises:
@@ -236,6 +285,7 @@ class ReplayBuffer(Generic[T]):
         memory: int | None = None,
         folder: str | None = None,
         seed: int | None = None,
+        lease: float = 30.0,
         name: str = "replay",
     ) -> None:
         whole(capacity, "capacity")
@@ -244,7 +294,7 @@ class ReplayBuffer(Generic[T]):
                 whole(number, what, least=0)
         self._name, self._capacity = name, capacity
         self._actor = one_proc(procs, "ReplayBuffer").spawn(
-            name, ReplayActor, capacity, consume, max_age, memory, folder, seed
+            name, ReplayActor, capacity, consume, max_age, memory, folder, seed, seconds(lease, "lease", least=0.01)
         )
 
     def add(self, item: T, version: int = 0, timeout: float | None = None) -> Future[None]:
@@ -273,7 +323,8 @@ class ReplayBuffer(Generic[T]):
             count: How many, from 1 to the capacity.
             version: Of the policy that will learn from them: what is more than `max_age` behind it is dropped first.
             order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time at which they were added.
-            timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as the buffer is there.
+            timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as the buffer is there. Who
+                waits for a large batch is before those who come later, whatever they want.
 
         Returns:
             A future of the items. It raises `Empty` where there were too few in time, and `SupervisionError` when the process of
@@ -290,7 +341,11 @@ class ReplayBuffer(Generic[T]):
         if order not in _ORDERS:
             raise ValueError(f"order must be one of {', '.join(map(repr, _ORDERS))}, got {order!r}")
         limit = None if timeout is None else seconds(timeout, "timeout")
-        return map_future(self._actor.sample.call_one(count, version, order, limit), _open)
+
+        def ask(turn: float) -> Future[Any]:
+            return self._actor.sample.call_one(count, version, order, turn)
+
+        return Consumer(f"{self!r}.sample({count})", ask, self._actor.settle.broadcast, _open, limit).begin()
 
     def clear(self) -> Future[None]:
         """Drop all items."""
@@ -309,7 +364,5 @@ def _check(added: bool) -> None:
         raise Full
 
 
-def _open(batch: Iterable[Sealed] | None) -> list[T]:
-    if batch is None:
-        raise Empty
+def _open(batch: Iterable[Sealed]) -> list[T]:
     return [item.open() for item in batch]
