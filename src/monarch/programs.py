@@ -315,7 +315,7 @@ class StartAgain(NamedTuple):
 @handles(StartAgain)
 def _start_again(service: ControlService, request: ControlRequest, record: StartAgain) -> None:
     worker = os.getppid()
-    with open(f"/proc/{worker}/status") as file:
+    with open(f"/proc/{worker}/status", errors="replace") as file:
         masks = dict(line.split(":", 1) for line in file)
     known = service.hub.address == service.hub.root and bool(int(masks["SigCgt"], 16) & 1 << (record.number - 1))
     if known and record.sure:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +19,10 @@ from helpers.terminals import RunningProgram, running
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
 from monarch._core.plane import Failure, ProcAddress, pickling
+from monarch._proc_stat import THREADS, stat_of
 from monarch.stacks import dump
 from monarch.stacks.gather import _Gathering
+from monarch.stacks.kernel import look_at
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -141,7 +144,8 @@ def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(
 
 PICKED = """
     from monarch import programs
-    from monarch.stacks.gather import of_program
+    from monarch.stacks.kernel import look_at
+from monarch.stacks.gather import of_program
 
     def shown(*picked):
         return str(of_program(connection, *picked).get(timeout=60))
@@ -287,6 +291,19 @@ def test_without_py_spy_a_stopped_process_is_still_said_to_be_stopped(tmp_path: 
         pid = program.wait_for("go").split()[1]
         os.kill(int(pid), signal.SIGSTOP)
         assert f"1 rank [0], process {pid}: is stopped (SIGSTOP, or Ctrl-Z)\n" in stacks(program)
+
+
+def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_is_looked_at(spawn: Spawn) -> None:
+    pid = spawn(1, name="тренермодели").spawn("beside", Echo).pid.call_one().get(timeout=60)
+    assert Path(f"/proc/{pid}/comm").read_text().strip() == "тренерм"
+    cut = "open('/proc/self/comm', 'wb').write('тренермодели'.encode()[:15]); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", cut], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdin is not None and other.stdout is not None
+        other.stdout.readline()
+        assert len(stat_of(other.pid)) > THREADS
+        assert look_at(other.pid) is not None
+        assert dump.by_signal([other.pid]) == {}  # has no handler
+        other.communicate(b"\n", timeout=60)
 
 
 def test_several_who_look_at_a_process_at_once_see_the_same(spawn: Spawn) -> None:

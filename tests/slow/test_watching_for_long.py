@@ -15,6 +15,7 @@ import pytest
 
 from helpers.browsers import Tab, chromium
 from helpers.demo import Demo, demo
+from helpers.effort import shortened
 from helpers.leaks import descendants
 
 pytest.importorskip("starlette")
@@ -22,7 +23,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", 5 if "CI" in os.environ else 60))
+SECONDS = float(os.environ.get("SOAK_SECONDS", shortened(60, 5)))
 ROUNDS = 3
 VIEWS = ("now?by=rate", "logs?mesh=trainers&follow=true", "hosts", "messages", "waits")
 MEGABYTE = 1 << 20

@@ -120,7 +120,7 @@ def _blocking(pid: int) -> set[str]:
 
 
 def _mask(path: str, name: str) -> int:
-    with open(path) as file:
+    with open(path, errors="replace") as file:
         for line in file:
             if line.startswith(name):
                 return int(line.split()[1], 16)

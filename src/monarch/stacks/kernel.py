@@ -68,6 +68,6 @@ def look_at(pid: int) -> Kernel | None:
     if not stat:
         return None
     swapped = 0
-    with suppress(OSError, ValueError, StopIteration), open(f"/proc/{pid}/status") as file:
+    with suppress(OSError, ValueError, StopIteration), open(f"/proc/{pid}/status", errors="replace") as file:
         swapped = int(next(line for line in file if line.startswith("VmSwap:")).split()[1]) * 1024
     return Kernel(stat[STATE], ran, swapped, int(stat[MAJOR_FAULTS]))

@@ -15,7 +15,7 @@ def set_title(title: str) -> None:
     The text takes the place of the arguments in memory, so a longer one is cut. Where the system forbids it, nothing changes.
     """
     with suppress(OSError, ValueError, IndexError):
-        _write("/proc/self/comm", title.encode()[:15])
+        _write("/proc/self/comm", title.encode()[:15].decode(errors="ignore").encode())
         start, end = _arguments()
         text = title.encode()[: end - start - 2]
         # no NUL at the very end: so the kernel knows that this is a title, and shows it up to its first NUL
