@@ -7,8 +7,10 @@ import os
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +21,7 @@ from monarch._core.plane import Promise, completed
 from monarch.actor import Future
 from monarch.errors import MountError
 from monarch.mounts import table, view
-from monarch.mounts.blocks import BLOCK
+from monarch.mounts.blocks import BLOCK, Memory
 from monarch.mounts.folder import Folder
 from monarch.mounts.source import tried
 from monarch.mounts.tree import Tree
@@ -264,10 +266,12 @@ def test_a_kept_file_that_is_rewritten_in_place_is_an_error_for_who_has_it_open(
 def test_a_kept_file_that_gets_another_name_meanwhile_is_still_the_same(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(30 * BLOCK))
-    file = View(Asked(tmp_path), live=False, kept=16).open("file")
+    file = View(Asked(tmp_path), live=False, memory=Memory(16)).open("file")
     content = read(file, 0, 12 * BLOCK)
     (tmp_path / "other").hardlink_to(path)
-    assert content + read(file, 12 * BLOCK, 18 * BLOCK) == path.read_bytes()
+    for index in range(12, 30):
+        content += read(file, index * BLOCK, BLOCK)
+    assert content == path.read_bytes()
 
 
 def test_of_a_file_that_grows_only_what_is_new_is_sent(tmp_path: Path) -> None:
@@ -322,6 +326,142 @@ def test_views_are_folders_of_a_tree_which_are_there_whatever_happens(tmp_path: 
     assert tree.stat("a/y") == tree.stat("a") == tree.stat("")
     assert refused(tree.list, "a/y") == errno.EIO
     assert refused(tree.stat, "b") == refused(tree.stat, "a/z/w") == errno.ENOENT
+
+
+def test_memory_does_not_grow_with_the_files_that_are_opened(tmp_path: Path) -> None:
+    (tmp_path / "__pycache__").mkdir()
+    for index in range(8):
+        (tmp_path / f"file{index}").write_text("text")
+        (tmp_path / "__pycache__" / f"file{index}").write_text("text")
+    memory = Memory(4)
+    seen = [View(Asked(tmp_path), live, memory) for live in (True, False)]
+    for index in range(8):
+        for each in seen:
+            each.open(f"file{index}")
+            each.open(f"__pycache__/file{index}")
+    assert len(memory._blocks) == 4
+
+
+def test_readers_of_many_files_at_once_get_each_block_once(tmp_path: Path) -> None:
+    for index in range(6):
+        (tmp_path / f"file{index}").write_bytes(bytes(8 * BLOCK))
+    asked = Asked(tmp_path)
+    memory = Memory(12)
+    views = [View(asked, live=False, memory=memory) for _ in range(2)]
+    files = [views[index % 2].open(f"file{index}") for index in range(6)]
+    for half in range(16):
+        for file in files:
+            assert len(read(file, half * BLOCK // 2, BLOCK // 2)) == BLOCK // 2
+    assert asked.sent == 6 * 8 * BLOCK
+
+
+def test_while_content_hangs_and_names_are_answered_each_wait_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "MOST_PATIENT", 0)
+    monkeypatch.setattr(view, "SILENCE", 0.2)
+    (tmp_path / "file").write_bytes(bytes(BLOCK))
+    asked = Asked(tmp_path)
+    silent: Promise[Any] = Promise("an answer")
+
+    def ask(what: str, *args: Any) -> Future[Any]:
+        if what == "read":
+            return silent.future
+        promise: Promise[Any] = Promise("an answer")  # which is waited for
+        threading.Timer(0.001, lambda: promise.resolve(asked(what, *args).get())).start()
+        return promise.future
+
+    seen = View(ask, live=True)
+    end = time.monotonic() + 60
+    with ThreadPoolExecutor(1) as threads:
+        reader = threads.submit(seen.open, "file")
+        while not reader.done() and time.monotonic() < end:
+            seen.forget()
+            with suppress(OSError):  # on a machine that is busy
+                seen.stat("file")
+        ended = reader.done()
+        silent.resolve(errno.ENOENT)
+        assert ended and isinstance(error := reader.exception(), OSError) and error.errno == errno.EIO
+
+
+@pytest.mark.parametrize("live", [True, False])
+@pytest.mark.parametrize("changed", [None, {"": {"a", "b"}}])
+def test_what_was_asked_before_a_change_is_not_kept_after_it(
+    tmp_path: Path, live: bool, changed: dict[str, set[str]] | None
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("old")
+    asked = Asked(tmp_path)
+    meanwhile = True
+
+    def ask(*question: Any) -> Future[Any]:
+        answer = asked(*question)
+        if meanwhile:
+            path.write_text("longer")
+            (tmp_path / "b").touch()
+            seen.forget(changed)
+        return answer
+
+    seen = View(ask, live)
+    assert list(seen.names("")) == ["a"]
+    path.write_text("old")
+    seen.stat("a")
+    meanwhile = False
+    assert set(seen.names("")) == {"a", "b"} and seen.stat("a").size == 6
+
+
+def test_without_proof_a_kept_file_whose_ctime_has_changed_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * 12 * BLOCK)
+    (tmp_path / "other").write_bytes(bytes(12 * BLOCK))
+    before = path.stat()
+    kept = View(Asked(tmp_path), live=False, memory=Memory(2))
+    file = kept.open("file")
+    assert read(file, 0, 3) == b"aaa"
+    read(kept.open("other"), 0, 12 * BLOCK)
+    path.write_bytes(b"b" * 12 * BLOCK)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for _ in range(2):
+        assert refused(file.read, 10 * BLOCK, 3) == errno.EIO
+
+
+def test_a_kept_file_may_grow_more_than_once(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"a" * 30 * BLOCK)
+    file = View(Asked(tmp_path), live=False).open("file")
+    for index in (0, 10, 20):
+        assert read(file, index * BLOCK, 3) == b"aaa"
+        with path.open("ab") as end:
+            end.write(b"more")
+    assert read(file, 29 * BLOCK, 2 * BLOCK) == b"a" * BLOCK
+
+
+def test_a_live_file_that_was_truncated_ends_with_its_first_short_block(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a" * 4 * BLOCK)
+    live = View(Asked(tmp_path), live=True, memory=Memory(2))
+    file = live.open("log")
+    read(file, 2 * BLOCK, 10)
+    live._blocks._memory.drop((live._blocks, "log", 1))
+    os.truncate(path, BLOCK + 100)
+    assert read(file, BLOCK, BLOCK + 10) == b"a" * 100
+
+
+def test_folders_that_were_listed_first_are_forgotten_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(view, "_MOST", 8)
+    for folder in ("a", "b", "c"):
+        (tmp_path / folder).mkdir()
+        for index in range(3):
+            (tmp_path / folder / str(index)).touch()
+    asked = Asked(tmp_path)
+    live = View(asked, live=True)
+    monkeypatch.setattr(live, "_life", 1e9)
+    for folder in ("a", "b", "c", "b", "c", "a"):
+        assert set(live.names(folder)) == {"0", "1", "2"} and len(live._known) <= 8
+    assert [path for _, path in asked.questions] == ["a", "b", "c", "a"]
+    for index in range(20):
+        refused(live.stat, f"a/absent{index}")
+    assert len(live._known) <= 8
 
 
 def test_without_fuse_the_error_names_what_is_missing_and_proposes_sync(monkeypatch: pytest.MonkeyPatch) -> None:

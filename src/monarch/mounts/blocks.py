@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
+from weakref import WeakSet
 
 from .._core.plane import completed, notice
 from ..actor import Future
@@ -30,27 +31,73 @@ class Block:
         before: What it held the last time, if it was asked whether that is still so.
     """
 
-    __slots__ = ("answer", "attributes", "before", "start")
+    __slots__ = ("_joined", "answer", "attributes", "before", "start")
 
     def __init__(self, attributes: Attributes, answer: Future[Any], start: int = 0, before: bytes = b"") -> None:
         self.attributes = attributes
         self.answer = answer
         self.start = start
         self.before = before
+        self._joined = b""
 
     def data(self, answer: tuple[Attributes, bool, Any]) -> memoryview:
         _, same, data = answer
-        return memoryview(self.before + data if same else data)[self.start : self.start + BLOCK]
+        if same:
+            data = self._joined = self._joined or self.before + data
+        return memoryview(data)[self.start : self.start + BLOCK]
 
-    def held(self) -> bytes:
-        """What has come; empty if nothing has."""
+    def held(self) -> tuple[Attributes, bytes]:
+        """What has come, and what the file was when it was read; empty if nothing has."""
         if (
             not self.answer.done()
             or self.answer.exception() is not None
             or isinstance(answer := self.answer.get(), int)
         ):
-            return b""
-        return bytes(self.data(answer))
+            return self.attributes, b""
+        return answer[0], bytes(self.data(answer))
+
+
+_Key = tuple["Blocks", str, int]  # with path and index
+
+
+class Memory:
+    """Blocks of all views of a mount: those that were used last.
+
+    Args:
+        most: How many.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.files: WeakSet[object] = WeakSet()  # that are open
+        self._most = most
+        self._blocks: OrderedDict[_Key, Block] = OrderedDict()
+        self._lock = threading.Lock()  # held for no longer than this takes: one view waits for no other
+
+    def ahead(self) -> int:
+        """How many blocks of each open file may be fetched ahead, so that none has gone when it is read. As many again were read."""
+        return self._most // (2 * max(1, len(self.files)))
+
+    def get(self, key: _Key) -> Block | None:
+        with self._lock:
+            if key in self._blocks:
+                self._blocks.move_to_end(key)
+            return self._blocks.get(key)
+
+    def put(self, key: _Key, block: Block) -> None:
+        with self._lock:
+            self._blocks[key] = block
+            self._blocks.move_to_end(key)
+            while len(self._blocks) > self._most:
+                self._blocks.popitem(last=False)
+
+    def drop(self, key: _Key) -> None:
+        with self._lock:
+            self._blocks.pop(key, None)
+
+    def of(self, owner: Blocks, path: str) -> dict[int, Block]:
+        """Those of a file."""
+        with self._lock:
+            return {key[2]: block for key, block in self._blocks.items() if key[:2] == (owner, path)}
 
 
 class Blocks:
@@ -58,15 +105,14 @@ class Blocks:
 
     Args:
         live: Ask only for what has changed of what is there already.
-        kept: How many stay in memory.
+        memory: Where they stay.
     """
 
-    def __init__(self, ask: Ask, live: bool, kept: int) -> None:
+    def __init__(self, ask: Ask, live: bool, memory: Memory) -> None:
         self._ask = ask
         self._live = live
-        self._kept = kept
-        self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()  # by path and index
-        self._lock = threading.Lock()
+        self._memory = memory
+        self._lock = threading.Lock()  # so that nothing is asked for twice
 
     def get(self, path: str, attributes: Attributes, needed: range, ahead: int) -> list[Block]:
         """Those that are needed of a file, asked for now, or before.
@@ -76,58 +122,50 @@ class Blocks:
             ahead: How many that follow are asked for as well, once half of them are missing.
         """
         end = -(-attributes.size // BLOCK)
+        ahead = min(ahead, self._memory.ahead())
         with self._lock:
             half = min(needed.stop + ahead // 2, end - 1)
-            wanted = needed if self._has(path, attributes, half) else range(needed.start, min(needed.stop + ahead, end))
-            self._fetch(path, attributes, [each for each in wanted if not self._has(path, attributes, each)])
-            for index in needed:
-                self._blocks.move_to_end((path, index))
-            blocks = [self._blocks[path, index] for index in needed]
-            while len(self._blocks) > self._kept:
-                self._blocks.popitem(last=False)
-        return blocks
+            enough = not ahead or self._find(path, attributes, half)
+            wanted = needed if enough else range(needed.start, min(needed.stop + ahead, end))
+            found = {index: block for index in wanted if (block := self._find(path, attributes, index))}
+            found |= self._fetch(path, attributes, [index for index in wanted if index not in found])
+        return [found[index] for index in needed]
 
     def first(self, path: str, attributes: Attributes) -> Block:
         """The first block, asked for now."""
         with self._lock:
             if not self._live:  # what was read before says nothing of now
-                self._blocks.pop((path, 0), None)
-            self._fetch(path, attributes, [0])
-            return self._blocks[path, 0]
+                self._memory.drop((self, path, 0))
+            return self._fetch(path, attributes, [0])[0]
 
     def put(self, path: str, attributes: Attributes, content: bytes) -> None:
         """The first block of a file whose content came with its name."""
-        with self._lock:
-            self._blocks[path, 0] = Block(attributes, completed((attributes, False, content)))
+        self._memory.put((self, path, 0), Block(attributes, completed((attributes, False, content))))
 
     def drop(self, path: str, lost: Block) -> None:
         """Forget one that did not come, so that it is asked for again."""
         with self._lock:
-            for key in [key for key, block in self._blocks.items() if key[0] == path and block.answer is lost.answer]:
-                del self._blocks[key]
+            for index, block in self._memory.of(self, path).items():
+                if block.answer is lost.answer:
+                    self._memory.drop((self, path, index))
 
-    def ask_again(self, path: str, attributes: Attributes) -> tuple[set[int], list[Future[Any]]]:
-        """Ask about what is there of a file, as it was: whether it is still so."""
-        with self._lock:
-            there = {
-                index: block.held()
-                for (name, index), block in self._blocks.items()
-                if name == path and block.attributes == attributes
-            }
-        return {index for index, data in there.items() if data}, [
-            self._again(path, *each) for each in there.items() if each[1]
-        ]
+    def ask_again(self, path: str, alike: Collection[Attributes]) -> tuple[set[int], list[Future[Any]]]:
+        """Ask about what is there of a file, from when it was one of `alike`: whether it is still so."""
+        held = {index: block.held() for index, block in self._memory.of(self, path).items()}
+        there = {index: data for index, (was, data) in held.items() if data and was in alike}
+        return set(there), [self._again(path, *each) for each in there.items()]
 
-    def _has(self, path: str, attributes: Attributes, index: int) -> bool:
-        block = self._blocks.get((path, index))
-        return block is not None and block.attributes == attributes
+    def _find(self, path: str, attributes: Attributes, index: int) -> Block | None:
+        block = self._memory.get((self, path, index))
+        return block if block is not None and block.attributes == attributes else None
 
-    def _fetch(self, path: str, attributes: Attributes, indices: Sequence[int]) -> None:
+    def _fetch(self, path: str, attributes: Attributes, indices: Sequence[int]) -> dict[int, Block]:
+        blocks: dict[int, Block] = {}
         runs: list[list[int]] = []
         for index in indices:
-            old = self._blocks.get((path, index)) if self._live else None
-            if old is not None and old.attributes.inode == attributes.inode and (before := old.held()):
-                self._blocks[path, index] = Block(attributes, self._again(path, index, before), 0, before)
+            old = self._memory.get((self, path, index)) if self._live else None
+            if old is not None and old.attributes.inode == attributes.inode and (before := old.held()[1]):
+                blocks[index] = Block(attributes, self._again(path, index, before), 0, before)
             elif runs and runs[-1][-1] == index - 1 and len(runs[-1]) < _RUN:
                 runs[-1].append(index)
             else:
@@ -136,7 +174,10 @@ class Blocks:
             answer = self._ask("read", path, run[0] * BLOCK, len(run) * BLOCK)
             notice(answer)  # nobody may come to read it
             for start, index in enumerate(run):
-                self._blocks[path, index] = Block(attributes, answer, start * BLOCK)
+                blocks[index] = Block(attributes, answer, start * BLOCK)
+        for index in indices:
+            self._memory.put((self, path, index), blocks[index])
+        return blocks
 
     def _again(self, path: str, index: int, before: bytes) -> Future[Any]:
         answer = self._ask("read", path, index * BLOCK, BLOCK, len(before), digest_of(before))

@@ -12,14 +12,14 @@ from typing import Any
 
 from ..actor import Actor, Future, endpoint
 from ..errors import MountError
-from .blocks import Ask
+from .blocks import Ask, Memory
 from .place import Place, place_of
 from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
 from .tree import Tree
-from .view import MOST_AHEAD, STALE_SECONDS, View
+from .view import STALE_SECONDS, View
 from .watch import Changes
 
-_BLOCKS = 128  # that stay in memory, about, of all sources together
+_BLOCKS = 128  # of 1 MiB, at most, that stay in memory, of all sources together
 
 
 class Daemon(Actor):
@@ -56,8 +56,8 @@ class Daemon(Actor):
             OSError: The folder can't be made.
         """
         self._point = os.path.realpath(point)
-        kept = max(2 * MOST_AHEAD, _BLOCKS // len(sources))
-        self._tree = Tree({path: View(_asking(*actors), live, kept) for path, actors in sources.items()})
+        memory = Memory(_BLOCKS)
+        self._tree = Tree({path: View(_asking(*actors), live, memory) for path, actors in sources.items()})
         fuse = import_module(".fuse", __package__)
         with mounting_alone():  # of two programs that mount at the same point, the second one sees the first one's
             taken = self._point in (each.point for each in find_mounts())  # `ismount` denies one whose process has died

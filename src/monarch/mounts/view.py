@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from ..actor import Future
-from .blocks import BLOCK, Ask, Block, Blocks
+from .blocks import BLOCK, Ask, Block, Blocks, Memory
 from .folder import Attributes
 
 PATIENCE = 30.0
@@ -43,29 +43,31 @@ MOST_AHEAD = 8
 _LIFE = 1.0  # seconds for which a live view believes what it knows
 _MOST = 500_000  # names that are known at once
 _MOST_SENT = 4096  # files whose content came with their names, a few KiB each
+_NEVER = -math.inf, None  # asked for
+_NAMES, _CONTENT = "names", "content"  # which have an actor each over there: one may answer while the other hangs
 
 
 class View:
     """Args:
     ask: How to ask the side that has the folder.
     live: Which kind it is; see above.
-    kept: Blocks of files that stay in memory.
+    memory: Where blocks of files stay; None for one of its own.
     """
 
-    def __init__(self, ask: Ask, live: bool, kept: int = 64) -> None:
+    def __init__(self, ask: Ask, live: bool, memory: Memory | None = None) -> None:
         self.live = live
         self._ask = ask
         self._life = _LIFE if live else math.inf
-        # By path: when it was asked for, and what it was; an error where there is none.
-        self._known: dict[str, tuple[float, Attributes | int]] = {}
-        self._listed: dict[str, tuple[float, dict[str, None]]] = {}
-        self._sent: dict[
-            str, tuple[Attributes, bytes]
-        ] = {}  # files that came with their names, which are believed as long
-        self._blocks = Blocks(ask, live, kept)
-        self._lock = threading.Lock()  # of who waits
-        self._waiting = 0  # operations
-        self._heard = 0.0  # when the last answer came, or the first of those began to wait
+        # By path: when it was asked for, and what it was; an error where there is none. Or when it has changed, and None.
+        self._known: dict[str, tuple[float, Attributes | int | None]] = {}
+        self._listed: dict[str, tuple[float, dict[str, None] | None]] = {}
+        self._forgotten = -math.inf  # when everything had changed
+        self._sent: dict[str, tuple[Attributes, bytes]] = {}  # files that came with their names
+        self.memory = memory or Memory(64)
+        self._blocks = Blocks(ask, live, self.memory)
+        self._lock = threading.Lock()  # of what is known, and of who waits
+        self._waiting = {_NAMES: 0, _CONTENT: 0}  # operations
+        self._heard = {_NAMES: 0.0, _CONTENT: 0.0}  # when the last answer came, or the first of those began to wait
 
     def stat(self, path: str) -> Attributes:
         """What is known of a file, or a folder, or a symlink itself."""
@@ -76,7 +78,7 @@ class View:
         if found is None:
             asked = time.monotonic()
             found = cast("Attributes | int", self._answer(self._ask("stat", path), path, (errno.ENOENT, errno.ENOTDIR)))
-            self._known[path] = asked, found
+            self._keep(asked, {path: found})
         if isinstance(found, int):
             raise _error(found, path)
         return found
@@ -90,22 +92,19 @@ class View:
                 folders, contents = {path: self._answer(self._ask("list", path), path)}, {}
             else:
                 folders, contents = self._answer(self._ask("tree", path), path)
-            if len(self._known) + sum(map(len, folders.values())) > _MOST:
-                self.forget()
-            for folder, found in folders.items():
-                prefix = f"{folder}/" if folder else ""
-                self._known.update((prefix + name, (asked, attributes)) for name, attributes in found.items())
-                self._listed[folder] = asked, dict.fromkeys(found)
+            known = {_below(folder, name): each for folder, found in folders.items() for name, each in found.items()}
+            listed = {folder: dict.fromkeys(found) for folder, found in folders.items()}
+            self._keep(asked, known, listed)
             if len(self._sent) > _MOST_SENT:
                 self._sent.clear()
             self._sent.update(contents)
-            names = self._listed[path][1]
+            names = listed[path]
         return names
 
     def kind(self, path: str) -> int:
         """What a file was when it was listed."""
-        found = self._known.get(path, (0.0, 0))[1]
-        return 0 if isinstance(found, int) else found.mode
+        found = self._known.get(path, _NEVER)[1]
+        return found.mode if isinstance(found, Attributes) else 0
 
     def link(self, path: str) -> str:
         """What a symlink says."""
@@ -127,23 +126,25 @@ class View:
         asked = time.monotonic()
         now, _ = self._content(path, self._blocks.first(path, attributes))
         if now != attributes:
-            known_since = self._known.get(path, (0.0,))[0]
-            self._known[path] = asked, now
+            known_since = self._known.get(path, _NEVER)[0]
+            self._keep(asked, {path: now})
             if not self.live and asked - known_since > _LIFE:
                 raise _error(errno.ESTALE, path)
         return OpenFile(self, path, now)
 
     def forget(self, changed: Mapping[str, Iterable[str]] | None = None) -> None:
         """Something has changed over there: by folder the names in it; None for anything."""
-        if changed is None:
-            self._known.clear()
-            self._listed.clear()
-            self._sent.clear()
-            return
-        for folder, names in changed.items():
-            self._listed.pop(folder, None)
-            for name in names:
-                self._known.pop(f"{folder}/{name}" if folder else name, None)
+        now = time.monotonic()
+        with self._lock:
+            if changed is None:
+                self._forgotten = now
+                self._known.clear()
+                self._listed.clear()
+                self._sent.clear()
+                return
+            for folder, names in changed.items():
+                self._listed[folder] = now, None
+                self._known.update((_below(folder, name), (now, None)) for name in names)
 
     def read(
         self, path: str, attributes: Attributes, needed: range, ahead: int
@@ -152,57 +153,81 @@ class View:
         for block in self._blocks.get(path, attributes, needed, ahead):
             yield self._content(path, block)
 
-    def unchanged(self, path: str, attributes: Attributes, seen: Collection[int]) -> bool:
-        """Whether a file still holds what was seen of it, when it was as `attributes` say. What is in memory no more counts as changed."""
-        there, answers = self._blocks.ask_again(path, attributes)
-        return there.issuperset(seen) and all(self._answer(answer, path)[1] for answer in answers)
+    def unchanged(self, path: str, alike: Collection[Attributes], seen: Collection[int]) -> bool:
+        """Whether what is in memory of a file, from when it was one of `alike`, is still so. That must be some of it, and all of `seen`."""
+        there, answers = self._blocks.ask_again(path, alike)
+        if not there or not there.issuperset(seen):
+            return False
+        return all(self._answer(answer, path, side=_CONTENT)[1] for answer in answers)
 
     def lost(self, path: str) -> None:
         """A file is not what is known of it."""
-        self._known.pop(path, None)
+        self._known[path] = time.monotonic(), None
 
     def _fresh(self, known: dict[str, tuple[float, Any]], path: str) -> Any:
-        asked, found = known.get(path, (-math.inf, None))
+        asked, found = known.get(path, _NEVER)
         return found if time.monotonic() - asked < self._life else None
+
+    def _keep(
+        self, asked: float, known: Mapping[str, Attributes | int], listed: Mapping[str, dict[str, None]] | None = None
+    ) -> None:
+        """Believe what was asked for at some time, unless it has changed since."""
+        with self._lock:
+            if asked <= self._forgotten:
+                return
+            while len(self._known) + len(known) > _MOST and self._listed:
+                folder = next(iter(self._listed))
+                for name in self._listed.pop(folder)[1] or ():
+                    self._known.pop(_below(folder, name), None)
+            if len(self._known) + len(known) > _MOST:  # by those that were asked for one by one
+                self._known.clear()
+            for path, found in known.items():
+                if self._known.get(path, _NEVER)[0] < asked:
+                    self._known[path] = asked, found
+            for path, names in (listed or {}).items():
+                if self._listed.get(path, _NEVER)[0] < asked:
+                    self._listed[path] = asked, names
 
     def _content(self, path: str, block: Block) -> tuple[Attributes, memoryview]:
         try:
-            answer = self._answer(block.answer, path)
+            answer = self._answer(block.answer, path, side=_CONTENT)
         except BaseException:
             self._blocks.drop(path, block)
             self.lost(path)
             raise
         return answer[0], block.data(answer)
 
-    def _answer(self, future: Future[Any], path: str, errors: Collection[int] = ()) -> Any:
+    def _answer(self, future: Future[Any], path: str, errors: Collection[int] = (), side: str = _NAMES) -> Any:
         try:
-            answer = future.get() if future.done() else self._wait(future)
+            answer = future.get() if future.done() else self._wait(future, side)
         except Exception as error:  # it has ended, or hangs
             raise OSError(errno.EIO, str(error).partition("\n")[0], path) from error
         if isinstance(answer, int) and answer not in errors:
             raise _error(answer, path)
         return answer
 
-    def _wait(self, future: Future[Any]) -> Any:
+    def _wait(self, future: Future[Any], side: str) -> Any:
         began = time.monotonic()
         with self._lock:
-            if not self._waiting:
-                self._heard = began
-            patience = PATIENCE if self._waiting < MOST_PATIENT else SILENCE
-            self._waiting += 1
+            if not self._waiting[side]:
+                self._heard[side] = began
+            patient = sum(self._waiting.values()) < MOST_PATIENT
+            self._waiting[side] += 1
         try:
             while not future.done():
-                since = began if patience == PATIENCE else self._heard
-                left = since + patience - time.monotonic()
+                end = began + PATIENCE
+                if not patient:
+                    end = min(end, self._heard[side] + SILENCE)
+                left = end - time.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"no answer for {patience:g} s")
+                    raise TimeoutError(f"no answer for {PATIENCE if end == began + PATIENCE else SILENCE:g} s")
                 with suppress(TimeoutError):
                     future.get(timeout=left)
-            self._heard = time.monotonic()
+            self._heard[side] = time.monotonic()
             return future.get()
         finally:
             with self._lock:
-                self._waiting -= 1
+                self._waiting[side] -= 1
 
 
 class OpenFile:
@@ -222,6 +247,7 @@ class OpenFile:
         self._seen: set[int] = set()  # blocks that have been read
         self._last = -1  # block that was read last
         self._ahead = 1  # blocks that are fetched while one is read
+        view.memory.files.add(self)
 
     def read(self, offset: int, size: int) -> list[memoryview]:
         """What to put together; fewer bytes at the end of the file."""
@@ -243,7 +269,10 @@ class OpenFile:
         ):
             self._check(now)
             self._seen.add(index)
-            parts.append(data[max(0, offset - index * BLOCK) : end - index * BLOCK])
+            start, stop = max(0, offset - index * BLOCK), min(BLOCK, end - index * BLOCK)
+            parts.append(data[start:stop])
+            if len(data) < stop:  # it has become shorter: what follows does not belong here
+                break
         return parts
 
     def _check(self, now: Attributes) -> None:
@@ -254,11 +283,15 @@ class OpenFile:
         if now.inode == known.inode and now.size >= known.size:
             # Where only `ctime` differs, it is rather its permissions, or another name, than its content.
             seen = self._seen if (now.size, now.mtime) != (known.size, known.mtime) else ()
-            if self._view.unchanged(self._path, known, seen):
+            if self._view.unchanged(self._path, self._alike, seen):
                 self._alike.add(now)
                 return
         self._view.lost(self._path)
         raise OSError(errno.EIO, "the file is another one by now", self._path)
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _error(number: int, path: str) -> OSError:
