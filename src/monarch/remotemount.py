@@ -24,7 +24,8 @@ def remotemount(
     Args:
         host_mesh: Hosts to mount it on.
         sourcepath: The folder. What else is mounted in it, and ``.monarch``, is left out.
-        mntpoint: Where it is there; None for the same path. Where that is the folder itself, nothing is mounted.
+        mntpoint: Where it is there; None for the same path. Where that is the folder itself, nothing is mounted. ``~`` and relative paths
+            are those of this program.
         tuning: Of Monarch 0.7, without effect.
 
     Returns:

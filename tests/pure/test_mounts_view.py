@@ -20,7 +20,8 @@ import pytest
 from monarch._core.plane import Promise, completed
 from monarch.actor import Future
 from monarch.errors import MountError
-from monarch.mounts import table, view
+from monarch.job.mounts import MountingJob
+from monarch.mounts import Mount, show_folder, table, view
 from monarch.mounts.blocks import BLOCK, Memory
 from monarch.mounts.folder import Folder
 from monarch.mounts.source import tried
@@ -462,6 +463,69 @@ def test_folders_that_were_listed_first_are_forgotten_first(tmp_path: Path, monk
     for index in range(20):
         refused(live.stat, f"a/absent{index}")
     assert len(live._known) <= 8
+
+
+def test_folders_that_come_along_with_another_are_not_listed_if_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monarch.mounts.folder._MOST_NAMES", 10)
+    for name, files in {"a": 3, "b": 9, "c": 4, "d": 1}.items():
+        (tmp_path / name).mkdir()
+        for index in range(files):
+            (tmp_path / name / str(index)).touch()
+    asked = Asked(tmp_path)
+    listed, _ = asked.folder.tree("")
+    assert "" in listed and "b" not in listed
+    assert sum(map(len, listed.values())) <= 10 and len(listed) > 1
+    assert len(View(asked, live=False).names("b")) == 9
+
+
+@pytest.mark.parametrize("times", [1, 100])
+def test_content_is_told_with_what_the_file_was_when_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"a")
+    pread = os.pread
+    left = times
+
+    def written_meanwhile(fd: int, size: int, offset: int) -> bytes:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            path.write_bytes(path.read_bytes() + b"b")
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(os, "pread", written_meanwhile)
+    shown = Folder(str(tmp_path))
+    attributes, _, content = shown.read("file", 0, 100)
+    assert attributes == shown.stat("file") and len(content) == attributes.size
+
+
+def test_the_point_of_a_remote_mount_is_absolute_and_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Mount, "open", lambda mount: mount)
+    hosts: Any = None
+    for point, absolute in {"~/seen": "/home/me/seen", "seen": f"{tmp_path}/seen"}.items():
+        assert show_folder(hosts, tmp_path, point).point == absolute
+        job = MountingJob()
+        job.remote_mount(tmp_path, point, python_exe=None)
+        assert [each.point for each in job._mounts] == [absolute]
+
+
+def test_a_block_that_grew_is_joined_once(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a" * 1000)
+    live = View(Asked(tmp_path), live=True)
+    file = live.open("log")
+    with path.open("ab") as end:
+        end.write(b"b")
+    live.forget({"": {"log"}})
+    first, second = file.read(0, 2000)[0], file.read(0, 2000)[0]
+    assert first == b"a" * 1000 + b"b" and first.obj is second.obj
 
 
 def test_without_fuse_the_error_names_what_is_missing_and_proposes_sync(monkeypatch: pytest.MonkeyPatch) -> None:

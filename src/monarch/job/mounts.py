@@ -54,7 +54,8 @@ class MountingJob:
 
         Args:
             source: The folder.
-            mntpoint: Where it is there, ``$SUBDIR`` for the name of the mesh; None for the same path.
+            mntpoint: Where it is there, ``$SUBDIR`` for the name of the mesh; None for the same path. ``~`` and relative paths are those
+                of this program.
             meshes: Names of the meshes whose hosts see it; None for all.
             python_exe: An interpreter in the folder, which procs on these hosts run with; None for none.
             tuning: Of Monarch 0.7, without effect.
@@ -68,7 +69,7 @@ class MountingJob:
                 f"{os.path.join(source, python_exe)!r} should be the interpreter of procs there, and is no file; "
                 "python_exe=None leaves them the one that they have"
             )
-        point = source if mntpoint is None else os.fspath(mntpoint)
+        point = source if mntpoint is None else os.path.abspath(os.path.expanduser(mntpoint))
         self._want(_Wanted(False, source, point, _names(meshes), python_exe))
 
     def gather_mount(

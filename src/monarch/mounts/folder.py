@@ -11,12 +11,14 @@ import os
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 
 from .._namedtuple import NamedTuple
 
 _COMPILED = "__pycache__"  # who opens one of the files in it opens more, and Python knows what they were compiled from
-_MOST_NAMES = 1000  # after which no further folder is listed
+_MOST_NAMES = 1000  # that come along with those of a folder that was asked for
 _MOST_CONTENT = 2 << 20  # bytes that come with names
+_ATTEMPTS = 3  # to read while nobody writes
 
 _ONWARD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -56,10 +58,17 @@ class Folder:
         with self._opened(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) as fd:
             return _attributes(os.fstat(fd))
 
-    def list(self, path: str) -> dict[str, Attributes]:
-        """What is in a folder, by name. What another file system is mounted on is left out, as are its files."""
+    def list(self, path: str, most: int | None = None) -> dict[str, Attributes]:
+        """What is in a folder, by name. What another file system is mounted on is left out, as are its files.
+
+        Args:
+            most: A folder of more names is an error.
+        """
         found = {}
-        with self._opened(path, _FOLDER) as fd, os.scandir(fd) as entries:
+        with self._opened(path, _FOLDER) as fd, os.scandir(fd) as scanned:
+            entries = [*islice(scanned, None if most is None else most + 1)]
+            if most is not None and len(entries) > most:
+                raise OSError(errno.E2BIG, os.strerror(errno.E2BIG), path)
             device = os.fstat(fd).st_dev
             for entry in entries:
                 try:
@@ -74,20 +83,20 @@ class Folder:
         """What an import asks for next, in one answer.
 
         Returns:
-            The folder, and folders in it, the nearest first, until there are many names; each as `list` has it.
+            The folder, and folders in it, the nearest first, as long as their names are not too many; each as `list` has it.
             Files of the folder by path, with what they are and hold, where it is one of compiled modules.
         """
         listed, contents = {path: self.list(path)}, {}
-        waiting, count = [path], len(listed[path])
-        while waiting and count < _MOST_NAMES:
+        waiting, room = [path], _MOST_NAMES - len(listed[path])
+        while waiting and room > 0:
             folder = waiting.pop(0)
             for name, attributes in listed[folder].items():
-                if stat.S_ISDIR(attributes.mode) and name != _COMPILED and count < _MOST_NAMES:
+                if stat.S_ISDIR(attributes.mode) and name != _COMPILED and room > 0:
                     below = f"{folder}/{name}" if folder else name
-                    with suppress(OSError):  # it is closed to us, or gone
-                        listed[below] = self.list(below)
+                    with suppress(OSError):  # it is closed to us, or gone, or has too many
+                        listed[below] = self.list(below, room)
                         waiting.append(below)
-                        count += len(listed[below])
+                        room -= len(listed[below])
         if path.rpartition("/")[2] == _COMPILED:
             room = _MOST_CONTENT
             for name, attributes in listed[path].items():
@@ -108,7 +117,7 @@ class Folder:
     def read(
         self, path: str, offset: int, size: int, length: int = 0, digest: bytes = b""
     ) -> tuple[Attributes, bool, bytes]:
-        """Some of a file, and what the file was before that was read.
+        """Some of a file, and what the file was when that was read. Where somebody writes all the time, that is what it was after it.
 
         Args:
             length: Bytes that whoever asks has already, from `offset` on.
@@ -121,7 +130,11 @@ class Folder:
             attributes = _attributes(os.fstat(fd))
             if not stat.S_ISREG(attributes.mode):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
-            data = os.pread(fd, size, offset)
+            for _ in range(_ATTEMPTS):
+                before, data = attributes, os.pread(fd, size, offset)
+                attributes = _attributes(os.fstat(fd))
+                if attributes == before:
+                    break
         if length and len(data) >= length and digest_of(memoryview(data)[:length]) == digest:
             return attributes, True, data[length:]
         return attributes, False, data

@@ -204,7 +204,7 @@ def folder_here(path: str | os.PathLike[str]) -> str:
 def show_folder(hosts: HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None) -> Mount:
     """See `monarch.remotemount.remotemount`."""
     source = folder_here(source)
-    where = os.fspath(point) if point is not None else source
+    where = os.path.abspath(os.path.expanduser(point)) if point is not None else source
     return Mount(Plan(None, [source], [""], [".monarch"], hosts, where, False)).open()
 
 
