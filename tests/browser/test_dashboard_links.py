@@ -74,15 +74,40 @@ def test_lines_that_come_while_the_connection_is_lost_are_shown_once_and_in_orde
     assert found[0] <= before[-1]
 
 
+@contextmanager
+def streaming(text: str) -> Iterator[str]:
+    """The URL of events that come, and after which nothing does."""
+    over = threading.Event()
+
+    class Answers(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(1 << 16)
+            head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+            self.request.sendall((head + text).encode())
+            over.wait()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
 def test_where_lines_are_missing_the_page_says_so(tab: Tab) -> None:
     line = {"time": time.time(), "stream": "stdout", "level": 0, "text": "before", "host": "h", "mesh": "m", "rank": 0}
     more = {**line, "text": "after"}
     events = [("lines", [line]), ("gap", {"lost": 7}), ("not_read", {"lines": 1700}), ("lines", [more])]
     body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
-    tab.page.route("**/v1/logs/follow*", lambda route: route.fulfill(content_type="text/event-stream", body=body))
-    tab.open("logs?follow=true")
-    tab.wait_for(".box", "after")
-    said = [text.strip() for text in tab.page.locator(".item").all_inner_texts()][:4]
+    with streaming(body) as url:
+        tab.page.route("**/v1/logs/follow*", lambda route: route.continue_(url=url))
+        tab.open("logs?follow=true")
+        tab.wait_for(".box", "after")
+        said = [text.strip() for text in tab.page.locator(".item").all_inner_texts()]
+        tab.page.unroute("**/v1/logs/follow*")
     assert said[0].endswith("before") and said[1].startswith("Lines are missing here")
     assert said[2].startswith("1,700 lines are missing here") and said[3].endswith("after")
 
@@ -132,29 +157,6 @@ def test_the_silence_of_a_helper_that_stands_still_is_seen(tab: Tab, program: De
         os.kill(helper, signal.SIGCONT)
     tab.wait_for("[role=status]", "live")
     tab.page.get_by_text("What follows was so at").wait_for(state="detached")
-
-
-@contextmanager
-def streaming(text: str) -> Iterator[str]:
-    """The URL of events that come, and after which nothing does."""
-    over = threading.Event()
-
-    class Answers(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            self.request.recv(1 << 16)
-            head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-            self.request.sendall((head + text).encode())
-            over.wait()
-
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/"
-        finally:
-            over.set()
-            server.shutdown()
-            thread.join()
 
 
 def test_a_program_that_the_server_does_not_see_is_told(tab: Tab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,7 +80,7 @@ class Tab:
         self.page.locator("main h1").wait_for()
         return self.page
 
-    def wait_for(self, selector: str, text: str = "") -> Any:
+    def wait_for(self, selector: str, text: str | re.Pattern[str] = "") -> Any:
         """What is there, as soon as it is, with this text."""
         found = self.page.locator(selector).filter(has_text=text).first
         found.wait_for()
