@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.waiting import wait_until
-from monarch.actor import Actor, DeadlockError, SupervisionError, current_rank, endpoint, this_host
+from monarch.actor import Actor, ActorError, DeadlockError, SupervisionError, current_rank, endpoint, this_host
 from monarch.service import Service
 from monarch.why import why
 
@@ -24,10 +24,12 @@ LIMIT = 60  # seconds for what takes milliseconds, on a machine that does other 
 
 
 class Replica(Actor):
-    """Fails to start while `broken` is there, is unwell while `ill` is."""
+    """Fails to start while `broken` is there, does not get ready while `slow` is, is unwell while `ill` is."""
 
     def __init__(self, folder: str = "") -> None:
         self.folder = Path(folder)
+        while folder and (self.folder / "slow").exists():
+            time.sleep(0.005)
         if folder and (self.folder / "broken").exists():
             raise OSError("broken")
 
@@ -42,6 +44,10 @@ class Replica(Actor):
         while not os.path.exists(path):
             time.sleep(0.005)
         return os.getpid()
+
+    @endpoint
+    def take(self, data: bytes) -> None:
+        pass
 
     @endpoint
     def is_well(self) -> bool:
@@ -181,6 +187,54 @@ def test_the_calls_of_a_replica_that_hangs_end_and_it_is_replaced(tmp_path: Path
         with pytest.raises(SupervisionError, match="its health check is_well did not answer within 1s"):
             held.get(timeout=LIMIT)
         another(service, pid)
+
+
+def test_a_replica_that_hangs_behind_a_full_mailbox_is_replaced(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"health": "is_well", "health_interval": 0.5, "health_timeout": 0.5}
+    with Service(this_host(), Replica, (str(tmp_path),), name="full", max_restarts=1000, **options) as service:
+        held = service.wait_for.options(retries=0).call_one(str(tmp_path / "door"))
+        wait_until(lambda: any(tmp_path.iterdir()), what="the call to begin")
+        for _ in range(12):
+            service.take.broadcast(bytes(10 << 20))  # waits for room, which only the end of that replica gives
+        with pytest.raises(SupervisionError, match=r"its health check is_well did not answer within 0\.5s"):
+            held.get(timeout=LIMIT)
+
+
+def test_a_replica_that_dies_while_it_drains_is_not_replaced(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    with Service(this_host(), Replica, replicas=3, name="leaving", route="round robin") as service:
+        service.scale(3).get(timeout=LIMIT)
+        victim = service.pid.call().get(timeout=LIMIT).values()[1]
+        held = [service.wait_for.call_one(str(door)) for _ in range(3)]
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 3, what="all to have begun")
+        smaller = service.scale(1)
+        wait_until(lambda: service.status().get(timeout=LIMIT)[1].state == "draining", what="the drain")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: service.status().get(timeout=LIMIT)[1].last_failure, what="the keeper to hear of it")
+        assert restarts(service) == 0
+        door.touch()
+        smaller.get(timeout=LIMIT)
+        assert [each.name for each in service.status().get(timeout=LIMIT)] == ["leaving-0"]
+        with pytest.raises(SupervisionError, match="SIGKILL"):
+            [each.get(timeout=LIMIT) for each in held]
+
+
+def test_a_scale_acts_while_an_earlier_one_waits_and_none_once_the_service_is_stopped(tmp_path: Path) -> None:
+    service = Service(this_host(), Replica, (str(tmp_path),), name="undecided")
+    service.scale(1).get(timeout=LIMIT)
+    held = service.wait_for.call_one(str(tmp_path / "door"))
+    (tmp_path / "slow").touch()
+    larger = service.scale(2)
+    smaller = service.scale(1, drain=0)
+    smaller.get(timeout=LIMIT)
+    larger.get(timeout=LIMIT)
+    assert [each.state for each in service.status().get(timeout=LIMIT)] == ["ready"]
+    stopped = service.stop()
+    with pytest.raises(ActorError, match="undecided is being stopped"):
+        service.scale(2).get(timeout=LIMIT)
+    (tmp_path / "door").touch()
+    held.get(timeout=LIMIT)
+    stopped.get(timeout=LIMIT)
 
 
 def test_the_death_of_one_rank_replaces_the_whole_replica() -> None:

@@ -50,6 +50,10 @@ class Replica(Actor):
         return os.getpid()
 
     @endpoint
+    def first(self, data: bytearray) -> int:
+        return data[0]
+
+    @endpoint
     def refuse(self) -> None:
         raise KeyError("no")
 
@@ -135,6 +139,19 @@ def test_calls_wait_for_whichever_replica_is_done_first(pair: Service[Replica], 
     finally:
         door.touch()
     assert len(pids) == 1 and held.get(timeout=LIMIT) not in pids
+
+
+def test_a_call_that_waits_has_its_arguments_as_they_were(pair: Service[Replica], tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    try:
+        held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
+        data = bytearray(b"1" * (1 << 20))
+        waits = pair.first.call_one(data)
+        data[0] = 0
+    finally:
+        door.touch()
+    assert waits.get(timeout=LIMIT) == ord("1")
+    assert len({each.get(timeout=LIMIT) for each in held}) == 2
 
 
 def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(pair: Service[Replica], spawn: Spawn) -> None:

@@ -56,6 +56,11 @@ class Message:
         self.flags = flags
         self.content = content
 
+    def keep(self) -> None:
+        """Keep the arguments as they are now: they are sent after the caller has gone on, or more than once."""
+        payload, buffers = self.content
+        self.content = payload, [memoryview(bytearray(buffer)) for buffer in buffers]
+
 
 class Attempt:
     """One message to all ranks of one replica, as a request.

@@ -314,12 +314,13 @@ class ServiceEndpoint(Generic[R]):
 
     def _message(self, args: Any, kwargs: Any, again: bool) -> Message:
         self._check(args, kwargs)
-        payload, buffers = pickling.dumps_call(args, kwargs)
-        if again and buffers:  # as they are now, however often they are sent
-            buffers = [memoryview(bytearray(buffer)) for buffer in buffers]
+        content = pickling.dumps_call(args, kwargs)
         frame = _getframe(2)
         site = frame.f_code, frame.f_lineno
-        return Message(self._name, site, context()._cell, self._meta, self._flags, (payload, buffers))
+        message = Message(self._name, site, context()._cell, self._meta, self._flags, content)
+        if again:
+            message.keep()
+        return message
 
     def _nobody(self) -> Future[Any]:
         nobody: Promise[Any] = Promise(self._name)

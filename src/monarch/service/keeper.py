@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from .._core.plane import SETTLE, Gather, ProcAddress, StopCall, current_hub, pickling, send_record
+from .._core.plane import SETTLE, Gather, ProcAddress, StopCall, current_hub, encode_meta, pickling, send_record
 from .._lazy import lazy_logger
 from ..actor import (
     Actor,
@@ -26,7 +25,6 @@ from ..actor import (
     SupervisionError,
     concurrent_endpoint,
     context,
-    endpoint,
 )
 from ..telemetry.metrics import get_meter
 from .records import Members, ReplicaStatus, Spec
@@ -83,14 +81,17 @@ class Keeper(Actor):
         self._version = 0
         self._changed = asyncio.Condition()
         self._replaced = get_meter("monarch.service").create_counter("service.replacements", "", "replicas replaced")
-        self._grow(spec.replicas)
+        self._wanted = spec.replicas  # 0 once the service is being stopped
+        self._grow()
 
-    @endpoint(concurrency=1)
+    @concurrent_endpoint
     async def scale(self, replicas: int, drain: float) -> Members:
         """Have so many replicas: done when those that are new are ready, or given up, and others have ended. Returns which there are."""
-        self._grow(replicas)
-        leaving = [place for place in self._places if place >= replicas]
-        await self._drain(leaving, drain)
+        if not self._wanted:
+            raise RuntimeError(f"the service {self._spec.name} is being stopped")
+        self._wanted = replicas
+        self._grow()
+        await self._drain(drain)
         async with self._changed:
             await self._changed.wait_for(
                 lambda: all(each.state in ("ready", "given up") for each in self._places.values())
@@ -100,7 +101,8 @@ class Keeper(Actor):
     @concurrent_endpoint
     async def close(self, drain: float) -> None:
         """Have none, and end."""
-        await self.scale(0, drain)
+        self._wanted = 0
+        await self._drain(drain)
         context().actor_instance.stop("the service was stopped")
 
     @concurrent_endpoint
@@ -119,7 +121,7 @@ class Keeper(Actor):
     async def __supervise__(self, failure: MeshFailure) -> bool:
         for place in self._places.values():
             replica = place.replica
-            if replica is not None and failure.mesh_name == self._name(replica.place):
+            if replica is not None and failure.mesh in (replica.procs, replica.actors):
                 if failure.cause == "host":
                     self._lost.add(replica.host)
                 replica.end(failure.report())
@@ -130,8 +132,8 @@ class Keeper(Actor):
     def _name(self, place: int) -> str:
         return f"{self._spec.name}-{place}"
 
-    def _grow(self, replicas: int) -> None:
-        for number in range(replicas):
+    def _grow(self) -> None:
+        for number in range(self._wanted):
             place = self._places.get(number)
             if place is None or place.state == "given up":  # who asks again wants another attempt
                 self._places[number] = place = _Place()
@@ -140,13 +142,18 @@ class Keeper(Actor):
     async def _keep(self, number: int, place: _Place) -> None:
         """One replica after the other, until one was to end, or too many have failed in a row."""
         failures = 0
-        while True:
+        while place.state != "draining":
             begun = time.monotonic()
-            why = await self._run(number, place)
+            try:
+                why = await self._run(number, place)
+            except Exception as error:
+                why = f"its keeper failed: {error!r}"
             if why is None:
                 return
-            failures = 1 if place.state == "ready" and time.monotonic() - begun >= _STEADY else failures + 1
             place.last_failure = why
+            if place.state == "draining":
+                return
+            failures = 1 if place.state == "ready" and time.monotonic() - begun >= _STEADY else failures + 1
             if failures > self._spec.max_restarts:
                 logger.warning("%s is given up, after %d failures in a row: %s", self._name(number), failures, why)
                 await self._now(place, "given up")
@@ -166,16 +173,16 @@ class Keeper(Actor):
         except Exception as error:  # its host has been shut down, for one
             return f"it could not be started: {error}"
         watching = asyncio.create_task(self._watch(place, replica))
-        try:
-            why = await replica.over
-        finally:
-            watching.cancel()
+        why = await replica.over
+        watching.cancel()
         was_ready, replica.ready = replica.ready, False
         place.replica = None
-        if was_ready:
-            self._publish()
-        with suppress(Exception):  # its host is lost, for one: nothing is left to stop
-            await replica.procs.stop(why or "the service has become smaller")
+        try:
+            if was_ready:
+                self._publish()
+        finally:
+            with suppress(Exception):  # its host is lost, for one: nothing is left to stop
+                await replica.procs.stop(why or "the service has become smaller")
         return why
 
     def _start(self, number: int) -> _Replica:
@@ -188,46 +195,52 @@ class Keeper(Actor):
         return _Replica(number, host, procs, actors)
 
     async def _watch(self, place: _Place, replica: _Replica) -> None:
-        """Wait until it handles messages, then ask now and then how it is."""
+        """Wait until it handles messages, then ask now and then how it is. Whatever ends this, but the keeper, ends the replica."""
         try:
-            await _settled(replica)
+            await _answers(replica, SETTLE)
+            if place.state == "draining":
+                return
+            replica.ready = True
+            self._publish()
+            await self._now(place, "ready")
+            health = self._spec.health
+            if health is not None:
+                why = f"its health check {health} {await self._ailment(replica, health)}"
+                replica.end(why)
+                replica.procs.kill(why)  # its callers need not wait for it to clean up
         except SupervisionError as error:
             replica.end(error.failure.report() if error.failure is not None else str(error))
-            return
-        if place.state == "draining":
-            return
-        replica.ready = True
-        self._publish()
-        await self._now(place, "ready")
-        spec = self._spec
-        while spec.health is not None:
-            await asyncio.sleep(spec.health_interval)
-            asked = getattr(replica.actors, spec.health).call()
+        except Exception as error:
+            replica.end(f"its keeper failed: {error!r}")
+
+    async def _ailment(self, replica: _Replica, health: str) -> str:
+        """What is wrong with it, once something is."""
+        meta, limit = encode_meta(health, replica.target.extent), self._spec.health_timeout
+        while True:
+            await asyncio.sleep(self._spec.health_interval)
             try:
-                answers = await asyncio.wait_for(asked.as_asyncio(), spec.health_timeout)
-                unwell = next((value for value in answers.values() if value is False), None)
-                why = "said that it is not well" if unwell is False else None
+                answers = await asyncio.wait_for(_answers(replica, meta).as_asyncio(), limit)
             except asyncio.TimeoutError:
-                why = f"did not answer within {spec.health_timeout:g}s"
+                return f"did not answer within {limit:g}s"
             except Exception as error:
-                why = f"failed: {error}"
-            if why is not None:
-                replica.end(f"its health check {spec.health} {why}")
-                replica.procs.kill(
-                    f"its health check {spec.health} {why}"
-                )  # its callers need not wait for it to clean up
+                return f"failed: {error}"
+            if any(value is False for value in answers.values()):
+                return "said that it is not well"
 
     async def _now(self, place: _Place, state: str) -> None:
-        place.state = state
+        if place.state != "draining":  # that is its last
+            place.state = state
         if state == "given up":
             self._publish()
         async with self._changed:
             self._changed.notify_all()
 
-    async def _drain(self, numbers: Sequence[int], limit: float) -> None:
-        """Let these places take no more calls, wait for those that they have, and empty them."""
-        leaving = {number: self._places[number] for number in numbers}
+    async def _drain(self, limit: float) -> None:
+        """Let the places that are too many take no more calls, wait for those that they have, and empty them."""
+        leaving = {number: place for number, place in self._places.items() if number >= self._wanted}
         for place in leaving.values():
+            if place.state == "waiting" and place.task is not None:  # between two replicas
+                place.task.cancel()
             place.state = "draining"
             if place.replica is not None:
                 place.replica.ready = False
@@ -236,13 +249,15 @@ class Keeper(Actor):
         for place in leaving.values():
             if place.replica is not None:
                 place.replica.end(None)
-            elif place.task is not None:  # between two replicas
-                place.task.cancel()
         await asyncio.gather(
             *(place.task for place in leaving.values() if place.task is not None), return_exceptions=True
         )
-        for number in leaving:
-            self._places.pop(number, None)
+        for number, place in leaving.items():
+            if self._places.get(number) is place:
+                del self._places[number]
+        self._grow()  # where more are wanted by now
+        async with self._changed:
+            self._changed.notify_all()
 
     # callers
 
@@ -266,15 +281,17 @@ class Keeper(Actor):
         callers = list(self._callers)
         request = StopCall(f"{self._spec.name}: callers to have heard", callers)
         if callers:
-            send_record(hub, callers, self._members(), request, context()._cell.uid)
+            members, sender = self._members(), context()._cell.uid
+            # on the thread that never waits for room, as a caller may read nothing
+            hub.poller.call_soon(lambda: send_record(hub, callers, members, request, sender))
         else:
             request.resolve(None)
         return request.future
 
 
-def _settled(replica: _Replica) -> Future[Any]:
-    """Done when all ranks have run ``__init__`` and handle messages."""
-    target = replica.target
-    request = Gather(f"{target.name} to be ready", target.uid, target.procs, target.extent)
-    target.cast(SETTLE, pickling.dumps_call((), {}), request)
+def _answers(replica: _Replica, meta: bytes) -> Future[Any]:
+    """What all ranks answer, once they have run ``__init__``. Sent on the poller's thread, which never waits for room in a mailbox."""
+    target, hub, cell = replica.target, current_hub(), context()._cell
+    request = Gather(f"{target.name} to answer its keeper", target.uid, target.procs, target.extent)
+    hub.poller.call_soon(lambda: target.cast(meta, pickling.dumps_call((), {}), request, sender=cell))
     return request.future

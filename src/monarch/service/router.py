@@ -115,6 +115,7 @@ class Router:
         with self.lock:
             replica = None if self._waiting and call.session is None else self._pick(call)
             if replica is None:
+                call.message.keep()
                 self._queue(call, first=False)
         if replica is not None:
             call.send(replica)
