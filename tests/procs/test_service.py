@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +29,16 @@ def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
+class Block:
+    """Data that is sent beside the pickle, as that of arrays is."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return Block, (pickle.PickleBuffer(self.data),)
+
+
 class Replica(Actor):
     def __init__(self, greeting: str = "hello") -> None:
         self.greeting = greeting
@@ -50,8 +61,8 @@ class Replica(Actor):
         return os.getpid()
 
     @endpoint
-    def first(self, data: bytearray) -> int:
-        return data[0]
+    def first(self, block: Block) -> int:
+        return block.data[0]
 
     @endpoint
     def refuse(self) -> None:
@@ -146,7 +157,7 @@ def test_a_call_that_waits_has_its_arguments_as_they_were(pair: Service[Replica]
     try:
         held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
         data = bytearray(b"1" * (1 << 20))
-        waits = pair.first.call_one(data)
+        waits = pair.first.call_one(Block(data))
         data[0] = 0
     finally:
         door.touch()
