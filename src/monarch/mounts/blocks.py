@@ -74,8 +74,11 @@ class Memory:
         self._lock = threading.Lock()  # held for no longer than this takes: one view waits for no other
 
     def ahead(self) -> int:
-        """How many blocks of each open file may be fetched ahead, so that none has gone when it is read. As many again were read."""
-        return self._most // (2 * max(1, len(self.files)))
+        """How many blocks of each open file may be fetched ahead, so that none has gone when it is read.
+
+        A quarter of a file's share: the rest is for what was read, and for what the kernel asks for ahead by itself.
+        """
+        return self._most // (4 * max(1, len(self.files)))
 
     def get(self, key: _Key) -> Block | None:
         with self._lock:
