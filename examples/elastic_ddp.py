@@ -19,6 +19,7 @@ import os
 import random
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -75,7 +76,8 @@ def train(kills: dict[int, int]) -> dict[int, float]:
         # endregion
         if kills.get(report.step) == report.rank:
             print(f"step {report.step:3}: rank {report.rank} of {report.size} is killed", flush=True)
-            os.kill(report.value["pid"], signal.SIGKILL)
+            with suppress(ProcessLookupError):  # the ranks may be far ahead of what is read here
+                os.kill(report.value["pid"], signal.SIGKILL)
             del kills[report.step]
     assert not kills
     return losses

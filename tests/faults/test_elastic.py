@@ -9,6 +9,9 @@ import itertools
 import math
 import os
 import signal
+import socket
+import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -142,7 +145,7 @@ class Regression:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
     """The loss before each step, in one process."""
-    alone = World(Place(1, 0, 1, "", 0, True), 0, lambda report: completed(None), lambda: None)
+    alone = World(Place(1, 0, 1, "", 0, True), 0, lambda report: completed(None))
     trainer = Regression()
     losses = []
     for step in range(STEPS):
@@ -198,21 +201,62 @@ def test_with_fewer_ranks_it_goes_on_and_the_loss_stays(
 
 
 def test_a_rank_that_raises_ends_the_training_of_all_with_its_error(hosts: HostMesh) -> None:
+    def leave_later(self: World) -> None:
+        if self.rank:
+            self._over = True
+
     class Wrong(Regression):
-        def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
-            if os.environ["RANK"] == "1":
-                raise KeyError("no such column")
-            super().learn(model, mine, ranks, between)
+        def train(self, world: World) -> None:
+            World.leave = leave_later  # type: ignore[method-assign]  # rank 0 does not know why its collective ends
+            for _ in world.steps(STEPS):
+                group = dist.new_group()
+                if world.rank == 1:
+                    raise KeyError("no such column")
+                dist.barrier(group)
 
     with pytest.raises(KeyError, match="no such column"):
         list(ElasticGroup(hosts, Wrong, ranks=3).run())
 
 
-def test_a_group_that_keeps_dying_gives_up_and_says_why(hosts: HostMesh, tmp_path: Path) -> None:
-    deaths = Deaths(tmp_path, {"step 1": range(100)})
-    group = ElasticGroup(hosts, partial(Regression, deaths), ranks=2, min_ranks=2, max_losses=1)
+def test_a_group_that_keeps_dying_gives_up_and_says_why(hosts: HostMesh) -> None:
+    class Doomed(Regression):
+        def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+            if os.environ["RANK"] == "1":
+                os.kill(os.getpid(), signal.SIGKILL)
+            super().learn(model, mine, ranks, between)
+
     with pytest.raises(ElasticError, match=r"were lost with no step done .* the last: killed, signal 9"):
-        list(group.run())
+        list(ElasticGroup(hosts, Doomed, ranks=2, min_ranks=2, max_losses=1).run())
+
+
+def test_when_all_ranks_have_died_it_does_not_begin_again_from_nothing(hosts: HostMesh, tmp_path: Path) -> None:
+    deaths = Deaths(tmp_path, {"step 3": [0]})
+    reports: list[Report] = []
+    with pytest.raises(ElasticError, match=r"their state with them; the last: killed, signal 9"):
+        reports.extend(ElasticGroup(hosts, partial(Regression, deaths), ranks=1).run())
+    assert deaths.all_died()
+
+
+def test_what_a_trainer_is_connected_to_outlives_its_world(hosts: HostMesh, tmp_path: Path) -> None:
+    class Client(Regression):
+        line: Any = None
+
+        def train(self, world: World) -> None:
+            if self.line is None:
+                with socket.create_server(("127.0.0.1", 0)) as server:
+                    self.line = socket.create_connection(server.getsockname())
+                    self.peer = server.accept()[0]
+            super().train(world)
+
+        def whole(self) -> float:
+            self.line.sendall(b"?")
+            assert self.peer.recv(1) == b"?"
+            return super().whole()
+
+    deaths = Deaths(tmp_path, {"within 3": [0]})
+    reports = list(ElasticGroup(hosts, partial(Client, deaths), ranks=2).run())
+    assert deaths.all_died()
+    assert {report.step for report in reports} == set(range(STEPS))
 
 
 def test_a_rank_that_stands_still_counts_as_dead_and_its_collective_ends(
@@ -262,19 +306,55 @@ def test_a_group_grows_and_shrinks_between_two_steps(hosts: HostMesh) -> None:
     assert told == [(step, rank, size) for step, size in sizes.items() for rank in range(size)], "a step was cut in two"
 
 
+def test_a_world_ends_for_a_change_that_came_while_it_was_formed(hosts: HostMesh, tmp_path: Path) -> None:
+    def lend(moment: str) -> None:
+        (tmp_path / moment).touch()
+        while moment == "lending" and not (tmp_path / "resized").exists():  # ended by the program, or with it
+            time.sleep(0.01)
+
+    class Patient(Regression):
+        def train(self, world: World) -> None:
+            for _ in world.steps(10**9 if world.size == 2 else world.step + 1):
+                dist.barrier()
+            world.report(None)
+
+    def resize() -> None:
+        while not (tmp_path / "lending").exists() and not over.wait(0.01):
+            pass
+        group.resize(1)
+        (tmp_path / "resized").touch()
+
+    over = threading.Event()
+    group = ElasticGroup(hosts, partial(Patient, lend), ranks=2)
+    thread = threading.Thread(target=resize)
+    thread.start()
+    try:
+        assert [report.size for report in group.run()] == [1]
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_a_loop_that_is_left_early_ends_the_ranks_and_what_makes_no_sense_is_refused(hosts: HostMesh) -> None:
     with pytest.raises(ValueError, match="min_ranks=3: expected 1 to ranks=2"):
         ElasticGroup(hosts, Regression, ranks=2, min_ranks=3)
     with pytest.raises(TypeError, match="expected a HostMesh"):
         ElasticGroup(hosts.spawn_procs, Regression, ranks=2)  # type: ignore[arg-type]
+    for wrong in ({"ranks": 1.5}, {"ranks": 0}, {"max_losses": -1}, {"timeout": "x"}, {"timeout": 0}):
+        with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))} must be .*, got "):
+            ElasticGroup(hosts, Regression, **{"ranks": 2, **wrong})  # type: ignore[arg-type]
     group = ElasticGroup(hosts, Regression, ranks=2)
     with pytest.raises(RuntimeError, match=r"run\(\) comes first"):
         group.resize(3)
+    with pytest.raises(TypeError, match="ranks must be an int, got 2.5"):
+        group.resize(2.5)  # type: ignore[arg-type]
     reports = group.run()
     next(reports)
     with pytest.raises(RuntimeError, match="runs once"):
         group.run()
     reports.close()  # as a `break` does; that nothing is left is checked for each test
+    with pytest.raises(RuntimeError, match="the training is over"):
+        group.resize(3)
 
 
 def test_a_constructor_that_raises_is_told_at_once(hosts: HostMesh) -> None:

@@ -13,7 +13,7 @@ from monarch.elastic.world import Place, WorldChanged
 
 
 def world(rank: int = 0, size: int = 1, step: int = 0) -> World:
-    return World(Place(1, rank, size, "", 0, True), step, lambda report: completed(None), lambda: None)
+    return World(Place(1, rank, size, "", 0, True), step, lambda report: completed(None))
 
 
 def test_steps_begin_where_the_state_is_and_end_before_the_last() -> None:

@@ -8,29 +8,36 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
 class Connections:
-    """The connections that this process makes over TCP from now on until `complete`."""
+    """The connections that this process makes over TCP in blocks of `made`."""
 
     def __init__(self) -> None:
-        self._before = _sockets()
-        self._ours: dict[int, int] | None = None
+        self._ours: dict[int, int] = {}
+        self._before: dict[int, int] | None = None
 
-    def complete(self) -> None:
-        """Those that are made later do not count."""
-        if self._ours is None:
-            self._ours = self._made()
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Those of this block count. `shut_down` reaches them while it runs, too."""
+        self._before = _sockets()
+        try:
+            yield
+        finally:
+            self._ours, self._before = self._known(), None
 
     def shut_down(self) -> None:
         """Whoever waits for their data gets an error, on both sides. The descriptors remain those of who opened them."""
-        for descriptor, inode in (self._made() if self._ours is None else self._ours).items():
+        for descriptor, inode in self._known().items():
             with suppress(OSError):  # closed meanwhile, or not connected
                 _shut_down(descriptor, inode)
 
-    def _made(self) -> dict[int, int]:
-        return {descriptor: inode for descriptor, inode in _sockets().items() if self._before.get(descriptor) != inode}
+    def _known(self) -> dict[int, int]:
+        before = self._before
+        new = {} if before is None else dict(_sockets().items() - before.items())
+        return self._ours | new
 
 
 def _sockets() -> dict[int, int]:
@@ -46,7 +53,13 @@ def _sockets() -> dict[int, int]:
 
 def _shut_down(descriptor: int, inode: int) -> None:
     """A copy of the descriptor is looked at, and shut down: the number may belong to something else at any time."""
-    with socket.socket(fileno=os.dup(descriptor)) as copy:
+    number = os.dup(descriptor)
+    try:
+        copy = socket.socket(fileno=number)
+    except OSError:  # no socket
+        os.close(number)
+        raise
+    with copy:
         if os.fstat(copy.fileno()).st_ino != inode or copy.family not in (socket.AF_INET, socket.AF_INET6):
             return
         if not copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):  # gloo ends the process when it can't accept

@@ -66,10 +66,10 @@ class Coordinator(Actor):
         self._lost_hosts: set[int] = set()
         self._losses = 0  # since a step was done
         self._why: BaseException | None = None  # the last one
-        self._error: BaseException | None = None  # of a constructor, before the first world: no bad luck
-        self._best = Progress(-1, False)
+        self._error: BaseException | None = None  # before the first world: no bad luck
+        self._best = Progress(-1, False)  # with which a world has begun
         self._number = 0  # of the world
-        self._broken_off = 0  # the last world that was
+        self._broken_off: Exception | None = None  # why it was: what others raise later comes of that
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -89,8 +89,12 @@ class Coordinator(Actor):
         """
         self._reports = reports
         self._hire()
-        while not await self._train(await self._assembled(), myself):
-            pass
+        try:
+            while not await self._train(await self._assembled(), myself):
+                pass
+        finally:
+            for task in self._tasks:  # ranks that are not ready yet end with this actor: they are not lost
+                task.cancel()
         reports.send(None)
 
     @concurrent_endpoint
@@ -122,16 +126,19 @@ class Coordinator(Actor):
             if not free:
                 return
             local, host = min(free)
-            procs = self._hosts.slice(host=host).spawn_procs(name="elastic")
-            actor = procs.spawn("rank", Member, self._plan.make, local, self._plan.timeout)
+            try:
+                procs = self._hosts.slice(host=host).spawn_procs(name="elastic")
+                actor = procs.spawn("rank", Member, self._plan.make, local, self._plan.timeout)
+            except Exception as error:
+                self._lost_hosts.add(host)  # as good as lost, where nothing can be started
+                self._note(error)
+                continue
             self._ranks.append(_Rank((host, local), procs, actor))
             self._begin(self._prepare(self._ranks[-1]))
 
     async def _prepare(self, rank: _Rank) -> None:
         error = await _answer(rank.actor.make.call_one())
         if error is not None:  # its end, or what the constructor has raised
-            if not self._number and not isinstance(error, SupervisionError):
-                self._error = error
             self._lose(rank, error)
             return
         rank.ready = True
@@ -142,12 +149,17 @@ class Coordinator(Actor):
             return
         logger.warning("%s is lost: %s", rank, _reason(error))
         self._losses += 1
-        self._why = error
+        self._note(error)
         failure = getattr(error, "failure", None)
         if failure is not None and failure.cause == "host":
             self._lost_hosts.add(rank.slot[0])
         self._dismiss(rank)
         self._hire()
+
+    def _note(self, error: BaseException) -> None:
+        self._why = error
+        if not self._number and not isinstance(error, SupervisionError):
+            self._error = error
         self._changed.set()
 
     def _dismiss(self, rank: _Rank) -> None:
@@ -189,11 +201,15 @@ class Coordinator(Actor):
     async def _train(self, ranks: Sequence[_Rank], myself: Any) -> bool:
         """Train in a world of these ranks; whether the training is over."""
         self._number += 1
+        self._broken_off = None
         try:
             places = await self._formed(ranks)
         except _Lost:
             return False
-        runs = [self._run(rank, place, ranks, myself) for rank, place in zip(ranks, places, strict=True)]
+        runs = [
+            asyncio.ensure_future(self._run(rank, place, ranks, myself))
+            for rank, place in zip(ranks, places, strict=True)
+        ]  # in front of the admission, so that a rank which is in no world then has been in this one
         admission = asyncio.ensure_future(self._admit(ranks, self._number))
         try:
             ends = await asyncio.gather(*runs)
@@ -201,11 +217,11 @@ class Coordinator(Actor):
             admission.cancel()
         if any(isinstance(end, SupervisionError) for end in ends):  # what others have raised comes of that
             return False
-        errors = [end for end in ends if isinstance(end, Exception)]
-        for error in errors:
-            if not isinstance(error, NotConnectedError) or self._losses >= self._plan.max_losses:
-                raise error
-        self._losses += bool(errors)
+        if self._losses < self._plan.max_losses and any(isinstance(end, NotConnectedError) for end in ends):
+            self._losses += 1
+            return False
+        if self._broken_off is not None:
+            raise self._broken_off
         return all(end is End.DONE for end in ends)
 
     async def _formed(self, ranks: Sequence[_Rank]) -> list[Place]:
@@ -217,9 +233,13 @@ class Coordinator(Actor):
         progress: list[Progress] = await self._ask(ranks, lambda actor: actor.progress.call_one())
         top = max(progress)
         if top.steps < self._best.steps:
-            raise ElasticError(f"no rank is left that has come to step {self._best.steps}") from self._why
+            raise ElasticError(
+                f"all ranks that had come to step {self._best.steps} or farther are lost, and their state with them; the last: "
+                f"{_reason(self._why) if self._why else 'none'}"
+            ) from self._why
         if top > self._best:
-            self._best, self._losses = top, 0
+            self._losses = 0
+            self._hire()
         source = ranks[progress.index(top)]
         others = [
             rank for rank, its in zip(ranks, progress, strict=True) if rank is not source and (its != top or fresh(top))
@@ -232,7 +252,8 @@ class Coordinator(Actor):
                 await self._ask([source], lambda actor: actor.take_back.call_one())
         one_host = len({rank.slot[0] for rank in ranks}) == 1
         [(address, port)] = await self._ask(ranks[:1], lambda actor: actor.open_store.call_one(one_host))
-        logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), max(top.steps, 0) + top.applied)
+        self._best = Progress(max(top.steps, 0) + top.applied, False)
+        logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), self._best.steps)
         return [Place(self._number, rank, len(ranks), address, port, one_host) for rank in range(len(ranks))]
 
     async def _ask(
@@ -256,8 +277,8 @@ class Coordinator(Actor):
         end: End | Exception = await _answer(rank.actor.run.call_one(place, myself))
         if isinstance(end, SupervisionError):
             self._lose(rank, end)
-        if end not in (End.DONE, End.AGREED) and self._broken_off != place.number:
-            self._broken_off = place.number
+        if isinstance(end, Exception) and self._broken_off is None:
+            self._broken_off = end
             for each in ranks:
                 _tell(each.actor.leave, place.number)
         return end

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
-from ..actor import ActorError, Channel, HostMesh, this_proc
+from ..actor import ActorError, Channel, HostMesh, SupervisionError, this_proc
+from ..queues.arguments import seconds, whole
 from .coordinator import Coordinator, Plan
 from .world import Report, World
 
@@ -34,8 +35,12 @@ class ElasticGroup:
         make: Makes the trainer of a rank: a class, or a function without arguments.
         ranks: How many there are to be. One that dies is replaced, on the same host.
         min_ranks: With how many they go on until then. With fewer they wait.
-        max_losses: How many may be lost with no step done in between. No more are started then.
+        max_losses: How many may be lost before a world begins that is a step farther. No more are started then, until one does.
         timeout: Of a collective, in seconds.
+
+    Raises:
+        TypeError: An argument is of another type.
+        ValueError: A number is out of range.
     """
 
     def __init__(
@@ -52,9 +57,11 @@ class ElasticGroup:
             raise TypeError(f"hosts={hosts!r}: expected a HostMesh, such as this_host()")
         if not callable(make):
             raise TypeError(f"make={make!r}: expected a class, or a function without arguments")
-        if not 1 <= min_ranks <= ranks:
+        for name, number, least in (("ranks", ranks, 1), ("min_ranks", min_ranks, 1), ("max_losses", max_losses, 0)):
+            whole(number, name, least)
+        if min_ranks > ranks:
             raise ValueError(f"min_ranks={min_ranks}: expected 1 to ranks={ranks}")
-        self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, timeout)
+        self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, seconds(timeout, "timeout", 0.001))
         self._coordinator: Any = None
 
     def run(self) -> Generator[Report, None, None]:
@@ -87,11 +94,15 @@ class ElasticGroup:
         """Aim at another number of ranks, while it runs. Returns at once; the world changes between two steps.
 
         Raises:
+            TypeError: It is no int.
             ValueError: It is less than `min_ranks`.
             RuntimeError: It does not run.
         """
-        if ranks < self._plan.min_ranks:
+        if whole(ranks, "ranks") < self._plan.min_ranks:
             raise ValueError(f"ranks={ranks}: expected at least min_ranks={self._plan.min_ranks}")
         if self._coordinator is None:
             raise RuntimeError("run() comes first")
-        self._coordinator.resize.call_one(ranks).get()
+        try:
+            self._coordinator.resize.call_one(ranks).get()
+        except SupervisionError:
+            raise RuntimeError("the training is over") from None

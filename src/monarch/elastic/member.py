@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 import torch.distributed
+import torch.distributed.distributed_c10d
 
 from ..actor import Actor, concurrent_endpoint
 from ..spmd.elastic import own_name
@@ -71,9 +72,20 @@ class Member(Actor):
         self._progress = Progress(-1, False)
         self._world: World | None = None
         self._connections = Connections()
-        self._connections.complete()
+        self._note_connections()
         self._store: Any = None
         self._lent: Lent | None = None
+
+    def _note_connections(self) -> None:
+        """Know those of each process group, whoever makes it: torch has one function for that, below all public ones."""
+        module: Any = torch.distributed.distributed_c10d
+        make_group = module._new_process_group_helper
+
+        def noted(*args: Any, **options: Any) -> Any:
+            with self._connections.made():
+                return make_group(*args, **options)
+
+        module._new_process_group_helper = noted
 
     @concurrent_endpoint
     async def make(self) -> None:
@@ -126,12 +138,11 @@ class Member(Actor):
     async def run(self, place: Place, coordinator: Any) -> End:
         """Train in a world, until it or the training ends; raises what the user's code has raised."""
         steps, applied = self._progress
-        world = self._world = World(place, max(steps, 0) + applied, coordinator.report.call_one, self._begun)
+        world = self._world = World(place, max(steps, 0) + applied, coordinator.report.call_one)
         try:
             return await self._on_thread(self._train, place, world)
         finally:
             self._progress = Progress(world.step, world.applied)
-            self._connections.complete()
             self._world = None
 
     def _train(self, place: Place, world: World) -> End:
@@ -139,7 +150,8 @@ class Member(Actor):
             self._enter(place)
         except Exception as error:
             # torch names groups by how many a process has made, those that failed included, until it destroys the default one
-            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            if not dist.is_initialized():
+                dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             dist.destroy_process_group()
             raise NotConnectedError(f"rank {place.rank} of {place.size} could not connect: {error}") from None
         try:
@@ -153,21 +165,21 @@ class Member(Actor):
                 return End.BROKEN_OFF
             raise
 
-    def _begun(self) -> None:
-        self._connections.complete()
-
     def _enter(self, place: Place) -> None:
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size))
         self._connections.shut_down()  # of the world before, not sooner: others may have waited for what was sent there
         if dist.is_initialized():
             dist.destroy_process_group()
         self._connections = Connections()
+        if place.rank:
+            self._store = None  # of a world before, in which this was rank 0
         if place.one_host:
             os.environ.setdefault(_INTERFACE, "lo")
         elif os.environ.get(_INTERFACE) == "lo":
             del os.environ[_INTERFACE]
         limit = timedelta(seconds=_MEETING_TIMEOUT)
-        store = dist.TCPStore(place.address, place.port, timeout=limit)
+        with self._connections.made():
+            store = dist.TCPStore(place.address, place.port, timeout=limit)
         store.set(f"here/{place.rank}", "")
         store.wait([f"here/{rank}" for rank in range(place.size)], limit)
         limit = timedelta(seconds=_CONNECT_TIMEOUT)

@@ -63,9 +63,7 @@ class World:
         step: The one that is done now, or next.
     """
 
-    def __init__(
-        self, place: Place, step: int, send: Callable[[Report], Future[None]], begun: Callable[[], None]
-    ) -> None:
+    def __init__(self, place: Place, step: int, send: Callable[[Report], Future[None]]) -> None:
         self.number = place.number
         self.rank = place.rank
         self.size = place.size
@@ -73,7 +71,6 @@ class World:
         self.applied = False  # an optimizer has changed the weights in this step
         self._send = send
         self._sent: Future[None] | None = None
-        self._begun = begun
         self._changed = threading.Condition()
         self._in_step = self._held = self._over = False
         self._end: int | None = None
@@ -107,7 +104,6 @@ class World:
 
     def _enter_step(self) -> None:
         with self._changed:
-            self._begun()
             while self._held and not self._over:  # ended by `end_before`, or `leave`
                 self._changed.wait()
             if self._over or (self._end is not None and self.step >= self._end):
