@@ -172,6 +172,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write what was found to this file")
     parser.add_argument("--only", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if min(options.tasks, options.processes, options.rounds) < 1:
+        parser.error("tasks, processes and rounds are at least 1")
     if options.only:
         print("FOUND", CONTENDERS[options.only][0](options.tasks, options.processes))
         return

@@ -148,6 +148,24 @@ def test_unanswered_calls_that_may_be_repeated_are_answered_by_others(tmp_path: 
         assert set(service.outstanding().values()) == {0}
 
 
+def test_a_call_whose_time_was_up_does_not_hear_of_the_loss_of_who_was_late(tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    with Service(this_host(), Replica, replicas=2, name="late", in_flight=1) as service:
+        service.scale(2).get(timeout=LIMIT)
+        held = service.wait_for.call_one(str(door))
+        wait_until(lambda: any(tmp_path.iterdir()), what="the call to begin")
+        victim = service.pid.call_one().get(timeout=LIMIT)  # the other one
+        late = service.wait_for.options(timeout=0.5, retries=1).call_one(str(door))
+        router = service._router()
+        wait_until(lambda: router.retried == 1, what="it to wait again")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: restarts(service) == 1, what="a restart")
+        wait_until(lambda: late.done(), what="the end of its time, or the other one")
+        assert router.retried == 1
+        door.touch()
+        held.get(timeout=LIMIT)
+
+
 def test_a_service_that_can_not_start_says_why_and_may_be_asked_again(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     with Service(this_host(), Replica, (str(tmp_path),), name="broken", max_restarts=1) as service:

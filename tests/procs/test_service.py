@@ -7,13 +7,14 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from monarch.actor import Actor, ActorError, SupervisionError, current_rank, endpoint, get_meter, this_host
-from monarch.service import Service, batched
+from monarch.service import Service, batched, router
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -27,6 +28,11 @@ def until(condition: Callable[[], Any]) -> Any:
         assert time.monotonic() < end, "in vain"
         time.sleep(0.005)
     return found
+
+
+def knows(name: str) -> bool:
+    """Whether this process keeps a service in mind."""
+    return name in [each.name for each in router._routers.values()]
 
 
 class Block:
@@ -61,8 +67,9 @@ class Replica(Actor):
         return os.getpid()
 
     @endpoint
-    def first(self, block: Block) -> int:
-        return block.data[0]
+    def peek(self, block: Block) -> int:
+        first: int = block.data[0]
+        return first
 
     @endpoint
     def refuse(self) -> None:
@@ -100,6 +107,10 @@ class Caller(Actor):
     def pid_for(self, session: str) -> int:
         pid: int = self.service.pid.options(session=session).call_one().get(timeout=LIMIT)
         return pid
+
+    @endpoint
+    def knows(self, name: str) -> bool:
+        return knows(name)
 
     @endpoint
     def stop_it(self) -> None:
@@ -157,7 +168,7 @@ def test_a_call_that_waits_has_its_arguments_as_they_were(pair: Service[Replica]
     try:
         held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
         data = bytearray(b"1" * (1 << 20))
-        waits = pair.first.call_one(Block(data))
+        waits = pair.peek.call_one(Block(data))
         data[0] = 0
     finally:
         door.touch()
@@ -205,6 +216,60 @@ def test_a_call_may_have_a_time_limit_and_then_ask_elsewhere(pair: Service[Repli
     finally:
         door.touch()
     until(lambda: sum(pair.outstanding().values()) == 0)
+
+
+def test_a_call_has_its_time_also_while_it_waits_and_no_room_after_it(pair: Service[Replica], tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    try:
+        held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
+        with pytest.raises(TimeoutError, match="within 0.05s.*Attempts made: 0"):
+            pair.pid.options(timeout=0.05).call_one().get(timeout=LIMIT)
+        for each in held:
+            assert not each.done()
+    finally:
+        door.touch()
+    assert len({each.get(timeout=LIMIT) for each in held}) == 2
+    door.unlink()
+    try:
+        late = [pair.wait_for.options(timeout=0.05).call_one(str(door)) for _ in range(2)]
+        for each in late:
+            with pytest.raises(TimeoutError, match="within 0.05s"):
+                each.get(timeout=LIMIT)
+        next_one = pair.pid.call_one()
+        until(lambda: sum(pair.outstanding().values()) == 3)  # it has been sent, though both are at work
+    finally:
+        door.touch()
+    assert next_one.get(timeout=LIMIT) > 0
+    until(lambda: sum(pair.outstanding().values()) == 0)
+    assert [each.late for each in pair._router()._replicas] == [0, 0]
+
+
+def test_a_broadcast_that_can_not_be_sent_counts_nowhere(
+    pair: Service[Replica], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(pair._router().hub, "_largest", 1000)
+        with pytest.raises(ValueError, match="over the limit"):
+            pair.greet.broadcast("you" * 1000)
+    assert set(pair.outstanding().values()) == {0}
+
+
+def test_a_process_has_a_service_in_mind_from_before_it_asks_until_that_ends(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask, known = router.Router.ask, []
+
+    def look_and_ask(self: router.Router) -> None:
+        known.append(knows(self.name) and not router._making.locked())
+        ask(self)
+
+    monkeypatch.setattr(router.Router, "ask", look_and_ask)
+    with Service(this_host(), Replica, name="remembered") as service:
+        assert known[0]  # what changes while the keeper is asked is heard of
+        caller = spawn().spawn("caller", Caller, service)
+        assert caller.greet.call_one("you").get(timeout=LIMIT) == "hello you"
+        assert caller.knows.call_one("remembered").get(timeout=LIMIT)
+    until(lambda: not caller.knows.call_one("remembered").get(timeout=LIMIT) and not knows("remembered"))
 
 
 def test_a_broadcast_reaches_all(pair: Service[Replica]) -> None:
@@ -308,6 +373,10 @@ class Doubler(Actor):
             raise RuntimeError("13")
         if 0 in numbers:
             return []
+        if 17 in numbers:
+            return [StopIteration("17")] * len(numbers)
+        if 19 in numbers:
+            raise asyncio.CancelledError
         return [ValueError("odd") if number % 2 else number for number in numbers]
 
     @endpoint
@@ -331,6 +400,12 @@ def test_items_are_handled_in_batches() -> None:
                 each.get(timeout=LIMIT)
         with pytest.raises(TypeError, match="a batch of 1 items has as many results, in a list; got 0"):
             service.picky.call_one(0).get(timeout=LIMIT)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            service.picky.call_one(17).get(timeout=LIMIT)
+        for each in [service.picky.call_one(number) for number in (19, 19, 19, 2)]:
+            with suppress(ActorError):  # the last one is in the next batch, or was in the queue
+                assert each.get(timeout=LIMIT) == 2
+        assert service.picky.call_one(2).get(timeout=LIMIT) == 2
 
 
 def test_what_can_not_be_batched_is_refused() -> None:

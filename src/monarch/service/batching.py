@@ -44,7 +44,10 @@ class _Batches:
             self._full.set()
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
-        return await item.answer
+        result = await item.answer
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     async def _work(self) -> None:
         """One batch after the other; what comes meanwhile is in the next."""
@@ -58,6 +61,8 @@ class _Batches:
                 await self._run([self._items.popleft() for _ in range(min(self._size, len(self._items)))])
         finally:
             self._worker = None
+            while self._items:  # this ends before them
+                self._items.popleft().answer.cancel()
 
     async def _run(self, batch: Sequence[_Item]) -> None:
         results: Sequence[Any]
@@ -73,11 +78,7 @@ class _Batches:
                 item.answer.cancel()
             raise
         for item, result in zip(batch, results, strict=True):
-            if item.answer.done():  # whoever waited was cancelled
-                continue
-            if isinstance(result, Exception):
-                item.answer.set_exception(result)
-            else:
+            if not item.answer.done():  # whoever waited was cancelled
                 item.answer.set_result(result)
 
 

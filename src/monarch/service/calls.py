@@ -1,8 +1,9 @@
 """Calls to a service. A `Call` is what its caller waits for; an `Attempt` is one message of it to one replica.
 
 An attempt is over when all ranks of its replica have answered, or are gone: until then it counts as outstanding there. Its call hears of
-it earlier: with the first rank that fails. Nothing here waits. What ends a call: an answer; the failure of its last attempt; the end of
-its time; `Router.patience` without a replica; the end of this process's part in the program.
+it earlier: with the first rank that fails, or when its time is up; then it takes no room from others. Nothing here waits. What ends a
+call: an answer; the failure of its last attempt; the end of its time; `Router.patience` without a replica; the end of this process's
+part in the program.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from .._core.plane import (
     Shape,
     pickling,
     read_value,
+    subscribe,
 )
 from ..actor import ActorError, Extent, SupervisionError, ValueMesh
 
@@ -70,7 +72,7 @@ class Attempt:
         replica: Counts this as outstanding already.
     """
 
-    __slots__ = ("_call", "_failed", "answers", "left", "replica", "timer")
+    __slots__ = ("_call", "_failed", "answers", "late", "left", "replica")
 
     def __init__(self, call: Call | CallToAll, replica: Replica) -> None:
         self._call = call
@@ -78,7 +80,7 @@ class Attempt:
         self.left = replica.size
         self.answers: list[Reply | None] = [None] * replica.size
         self._failed = False
-        self.timer: Any = None
+        self.late = False
 
     def send(self, message: Message) -> None:
         """Send it; what can't be sent is not outstanding.
@@ -89,7 +91,7 @@ class Attempt:
         try:
             self.replica.target.cast(message.meta, message.content, self, flags=message.flags, sender=message.cell)
         except BaseException:
-            self.replica.release()
+            self.replica.release(self.late)
             raise
 
     def reply(self, frame: Frame) -> bool:
@@ -111,9 +113,7 @@ class Attempt:
             first, self._failed = not is_value and not self._failed, self._failed or not is_value
             failed = self._failed
         if not left:
-            if self.timer is not None:
-                self.timer.cancel()
-            replica.release()
+            replica.release(self.late)
         if first:
             self._call.failed(self, rank, reply)
         elif not left and not failed:
@@ -158,7 +158,9 @@ class Call(PendingOperation, Promise[Any]):
         session: As of `ServiceEndpoint.options`, and so are `timeout` and `retries`.
     """
 
-    __slots__ = ("_attempt", "_made", "_retries", "_router", "_timeout", "message", "name", "session", "since")
+    __slots__ = (
+        "_attempt", "_made", "_retries", "_router", "_timeout", "_timer", "last", "message", "name", "session", "since",
+    )  # fmt: skip
 
     def __init__(
         self, router: Router, message: Message, session: str | None, timeout: float | None, retries: int
@@ -171,30 +173,34 @@ class Call(PendingOperation, Promise[Any]):
         self._timeout = timeout
         self._retries = retries
         self._made = 0
-        self._attempt: Attempt | None = None
+        self._attempt: Attempt | None = None  # none while it waits for a replica
+        self._timer: Any = None
+        self.last: Replica | None = None  # that was asked before
         Promise.__init__(self, self)
 
-    @property
-    def last(self) -> Replica | None:
-        """The replica that was asked before."""
-        return self._attempt.replica if self._attempt is not None else None
+    def limit(self) -> None:
+        """From now on it has its time: to get to a replica, and for the answer."""
+        if self._timeout is not None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._router.hub.poller.call_later(self._timeout, self._expired)
+            subscribe(self.future, self._timer.cancel)
 
     def send(self, replica: Replica) -> None:
         """Ask this replica, which counts it as outstanding already. For errors see `Attempt.send`."""
         self._made += 1
+        self.last = replica
         self._attempt = attempt = Attempt(self, replica)
         attempt.send(self.message)
-        if self._timeout is not None:
-            attempt.timer = self._router.hub.poller.call_later(self._timeout, lambda: self._expired(attempt))
-            if not attempt.left:  # meanwhile
-                attempt.timer.cancel()
 
     def answered(self, attempt: Attempt) -> None:
         self.resolve(attempt.answers[0], read_value)
 
     def failed(self, attempt: Attempt, rank: int, reply: Reply) -> None:
-        if attempt is not self._attempt:  # its time was up: another one has been asked
-            return
+        with self._router.lock:
+            if attempt is not self._attempt:  # its time was up
+                return
+            self._attempt = None
         lost = loss(reply)
         if lost is None:
             call = FailedCall(self.name, None, self.message.site)
@@ -220,15 +226,22 @@ class Call(PendingOperation, Promise[Any]):
             "not declare this endpoint idempotent."
         )
 
-    def _expired(self, attempt: Attempt) -> None:
-        if attempt is self._attempt and not self.future.done() and not self._again():
+    def _expired(self) -> None:
+        with self._router.lock:
+            attempt, self._attempt = self._attempt, None
+            if attempt is not None and attempt.left:
+                attempt.late = True
+                self._router.is_late(attempt.replica)
+        if not self.future.done() and (attempt is None or not self._again()):
             self.reject(TimeoutError(f"{self.name}: no answer within {self._timeout:g}s. Attempts made: {self._made}."))
 
     # as an operation
 
     def describe(self) -> str:
-        last = self._attempt
-        return f"{self.name} of {last.replica.name}" if last is not None else f"{self.name}, {self._router.describe()}"
+        asked = self._attempt
+        return (
+            f"{self.name} of {asked.replica.name}" if asked is not None else f"{self.name}, {self._router.describe()}"
+        )
 
     def awaited(self) -> PendingCall | None:
         return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)

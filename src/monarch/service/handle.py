@@ -17,13 +17,12 @@ from .._core.plane import (
     map_future,
     pickling,
     random_uid,
-    subscribe,
 )
 from ..actor import Actor, Extent, Future, HostMesh, SupervisionError, ValueMesh, context, this_proc
 from .calls import Call, CallToAll, Message
 from .keeper import Keeper
 from .records import LEAST_LOADED, ROUND_ROBIN, ReplicaStatus, Spec, Way
-from .router import Router, forget, router_of
+from .router import Router, router_of
 
 A = TypeVar("A", bound=Actor)
 _getframe = sys._getframe
@@ -181,7 +180,6 @@ class Service(Generic[A]):
         _check_seconds("drain", drain)
         if self._stopping is None:
             self._stopping = self._keeper.close.call_one(drain)
-            subscribe(self._stopping, lambda: forget(self._uid))
         return self._stopping
 
     def __enter__(self) -> Service[A]:
@@ -281,10 +279,12 @@ class ServiceEndpoint(Generic[R]):
     def broadcast(self, /, *args: Any, **kwargs: Any) -> None:
         """Send to every replica that is ready, without an answer. A replica at which it raises has failed, and is replaced."""
         message = self._message(args, kwargs, True)
-        for replica in self._service._router().all():
-            try:
+        replicas = self._service._router().all()
+        try:
+            for replica in replicas:
                 replica.target.cast(message.meta, message.content, None, flags=message.flags, sender=message.cell)
-            finally:
+        finally:
+            for replica in replicas:
                 replica.release()
 
     def options(
@@ -294,7 +294,8 @@ class ServiceEndpoint(Generic[R]):
 
         Args:
             session: Calls of one session go to one replica, from whatever process, for as long as that is there.
-            timeout: Seconds for an attempt. When it is over, another replica is asked, if the call may be repeated.
+            timeout: Seconds for an attempt of `call_one`, from the wait for a replica to the answer. When it is over, another replica is
+                asked, if the call may be repeated.
             retries: How often `call_one` may be repeated elsewhere, where its replica is lost or takes too long. More than 0 says that
                 it may be done twice. None: 3 for endpoints that the service declares idempotent, 0 for others.
 

@@ -127,6 +127,9 @@ class Keeper(Actor):
                 replica.end(failure.report())
         return True  # whether the service goes on is said to its callers
 
+    async def __cleanup__(self, exc: Exception | None) -> None:
+        self._publish(Members(self._spec.uid, self._version + 1, (), "it has ended", True))
+
     # places
 
     def _name(self, place: int) -> str:
@@ -273,7 +276,7 @@ class Keeper(Actor):
             )
         return Members(self._spec.uid, self._version, tuple((each.place, each.target) for each in ready), hopeless)
 
-    def _publish(self) -> Future[None]:
+    def _publish(self, last: Members | None = None) -> Future[None]:
         """Tell all callers which replicas there are; done when none has a call outstanding at others."""
         hub: Any = current_hub()
         self._version += 1
@@ -281,7 +284,7 @@ class Keeper(Actor):
         callers = list(self._callers)
         request = StopCall(f"{self._spec.name}: callers to have heard", callers)
         if callers:
-            members, sender = self._members(), context()._cell.uid
+            members, sender = last or self._members(), context()._cell.uid
             # on the thread that never waits for room, as a caller may read nothing
             hub.poller.call_soon(lambda: send_record(hub, callers, members, request, sender))
         else:

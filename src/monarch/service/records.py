@@ -52,12 +52,14 @@ class Members(NamedTuple):
         version: Counts the changes.
         replicas: Place and target of each.
         hopeless: Why there will be no more of them; empty while there may be.
+        ended: Whether the service has, so that these are the last.
     """
 
     uid: int
     version: int
     replicas: tuple[tuple[int, Any], ...]
     hopeless: str = ""
+    ended: bool = False
 
 
 class ReplicaStatus(NamedTuple):

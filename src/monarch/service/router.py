@@ -48,10 +48,11 @@ class Replica:
         target: Its actors.
         lock: Held for a moment to count: that of the router.
         outstanding: Attempts of this process that are not over.
+        late: Those of them whose time is up: they take no room.
         takes_calls: False once the keeper has left it out, or it is known to be gone.
     """
 
-    __slots__ = ("_router", "lock", "name", "outstanding", "place", "size", "takes_calls", "target")
+    __slots__ = ("_router", "late", "lock", "name", "outstanding", "place", "size", "takes_calls", "target")
 
     def __init__(self, router: Router, place: int, target: Any) -> None:
         self._router = router
@@ -60,13 +61,14 @@ class Replica:
         self.target = target
         self.name: str = target.name
         self.size = len(target.procs)
-        self.outstanding = 0
+        self.outstanding = self.late = 0
         self.takes_calls = True
 
-    def release(self) -> None:
+    def release(self, late: bool = False) -> None:
         """One attempt is over. On any thread."""
         with self.lock:
             self.outstanding -= 1
+            self.late -= late
             told = self._router.released(self)
         for request in told:
             request.answer()
@@ -90,7 +92,7 @@ class Router:
         self.name = name
         self.lock = threading.Lock()
         self.calls = self.retried = self.lost = 0
-        self._uid = uid
+        self.uid = uid
         self._keeper = keeper
         self._in_turn = way.route == ROUND_ROBIN
         self._patience = way.patience
@@ -105,21 +107,22 @@ class Router:
         self._empty_since = time.monotonic()
         self._standing = 0  # the number of the request that hears of this process's end, while something waits
         self._asking: Future[Members] | None = None
-        self.ask()
 
     # picking
 
     def begin(self, call: Call) -> None:
         """Send a call to a replica, now or when one has room. For errors see `Attempt.send`."""
-        self.calls += 1
         with self.lock:
+            self.calls += 1
             replica = None if self._waiting and call.session is None else self._pick(call)
             if replica is None:
                 call.message.keep()
                 self._queue(call, first=False)
         if replica is not None:
             call.send(replica)
+            call.limit()
             return
+        call.limit()
         if not self._replicas:
             self.hub.poller.call_soon(self.ask)  # the keeper may have ended
         if self.hub.end is not None:
@@ -127,8 +130,9 @@ class Router:
 
     def again(self, call: Call) -> None:
         """Send a call that has lost its replica to another one, before those that wait. On any thread."""
-        self.retried += 1
+        call.limit()
         with self.lock:
+            self.retried += 1
             self._queue(call, first=True)
         self.hub.poller.call_soon(self._send_waiting)
         if self.hub.end is not None:
@@ -136,8 +140,8 @@ class Router:
 
     def all(self) -> list[Replica]:
         """Every replica that takes calls, by place; each counts one more outstanding."""
-        self.calls += 1
         with self.lock:
+            self.calls += 1
             for gone in [each for each in self._replicas if each.target.known_failure(self.hub) is not None]:
                 self._leave(gone)
             found = sorted(self._replicas, key=attrgetter("place"))
@@ -151,7 +155,7 @@ class Router:
             replica = self._prefer(call)
             if replica.target.known_failure(self.hub) is not None:
                 self._leave(replica)  # it is gone: the keeper will say so
-            elif replica.outstanding >= self._room and call.session is None:
+            elif replica.outstanding - replica.late >= self._room and call.session is None:
                 return None
             else:
                 replica.outstanding += 1
@@ -168,7 +172,7 @@ class Router:
         if last is not None:
             return min(replicas, key=lambda each: (each is last, each.outstanding))
         if self._in_turn:
-            return next((each for each in replicas if each.outstanding < self._room), replicas[0])
+            return next((each for each in replicas if each.outstanding - each.late < self._room), replicas[0])
         return min(replicas, key=_outstanding)
 
     def _leave(self, replica: Replica) -> None:
@@ -182,12 +186,20 @@ class Router:
     def released(self, replica: Replica) -> Iterable[ControlRequest]:
         """A replica has less to do. Called with the lock. Returns those to answer who wait for this process to have nothing outstanding
         at replicas that take no more calls."""
-        if self._waiting and not self._sending:
-            self._sending = True
-            self.hub.poller.call_soon(self._send_waiting)
+        self._has_room()
         if replica.takes_calls or replica.outstanding:
             return ()
         return self._drained()
+
+    def is_late(self, replica: Replica) -> None:
+        """The time of an attempt there is up. Called with the lock."""
+        replica.late += 1
+        self._has_room()
+
+    def _has_room(self) -> None:
+        if self._waiting and not self._sending:
+            self._sending = True
+            self.hub.poller.call_soon(self._send_waiting)
 
     def _drained(self) -> Iterable[ControlRequest]:
         self._leaving = [each for each in self._leaving if each.outstanding]
@@ -258,8 +270,10 @@ class Router:
 
     def _end(self, failure: Failure) -> None:
         """This process leaves the program."""
-        while self._waiting:
-            self._waiting.popleft().reject(SupervisionError(f"{self.name}: {failure.reason}", self.name))
+        with self.lock:
+            ended, self._waiting = self._waiting, deque()
+        for call in ended:
+            call.reject(SupervisionError(f"{self.name}: {failure.reason}", self.name))
 
     def describe(self) -> str:
         """What a call waits for that has no replica."""
@@ -291,6 +305,7 @@ class Router:
             self.update(future.get())
         else:
             self._hopeless = f"it has ended.\n{error}"
+            forget(self)
             self.hub.poller.call_soon(self._send_waiting)
 
     def update(self, members: Members, request: ControlRequest | None = None) -> None:
@@ -338,19 +353,22 @@ def router_of(uid: int, name: str, keeper: Keeper, way: Way) -> Router:
     hub = current_hub()
     with _making:
         router = _routers.get(uid)
-        if (
-            router is None or router.hub is not hub
-        ):  # that of a process which has forked this one, or of another session
-            for ended in [each for each, known in _routers.items() if known.hub is not hub]:
-                del _routers[ended]
-            router = _routers[uid] = Router(hub, uid, name, keeper, way)
-            _measure()
-        return router
+        if router is not None and router.hub is hub:
+            return router
+        # what else is there is of a process which has forked this one, or of another session
+        for ended in [each for each, known in _routers.items() if known.hub is not hub]:
+            del _routers[ended]
+        router = _routers[uid] = Router(hub, uid, name, keeper, way)
+        _measure()
+    router.ask()  # now that it hears of changes
+    return router
 
 
-def forget(uid: int) -> None:
-    """A service has been stopped here."""
-    _routers.pop(uid, None)
+def forget(router: Router) -> None:
+    """A service has ended. Handles on it that are still there keep its router, to be told so."""
+    with _making:
+        if _routers.get(router.uid) is router:
+            del _routers[router.uid]
 
 
 @handles(Members)
@@ -360,6 +378,8 @@ def _members(service: ControlService, request: ControlRequest, record: Members) 
         request.answer()  # it calls no more
     else:
         router.update(record, request)
+        if record.ended:
+            forget(router)
 
 
 register(_members)
