@@ -37,6 +37,8 @@ def enter(link: str) -> tuple[Asker, dict[str, str]]:
 
 
 def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import duckdb
+
     monkeypatch.chdir(tmp_path)
     with demo(16, "dead-rank") as program:
         status, content = program.asker.raw("POST", "/v1/snapshot")
@@ -44,7 +46,13 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
         counts = {mesh["name"]: mesh["size"] for mesh in program.asker.get("/v1/now")["meshes"].values()}
         (tmp_path / "kept.duckdb").write_bytes(content)
         (tmp_path / "text.duckdb").write_text("this is no database")
-        listed = {Path(each["path"]).name: each for each in program.asker.get("/v1/runs")["runs"]}
+        (tmp_path / "gone.duckdb").write_bytes(content)
+        with duckdb.connect(str(tmp_path / "mine.duckdb")) as mine:  # another program's, which its lock is for
+            mine.execute("CREATE TABLE run (kind VARCHAR, name VARCHAR, value VARCHAR)")
+            listed = {Path(each["path"]).name: each for each in program.asker.get("/v1/runs")["runs"]}
+        assert listed.keys() == {"kept.duckdb", "gone.duckdb"}
+        (tmp_path / "gone.duckdb").unlink()
+        assert program.asker.error("GET", f"/runs/{listed['gone.duckdb']['id']}/v1/now")[0] == 404
         run = listed["kept.duckdb"]
         assert (
             run["ranks"] == 19
@@ -52,10 +60,16 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
             and "has ended" in run["sentence"]
             and run["begun"] < run["ended"]
         )
-        assert "is no file of a run" in listed["text.duckdb"]["error"]
         then = program.asker.get(f"/runs/{run['id']}/v1/now")  # the same routes, over the file
         assert {mesh["name"]: mesh["size"] for mesh in then["meshes"].values()} == counts
         assert program.asker.get(f"/runs/{run['id']}/v1/time") == {"now": run["ended"], "runs": False}
+        for path in (
+            "/v1/now?at=0",
+            f"/v1/now?at={run['ended'] + 9e6}",
+            f"/runs/{run['id']}/v1/now?at={run['ended'] + 1}",
+        ):
+            status, said = program.asker.raw("GET", path)
+            assert status == 400 and b"at is a time after 1970 that is over" in said
         status, said = program.asker.raw("GET", f"/runs/{run['id'][::-1]}/v1/now")
         assert status == 404 and b"no run" in said
         assert Asker(program.url).error("GET", f"/runs/{run['id']}/v1/now")[0] == 401

@@ -138,6 +138,7 @@ def test_the_dashboard_of_a_job_is_that_of_its_program_and_afterwards_of_its_run
     )
     assert uses.stdout is not None
     command = ["dashboard", "cluster.job", "--no-browser", "--json"]
+    (home.folder / "cluster.job").mkdir()  # it is no run, whatever its name
     assert uses.stdout.readline() == "up\n"
     [at] = re.findall('"link": "(http://[^/]*)/', home.monarch(*command))
     assert f'"url": "{at}"' in home.monarch("admin", str(uses.pid), "--json")

@@ -352,6 +352,7 @@ class Served:
 
         class Program:
             ended = self.ended
+            saved = False
 
             def feed(self, name: str, make: Callable[[], Feed]) -> Feed:
                 return Feed(lambda: source, ended, 0.001)

@@ -65,6 +65,8 @@ EVERY_ROUTE = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{rout
 class Nobody:
     """A program of which nothing may be asked here: who gets that far is told so."""
 
+    saved = False
+
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.asked = 0

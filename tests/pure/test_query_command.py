@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytest.importorskip("duckdb")
+duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 testing = pytest.importorskip("typer.testing")
 
 from monarch.telemetry.query import Found, Needs  # noqa: E402  # where there is typer
-from monarch.telemetry.run_file import write_run  # noqa: E402
+from monarch.telemetry.run_file import is_run, write_run  # noqa: E402
 from monarch.tools.cli import app  # noqa: E402
 
 
@@ -91,3 +92,28 @@ def test_each_failure_is_one_line_and_status_1(file: str, args: list[str], reaso
     assert failed.exit_code == 1 and failed.stdout == ""
     [line] = failed.stderr.splitlines()
     assert line.startswith(f"monarch query: {reason}")
+
+
+def test_what_monarch_has_written_is_told_from_other_databases_without_a_lock(file: str, tmp_path: Path) -> None:
+    other, short = tmp_path / "other.duckdb", tmp_path / "short.duckdb"
+    short.write_text("run")
+    os.mkfifo(tmp_path / "pipe.duckdb")
+    with duckdb.connect(str(other)) as mine, duckdb.connect(file):
+        mine.execute("CREATE TABLE run (kind VARCHAR, name VARCHAR, value VARCHAR)")
+        assert is_run(Path(file))
+        assert not any(map(is_run, (other, short, tmp_path / "pipe.duckdb", tmp_path / "gone.duckdb", tmp_path)))
+
+
+def test_other_tables_of_a_file_are_not_there(file: str) -> None:
+    with duckdb.connect(file) as database:
+        database.execute("CREATE TABLE secrets (word VARCHAR)")
+    refused = query("SELECT * FROM secrets", "--run", file)
+    assert refused.exit_code == 1 and "secrets does not exist" in refused.stderr
+    assert query("SELECT name FROM run WHERE value = 'train.py'", "--run", file).stdout.splitlines()[-1] == "(1 row)"
+
+
+def test_a_database_with_another_table_of_that_name_is_none_of_a_run(tmp_path: Path) -> None:
+    with duckdb.connect(str(tmp_path / "mine.duckdb")) as database:
+        database.execute("CREATE TABLE run (id INTEGER, name VARCHAR)")
+    refused = query("SELECT * FROM run", "--run", str(tmp_path / "mine.duckdb"))
+    assert refused.exit_code == 1 and "is a database, but not one of a run" in refused.stderr

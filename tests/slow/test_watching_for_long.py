@@ -71,7 +71,8 @@ def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, 
     program, tab = watched
     session = tab.page.context.new_cdp_session(tab.page)
     watch(tab, SECONDS / ROUNDS)  # all that is made once is there
-    page, helper = [], []
+    page: list[int] = []
+    helper: list[int] = []
     while len(page) < ROUNDS - 1 or (len(page) < MOST_ROUNDS and grows(page, helper)):
         watch(tab, SECONDS / ROUNDS)
         tab.open("now")

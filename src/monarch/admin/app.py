@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +25,7 @@ from .feeds import Reader
 from .guard import Guard
 from .keys import may
 from .program import Watched
-from .routes import NOBODY, STATUS, ApiError, Call, Events, Link, Page, Route
+from .routes import NOBODY, STATUS, ApiError, Call, Events, Handler, Link, Page, Route
 
 logger = logging.getLogger("monarch.admin")
 
@@ -34,6 +35,7 @@ MOST_BODY = 1 << 20
 _MOST_THREADS = 32
 _MOST_STREAMS = 64  # readers of events at a time
 _BODY_LIMIT = 10.0  # seconds in which a body must have come
+_OF_A_FILE = 15.0  # seconds of a route that asks no process, where the file of a run is read
 
 
 class App:
@@ -106,12 +108,9 @@ class App:
             body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
         except asyncio.TimeoutError:
             raise ApiError("bad_request", f"the body did not come within {_BODY_LIMIT:g} s") from None
-        program, base = self._program, str(request.base_url).rstrip("/")
-        if run and not is_open:
-            opening = asyncio.get_running_loop().run_in_executor(self._pool, runs.opened, self._program.folder, run)
-            program, base = await opening, f"{base}/runs/{run}"
+        base = str(request.base_url).rstrip("/") + (f"/runs/{run}" if run else "")
         call = Call(
-            program, names, dict(request.query_params), body, base, role,
+            self._program, names, dict(request.query_params), body, base, role,
             headers.get("accept", ""), headers.get("last-event-id", ""),
         )  # fmt: skip
         stranger = next((name for name in call.query if name not in chosen.fields), None)
@@ -120,7 +119,10 @@ class App:
             raise ApiError("bad_request", f"{path} has no parameter {stranger[:80]!r}; it has {known}")
         if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):  # which would use up the link, or go on
             return Response(media_type=chosen.answers)
-        answer = await self._ask(chosen, call, request)
+        if run and not is_open:
+            chosen = chosen._replace(handler=partial(_of_run, run, chosen.handler))
+        takes_time = chosen.asks or (not is_open and (bool(run) or self._program.saved))
+        answer = await self._ask(chosen, call, request, takes_time)
         return self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
 
     def _exchange(self, request: Request, link: Link) -> Response:
@@ -141,15 +143,16 @@ class App:
         )
         return response
 
-    async def _ask(self, chosen: Route, call: Call, request: Request) -> Any:
+    async def _ask(self, chosen: Route, call: Call, request: Request, takes_time: bool) -> Any:
         """What the handler returns, within its time, and as long as somebody waits for it."""
-        if not chosen.asks:
+        if not takes_time:
             return await self._run(chosen, call)
+        limit = chosen.limit or _OF_A_FILE
         begun = asyncio.Event()
         asking = asyncio.ensure_future(self._in_turn(chosen, call, begun))
         over, gone = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(_gone(request))
         try:
-            await asyncio.wait([asking, over, gone], timeout=chosen.limit, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([asking, over, gone], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
             if gone.done():
@@ -157,7 +160,7 @@ class App:
             if over.done():
                 raise ApiError("service_unavailable", "the program has ended")
             why = "the program did not answer" if begun.is_set() else "no place in the queue became free"
-            raise ApiError("gateway_timeout", f"{why} within {chosen.limit:g} s")
+            raise ApiError("gateway_timeout", f"{why} within {limit:g} s")
         finally:
             for each in (asking, over, gone):  # who still waits for a place leaves the queue
                 each.cancel()
@@ -212,6 +215,14 @@ class App:
                     yield text
         finally:
             self.streams -= 1
+
+
+def _of_run(run: str, handler: Handler, call: Call) -> Any:
+    """What a handler says of a run that has left a file."""
+    try:
+        return handler(call._replace(program=runs.opened(call.program.folder, run)))
+    except FileNotFoundError as error:  # it has gone meanwhile
+        raise ApiError("not_found", str(error)) from None
 
 
 async def _gone(request: Request) -> None:

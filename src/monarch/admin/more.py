@@ -106,8 +106,13 @@ def _meshes(call: Call) -> Any:
 )
 def _now(call: Call) -> Any:
     """What a front page shows: the verdict, each rank of each mesh as columns, failures."""
-    at = moment(call.text("at", ""), 0.0)
-    return as_of(call.program, at) if at else _picture(call.program)
+    given = call.text("at", "")
+    if not given:
+        return _picture(call.program)
+    at = moment(given, 0.0)
+    if not 0 < at <= call.program.time()["now"]:
+        raise ApiError("bad_request", f"at is a time after 1970 that is over, not {given[:80]!r}")
+    return as_of(call.program, at)
 
 
 @route("GET", "/v1/time", seconds=0)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import suppress
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .. import programs
+from .._namedtuple import NamedTuple
 from ..errors import QueryError
 from ..telemetry.query import Limits, run
-from ..telemetry.run_file import RunFile
+from ..telemetry.run_file import RunFile, is_run
 from ..why.run import of_run
 from .keys import ACT
 from .routes import ApiError, Call, route
@@ -34,9 +37,19 @@ _SUMMARY = """
 """
 _SECONDS = 20.0
 
+
+class _File(NamedTuple):
+    """A file as it was at one moment: one that takes its place is another."""
+
+    path: Path
+    written: int
+    inode: int
+    bytes: int
+
+
 _lock = threading.Lock()
-_open: dict[tuple[Path, float], SavedRun] = {}  # by the file and when it was written
-_told: dict[tuple[Path, float], dict[str, Any]] = {}
+_open: dict[_File, SavedRun] = {}
+_told: dict[_File, dict[str, Any]] = {}
 
 
 def split(path: str) -> tuple[str, str]:
@@ -54,12 +67,11 @@ def opened(folder: str, name: str) -> SavedRun:
     Raises:
         ApiError: There is none.
     """
-    for path in _files(folder):
-        if _id(path) == name:
+    for file in _files(folder):
+        if _id(file.path) == name:
             with _lock:
-                key = path, path.stat().st_mtime
-                found = _open.pop(key, None) or SavedRun(str(path))
-                _open[key] = found  # the latest is the last one
+                found = _open.pop(file, None) or SavedRun(str(file.path))
+                _open[file] = found  # the latest is the last one
                 while len(_open) > _MOST_OPEN:
                     del _open[next(iter(_open))]
             return found
@@ -71,36 +83,43 @@ def _runs(call: Call) -> Any:
     """Runs that have left a file in the folder of the program, the latest first, each served below `/runs/{id}/`; what of this user
     runs on this machine."""
     folder = call.program.folder
-    return {"folder": folder, "runs": [_summary(path) for path in _files(folder)], "programs": _programs(call)}
+    return {"folder": folder, "runs": [_summary(file) for file in _files(folder)], "programs": _programs(call)}
 
 
-def _files(folder: str) -> list[Path]:
-    """Those that are there, the latest first."""
-    found = {}
+def _files(folder: str) -> list[_File]:
+    """Those that are there, the latest first. No other database is opened: its lock would make the program fail that writes it."""
+    found = []
     for pattern in _PATTERNS:
         for path in Path(folder).glob(pattern):
-            try:
-                found[path] = path.stat().st_mtime
-            except OSError:  # it has gone meanwhile
-                continue
-    return sorted(found, key=found.__getitem__, reverse=True)[:MOST]
+            with suppress(FileNotFoundError):  # it has gone meanwhile
+                found.append(_as_it_is(path))
+    found.sort(key=lambda file: file.written, reverse=True)
+    return list(islice((file for file in found if is_run(file.path)), MOST))
+
+
+def _as_it_is(path: Path) -> _File:
+    status = path.stat()
+    return _File(path, status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def _id(path: Path) -> str:
     return sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _summary(path: Path) -> dict[str, Any]:
-    try:
-        status = path.stat()
-    except OSError as error:
-        return {"id": _id(path), "path": str(path), "error": str(error)}
-    key = path, status.st_mtime
-    if key not in _told:
-        _told[key] = {"id": _id(path), "path": str(path), "bytes": status.st_size, **_read(path)}
-        while len(_told) > 2 * MOST:
-            del _told[next(iter(_told))]
-    return _told[key]
+def _summary(file: _File) -> dict[str, Any]:
+    with _lock:
+        told = _told.get(file)
+    if told is not None:
+        return told
+    told = {"id": _id(file.path), "path": str(file.path), "bytes": file.bytes, **_read(file.path)}
+    with suppress(FileNotFoundError), _lock:
+        if (
+            told["error"] is None and _as_it_is(file.path) == file
+        ):  # else another one was read, which has taken its place
+            _told[file] = told
+            while len(_told) > 2 * MOST:
+                del _told[next(iter(_told))]
+    return told
 
 
 def _read(path: Path) -> dict[str, Any]:

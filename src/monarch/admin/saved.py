@@ -37,6 +37,7 @@ class SavedRun(Watched):
         super().__init__(cast(Connection, _NoProgram()))
         self._path = path
         self._kept: dict[str, Shared[Collected]] = {}
+        self._made = Shared(self._when_made, math.inf)
         self.verdict = Shared(lambda: of_run(path), math.inf)
 
     @property
@@ -48,8 +49,11 @@ class SavedRun(Watched):
         return None
 
     def time(self) -> dict[str, Any]:
-        made = self.query("SELECT max(timestamp_us) / 1e6 AS now FROM hosts", seconds=_READ).rows[0]["now"]
-        return {"now": made, "runs": False}
+        return {"now": self._made.get(), "runs": False}
+
+    def _when_made(self) -> float:
+        made: float = self.query("SELECT max(timestamp_us) / 1e6 AS now FROM hosts", seconds=_READ).rows[0]["now"]
+        return made
 
     def wait(self) -> None:
         """For ever: a file does not end."""

@@ -23,6 +23,8 @@ from .query import Found, Needs, Schema, as_columns, library, quoted
 from .tables import ON_REQUEST
 
 _ABOUT = "run"
+_ABOUT_COLUMNS = {"kind": "VARCHAR", "name": "VARCHAR", "value": "VARCHAR"}
+_MARK = b"pymonarch run\n"  # behind the database, which does not mind; what writes to that takes its place
 _MOST_ROWS = 100_000  # of each table in a file
 _NOT_KEPT = "py-spy looks when a query of a running program asks for it, and nothing of that is in files"
 _SETTINGS = {"enable_external_access": "false", "threads": "2"}
@@ -71,7 +73,7 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
     try:
         fresh = Path(folder, target.name)
         with duckdb.connect(str(fresh), config=_SETTINGS) as database:
-            database.execute(f"CREATE TABLE {_ABOUT} (kind VARCHAR, name VARCHAR, value VARCHAR)")
+            database.execute(f"CREATE TABLE {_ABOUT} ({as_columns(_ABOUT_COLUMNS)})")
             database.executemany(f"INSERT INTO {_ABOUT} VALUES (?, ?, ?)", rows)
             for name, table in found.tables.items():
                 database.register("collected", table)
@@ -80,6 +82,8 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
             for name in ON_REQUEST:
                 database.execute(f"CREATE TABLE {quoted(name)} ({as_columns(SCHEMA[name])})")
             database.execute("CHECKPOINT")  # what fails when the database is closed is not told
+        with fresh.open("ab") as file:
+            file.write(_MARK)
         fresh.chmod(0o600)
         fresh.replace(target)
     except duckdb.Error as error:  # a full disk, above all
@@ -93,6 +97,18 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
 def snapshot_source(connection: Any = None) -> Processes:
     """What a file is made of; see `Processes`."""
     return Processes(connection, _MOST_ROWS)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a file is as `write_run` has left it, by its end: who asked duckdb would lock what another program writes."""
+    try:
+        if not path.is_file():  # a pipe is not waited for
+            return False
+        with path.open("rb") as file:
+            file.seek(-len(_MARK), os.SEEK_END)
+            return file.read() == _MARK
+    except OSError:  # it is shorter, has gone meanwhile, or is not for us
+        return False
 
 
 class RunFile:
@@ -117,13 +133,13 @@ class RunFile:
         found: dict[str, dict[str, str]] = {}
         with self._open() as database:
             rows = database.execute(
-                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal AND schema_name = 'main'"
             )
             for table, column, kind in rows.fetchall():
                 found.setdefault(table, {})[column] = kind
-        if _ABOUT not in found:
+        if found.get(_ABOUT) != _ABOUT_COLUMNS:
             raise QueryError(f"{self._path} is a database, but not one of a run")
-        return found
+        return {name: columns for name, columns in found.items() if name in SCHEMA or name == _ABOUT}
 
     def collect(self, needs: Needs, seconds: float) -> Found:
         arro3 = library("arro3.core")

@@ -77,7 +77,7 @@ def dashboard(
 
 def _program_or_run(what: str) -> Program | str:
     """The program that uses a job, or the file of the last run of that job; or the file that is named."""
-    if os.path.exists(what) or os.sep in what or what.endswith(".duckdb"):
+    if os.path.isfile(what) or os.sep in what or what.endswith(".duckdb"):
         return what
     described = running_job(what)
     assert described.apply_id is not None
