@@ -143,6 +143,14 @@ def test_too_many_questions_are_asked_again_later(tab: Tab) -> None:
     assert any("429" in text for text in tab.complaints)
 
 
+def test_what_had_no_answer_in_time_is_asked_again(tab: Tab) -> None:
+    tab.page.route("**/v1/now?at=*", lambda route: route.fulfill(status=504, body=""), times=1)
+    tab.open(f"now?at={time.time() - 1:.3f}")
+    tab.wait_for("main [role=alert]", "504")
+    tab.page.clock.fast_forward(6000)
+    tab.wait_for(".verdict")
+
+
 def test_the_silence_of_a_helper_that_stands_still_is_seen(tab: Tab, program: Demo) -> None:
     tab.open("now")
     tab.wait_for(".verdict")

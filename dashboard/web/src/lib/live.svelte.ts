@@ -12,6 +12,7 @@ const QUIET = 12_000; // milliseconds without a byte: in a stream, the server sa
 const GIVEN_UP = 40_000; // likewise, after which another connection is tried: a network that is gone says nothing
 const BEHIND = 15; // seconds that the server may not have seen the program
 const [SOON, LATEST] = [1000, 30_000]; // milliseconds before a connection is tried again: twice as many each time
+const AGAIN = 5000; // milliseconds before something is asked for again that had no answer
 const STEP = 5; // seconds: ages are shown in steps, so that nothing is drawn, or read out, each second
 
 let link = $state.raw<Link>("off");
@@ -203,12 +204,17 @@ export class Asked<T> {
     set("off");
   }
 
+  /** As `every`, until there is an answer. */
+  until(question: (signal: AbortSignal) => Promise<T>): () => void {
+    return this.every(AGAIN, question, true);
+  }
+
   /** Ask now, and again so many milliseconds after each answer, until it is refused; returns what ends it, for `$effect`. */
-  every(milliseconds: number, question: (signal: AbortSignal) => Promise<T>): () => void {
+  every(milliseconds: number, question: (signal: AbortSignal) => Promise<T>, once = false): () => void {
     let timer = 0;
     let over = false;
     const again = async () => {
-      if (!document.hidden) await this.ask(question);
+      if (!document.hidden && (await this.ask(question)) && once) return;
       if (this.#refused && !over) set("refused", this.error);
       else if (!over) timer = window.setTimeout(again, milliseconds);
     };
