@@ -27,6 +27,9 @@ class Trainer(Protocol):
         """
 
 
+_LONGEST = 1e9  # seconds: more is too much for torch's clocks
+
+
 class ElasticGroup:
     """Ranks that train together, and go on when some of them die.
 
@@ -61,7 +64,7 @@ class ElasticGroup:
             whole(number, name, least)
         if min_ranks > ranks:
             raise ValueError(f"min_ranks={min_ranks}: expected 1 to ranks={ranks}")
-        self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, seconds(timeout, "timeout", 0.001))
+        self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, min(seconds(timeout, "timeout", 0.001), _LONGEST))
         self._coordinator: Any = None
 
     def run(self) -> Generator[Report, None, None]:
