@@ -144,8 +144,7 @@ def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(
 
 PICKED = """
     from monarch import programs
-    from monarch.stacks.kernel import look_at
-from monarch.stacks.gather import of_program
+    from monarch.stacks.gather import of_program
 
     def shown(*picked):
         return str(of_program(connection, *picked).get(timeout=60))

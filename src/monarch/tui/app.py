@@ -233,15 +233,17 @@ class Dashboard(App[None]):
         if message.feed is not self._feed:  # it was stopped meanwhile
             return
         source = message.feed.source
-        source.trouble = message.trouble
+        source.trouble, before = message.trouble, source.heard
+        if not source.trouble and (message.update is not None or source.heard):
+            source.heard = time.monotonic()  # first: lines say whether anything was heard yet
         if message.update is not None:
             source.odd = ""
             with self._pane.reading():
                 source.take(message.update)
             if not source.odd:
                 self._pane.rebuild()
-        if not source.trouble and not source.odd and (message.update is not None or source.heard):
-            source.heard = time.monotonic()
+        if source.odd:
+            source.heard = before
         self._show_status()
 
     def on_answered(self, message: Answered) -> None:
