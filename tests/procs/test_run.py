@@ -69,7 +69,9 @@ TRAIN = """
     if dist.get_rank() == 0:
         with open("weights", "w") as file:
             file.write(repr([parameter.tolist() for parameter in model.parameters()]))
+    dist.barrier()
     dist.destroy_process_group()
+    os._exit(0)  # a thread of torch that still runs when the interpreter is taken down may abort the process
 """
 
 
