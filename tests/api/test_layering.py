@@ -23,6 +23,7 @@ LAYERS = {
     "monarch._namedtuple": 0,
     "monarch._proc_stat": 0,
     "monarch._words": 0,
+    "monarch._arguments": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,

@@ -178,6 +178,19 @@ class Slow:
         return {}
 
 
+async def left_by(app: Any, path: str, gone: asyncio.Event) -> None:
+    """Ask, and close the connection when `gone` is set."""
+
+    async def receive() -> dict[str, Any]:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"nobody listens to {message}")
+
+    await app(scope(path), receive, send)
+
+
 def test_who_has_gone_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow()
     monkeypatch.setattr(routes, "ROUTES", [slow.route])
@@ -185,18 +198,10 @@ def test_who_has_gone_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         app = app_of(SimpleNamespace(ended=threading.Event()))
         gone = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            raise AssertionError(f"nobody listens to {message}")
-
         first = asyncio.ensure_future(ask(app, "GET", "/v1/slow/first", HEADERS))
         while not slow.asked:
             await asyncio.sleep(0.001)
-        left = asyncio.ensure_future(app(scope("/v1/slow/left"), receive, send))
+        left = asyncio.ensure_future(left_by(app, "/v1/slow/left", gone))
         last = asyncio.ensure_future(ask(app, "GET", "/v1/slow/last", HEADERS))
         gone.set()
         await left  # it waits for its turn no more
@@ -214,15 +219,7 @@ def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(monkey
     async def story() -> None:
         app = app_of(SimpleNamespace(ended=threading.Event()))
         gone = asyncio.Event()
-
-        async def receive() -> dict[str, Any]:
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            raise AssertionError(f"nobody listens to {message}")
-
-        left = asyncio.ensure_future(app(scope("/v1/slow/left"), receive, send))
+        left = asyncio.ensure_future(left_by(app, "/v1/slow/left", gone))
         while not slow.asked:
             await asyncio.sleep(0.001)
         gone.set()

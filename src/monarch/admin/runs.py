@@ -113,9 +113,8 @@ def _summary(file: _File) -> dict[str, Any]:
         return told
     told = {"id": _id(file.path), "path": str(file.path), "bytes": file.bytes, **_read(file.path)}
     with suppress(FileNotFoundError), _lock:
-        if (
-            told["error"] is None and _as_it_is(file.path) == file
-        ):  # else another one was read, which has taken its place
+        # else another one was read, which has taken its place
+        if told["error"] is None and _as_it_is(file.path) == file:
             _told[file] = told
             while len(_told) > 2 * MOST:
                 del _told[next(iter(_told))]

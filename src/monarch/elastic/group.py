@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
+from .._arguments import seconds, whole
 from ..actor import ActorError, Channel, HostMesh, SupervisionError, this_proc
-from ..queues.arguments import seconds, whole
 from .coordinator import Coordinator, Plan
 from .world import Report, World
 

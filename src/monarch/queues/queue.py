@@ -11,10 +11,11 @@ from queue import Empty as Empty
 from queue import Full as Full
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from .._arguments import seconds, whole
 from .._core.plane import map_future
 from ..actor import Actor, Future, ProcMesh, concurrent_endpoint
-from .arguments import one_proc, seconds, whole
 from .line import Consumer, Given, Leases, done
+from .place import one_proc
 from .sealed import Sealed
 
 T = TypeVar("T")

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from .._arguments import seconds, whole
 from .._core.plane import map_future
 from ..actor import Actor, Future, ProcMesh, concurrent_endpoint
-from .arguments import one_proc, seconds, whole
 from .line import Consumer, Given, Leases, done
+from .place import one_proc
 from .queue import Empty, Full
 from .sealed import Sealed
 from .spill import Spill, Spilled

@@ -1,18 +1,8 @@
-"""Arguments of queues and replay buffers, checked where they are made."""
+"""Numbers in arguments, checked at the call."""
 
 from __future__ import annotations
 
 from threading import TIMEOUT_MAX
-
-from ..actor import ProcMesh
-
-
-def one_proc(procs: ProcMesh, what: str) -> ProcMesh:
-    if not isinstance(procs, ProcMesh):
-        raise TypeError(f"{what} lives in a mesh of one process, got {procs!r}")
-    if procs.extent.nelements != 1:
-        raise ValueError(f"{what} lives in one process, {procs!r} has {procs.extent.nelements}: slice it")
-    return procs
 
 
 def whole(number: int, name: str, least: int = 1) -> int:
