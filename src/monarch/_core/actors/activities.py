@@ -1,4 +1,4 @@
-"""What the actors of a process do right now, for those who look at it from outside."""
+"""The current activities of a process's actors, as seen from outside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def activities(hub: MessageHub) -> list[Activity]:
 
 
 def longest(cell: ActorCell) -> tuple[str | None, int | None]:
-    """What an actor handles for the longest time, if anything; and since when, if for more than about a second: microseconds since 1970."""
+    """Return the endpoint an actor has run longest, and its start in microseconds since 1970 if that is over about a
+    second ago."""
     pulse = cell.hub.pulse
     found = [(pulse.since(cell.uid, item), decode_meta(item[1].meta)[0]) for item in cell.active.values()]
     if not found:
@@ -77,7 +78,7 @@ class Blocked(NamedTuple):
 
 
 def blocked(hub: MessageHub) -> list[Blocked]:
-    """What threads and tasks of this process wait for; on any thread."""
+    """List the waits of all threads and tasks of this process. Safe on any thread."""
     found, noted = [], set()
     numbers = {id(request): number for number, request in hub.requests.copy().items()}
     for cell in actors_of(hub):

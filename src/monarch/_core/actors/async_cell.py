@@ -44,7 +44,7 @@ class Slots:
         self.waiting: deque[tuple[Origin, Frame]] = deque()
 
     def take(self, bound: int) -> bool:
-        """Whether one more may run, from now on.
+        """Claim a slot if fewer than `bound` are taken, and return whether it was claimed.
 
         Args:
             bound: How many may run at a time. Another class may have another one, which counts those of the old class, too.

@@ -1,4 +1,4 @@
-"""What the client's root actor and every spawned actor have in common: an identity, and what they own.
+"""The base of the client's root actor and of every spawned actor: an identity, and owned meshes.
 
 Supervision arrives here: events go to `Ownership`, which is pure, and its instructions are carried out.
 """
@@ -30,7 +30,7 @@ from .restarter import Restarter
 
 
 class BaseCell:
-    """What the client's root actor and every spawned actor have in common.
+    """The identity and the owned meshes of an actor, spawned or the client's root.
 
     Args:
         hub: The hub of this process.

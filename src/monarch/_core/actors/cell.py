@@ -1,4 +1,4 @@
-"""What runs an actor: its mailbox, its start, its end. `sync_cell` and `async_cell` add the thread.
+"""The cell of an actor: its mailbox, its start and its end. `sync_cell` and `async_cell` add the thread.
 
 Life of a cell::
 
@@ -246,7 +246,7 @@ class ActorCell(BaseCell):
         self._finished()
 
     def _run(self) -> None:
-        """What the thread does, for as long as the actor lives."""
+        """Run the actor's loop on its thread, until the actor ends."""
         raise NotImplementedError
 
     def try_to_start(self) -> None:
@@ -434,7 +434,7 @@ class ActorCell(BaseCell):
         return None
 
     def queued(self) -> list[tuple[Origin, Frame]]:
-        """What was received and not begun; nothing is taken out."""
+        """Return the messages that are received and not begun, without removing them."""
         raise NotImplementedError
 
     def limited(self) -> Collection[object] | None:
@@ -484,7 +484,7 @@ def _end_child() -> None:
 
 
 def thread_lives(number: int) -> bool:
-    """Whether a thread of this process is there, by its `native_id`; True as well where that can't be seen."""
+    """Return whether the thread with this `native_id` exists in this process; True where that is unknown."""
     try:
         tasks = os.listdir("/proc/self/task")
     except OSError:

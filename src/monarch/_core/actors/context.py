@@ -1,4 +1,4 @@
-"""Who is running: the current actor, and the rank of the message it handles.
+"""The current context: the running actor, and the rank of the message it handles.
 
 Kept in a context variable, so it follows asyncio tasks and `asyncio.to_thread`. Threads that an actor starts belong to
 that actor; they do not inherit context variables, so each process that runs actors notes, as a thread starts, who
@@ -92,7 +92,7 @@ _fallback: Callable[[], Context] | None = None
 
 
 def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
-    """What `context()` answers where no actor runs: in the client the root client, booted when it must be."""
+    """Set the answer of `context()` outside actors: in the client the root client, booted on first use."""
     global _fallback
     if override or _fallback is None:
         _fallback = make

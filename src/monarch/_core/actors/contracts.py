@@ -1,4 +1,4 @@
-"""What the parts of an actor ask of each other: its cell, and what it owns.
+"""Protocols between the parts of an actor: its cell, and the things it owns.
 
 `base_cell` implements `Owner`; contexts, the actor's own `Instance` and the restarter know it as this protocol only.
 """

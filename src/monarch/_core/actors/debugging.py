@@ -1,4 +1,4 @@
-"""What leads from the actors of a proc to the debugger, which is a plane: it is imported when something stops, or is missing."""
+"""The hook from actors to the debugger, a plane: imported when something stops, or is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a class declares: its endpoints, checked once per class.
+"""The declaration of an actor class: its endpoints, checked once per class.
 
 An endpoint is a method marked with `endpoint`. On the class it is an `EndpointDefinition`; on a spawned mesh the same
 attribute is an `Endpoint` with the adverbs (`adverbs`).
@@ -295,7 +295,7 @@ def _check_concurrent(method: Any) -> None:
 
 
 class ActorClass(NamedTuple):
-    """What the runtime needs to know of an actor class."""
+    """The runtime's view of an actor class."""
 
     endpoints: dict[str, EndpointDefinition[Any, Any]]
     is_async: bool
@@ -342,7 +342,7 @@ def _describe(cls: type) -> ActorClass:
 
 
 def _check_not_hidden(cls: type, name: str, attribute: Any) -> None:
-    """What `functools.wraps` has put around an endpoint is a plain function, and would be called as one: by nobody."""
+    """Refuse an endpoint wrapped by `functools.wraps`: the wrapper is a plain function, which no message reaches."""
     wrapped = getattr(attribute, "__wrapped__", None) if callable(attribute) else None
     if isinstance(wrapped, EndpointDefinition):
         raise ValueError(
@@ -352,7 +352,7 @@ def _check_not_hidden(cls: type, name: str, attribute: Any) -> None:
 
 
 def _constructor(cls: Any) -> Callable[..., Any]:
-    """What takes the arguments of ``cls(...)``. The signatures that `object` has say that it takes anything."""
+    """Return the function that takes the arguments of ``cls(...)``. The signatures of `object` accept anything."""
     own: Callable[..., Any] = cls.__init__
     if own is object.__init__:
         own = cls.__new__

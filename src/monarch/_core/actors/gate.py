@@ -1,4 +1,4 @@
-"""What holds the actors of a proc back until its bootstrap function has run."""
+"""A gate that holds back the actors of a proc until its bootstrap function has run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who an actor is: its name, place and creator, and what it may do to itself."""
+"""An actor as it sees itself: name, place, creator, and the operations on itself."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def install() -> None:
 
 
 def who_prints() -> Note:
-    """Who prints, on this thread: an actor, or a record that a handler writes."""
+    """Return the author of what this thread prints: an actor, or a record that a handler writes."""
     here = running()
     actor, endpoint = (here.actor_instance.name, here._endpoint) if here is not None else ("", "")
     record: logging.LogRecord | None = getattr(_handling, "record", None)

@@ -303,7 +303,7 @@ class _Queue:
         return False
 
     def take_back(self, future: FutureState) -> None:
-        """Whoever waited was cancelled, and will not read what the future may have been given at that moment."""
+        """Put back a value that was given to a future at the moment at which its reader was cancelled."""
         with self._lock:
             frame = unread(future)
             if frame is not None:
@@ -332,7 +332,7 @@ class _Queue:
 
     @property
     def spent(self) -> bool:
-        """Whether there will be no further value, as it was for one."""
+        """True if no further value will come, as the port was made for one."""
         return self._once and self._claimed
 
     def close(self, reason: str) -> None:
@@ -381,7 +381,7 @@ class _Queue:
 
 
 class _Sink:
-    """What the hub holds: weakly, so that a forgotten receiver ends its port."""
+    """The receiver registered in the hub. It holds the port weakly, so that a forgotten receiver ends its port."""
 
     def __init__(self, queue: _Queue) -> None:
         self._queue = weakref.ref(queue)

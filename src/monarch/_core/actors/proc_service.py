@@ -1,4 +1,4 @@
-"""What a process that runs actors does on request: spawn, stop, and end with its owner."""
+"""Control requests to a process with actors: spawn, stop, and end with its owner."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ class _PerRank(PendingOperation):
         return self._left == 0
 
     def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
-        """Who is to answer, with the rank of each."""
+        """Iterate over the ranks that owe an answer, each with its process."""
         raise NotImplementedError
 
     def _take(self, rank: int, reply: Reply) -> bool:

@@ -76,7 +76,7 @@ class _Attempt(PendingOperation):
 
 
 class _Due:
-    """What is to be sent again, as soon as the poller's thread comes to it. If it never does, as it has ended, this is told.
+    """A resend that waits for the poller's thread. If that thread has ended, the resend is failed.
 
     Args:
         failure: Why it is sent again.
@@ -102,7 +102,7 @@ class _Due:
 
 
 class _Repeated(PendingOperation):
-    """What calls that are repeated have in common; the other base class makes the result of what the ranks say at last."""
+    """The base of repeated calls; the other base class makes the result from the final replies."""
 
     future: Future[Any]
 
@@ -127,11 +127,11 @@ class _Repeated(PendingOperation):
         self._ask(range(len(self._target.procs)), 1)
 
     def _whom(self, ranks: Sequence[int]) -> Sequence[int]:
-        """Whom to ask instead of these ranks."""
+        """Return the ranks to ask instead of these."""
         return ranks
 
     def _has_hope(self, failure: Failure) -> bool:
-        """Whether there is somebody to ask after this loss."""
+        """Return whether another rank can be asked after this loss."""
         return failure.restarts
 
     def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
@@ -239,7 +239,7 @@ class _Repeated(PendingOperation):
             self._cancel(attempt, asked)
 
     def _same_question(self, rank: int, attempt: _Attempt) -> list[int]:
-        """Who need not answer any more, as that rank has."""
+        """Return the ranks released from answering, now that `rank` has answered."""
         return [rank] if rank in attempt.open else []
 
     def _dropped(self, rank: int) -> Frame:
@@ -260,7 +260,7 @@ class _Repeated(PendingOperation):
             attempt.timer.cancel()
 
     def _too_late(self, attempt: _Attempt) -> str:
-        """What is said of ranks that had no more time."""
+        """Return the error text for ranks that ran out of time."""
         return f"within {self._options.timeout:g}s; {_attempts_made(attempt.number)}"
 
     # as an operation

@@ -1,4 +1,4 @@
-"""What leads from actors to the telemetry of their messages, which is a plane: it is imported where `telemetry` is configured."""
+"""The hook from actors to message telemetry, a plane: imported where `telemetry` is configured."""
 
 from __future__ import annotations
 

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 
 class Target:
-    """Args:
-    uid: The actor's id, the same in every process.
-    name: Name of the mesh, for messages.
-    procs: The process of each rank, in row-major order.
-    extent: The geometry of the ranks addressed.
+    """The addressed ranks of an actor mesh.
+
+    Args:
+        uid: The actor's id, the same in every process.
+        name: Name of the mesh, for messages.
+        procs: The process of each rank, in row-major order.
+        extent: The geometry of the ranks addressed.
     """
 
     __slots__ = ("extent", "name", "procs", "uid")

@@ -1,4 +1,4 @@
-"""What a caller holds: futures, what they wait for, and the errors of calls as they cross processes.
+"""The caller's side of a call: futures, pending operations, and errors as they cross processes.
 
 Lives here: nothing that knows how a message travels, or what an actor is. Read `future`, then `promise` (what completes one) and
 `pending` (what both share), `waiting` (how threads and tasks wait), `waits` (who waits for what, for the detector of deadlocks),

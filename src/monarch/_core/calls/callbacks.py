@@ -18,7 +18,7 @@ class CallbackThread:
         self._jobs: SimpleQueue[Callable[[], object]] | None = None
 
     def jobs(self) -> SimpleQueue[Callable[[], object]]:
-        """What is put in here is called, in order. Putting is safe everywhere, finalizers included.
+        """Return the queue whose jobs are called in order. Putting is safe everywhere, finalizers included.
 
         Raises:
             RuntimeError: The system has no thread to give.

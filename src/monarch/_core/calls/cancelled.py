@@ -7,13 +7,13 @@ from typing import Any
 
 
 def cancelled_error(what: str) -> Exception:
-    """What the reader of a cancelled future gets."""
+    """Make the error that the reader of a cancelled future gets."""
     from concurrent.futures import CancelledError  # here: few programs cancel, and every one would pay for it
 
     return CancelledError(f"{what} was cancelled before it had begun")
 
 
 def is_cancelled(error: BaseException | None) -> bool:
-    """Whether `cancelled_error` has made it."""
+    """Return whether `cancelled_error` made this error."""
     module: Any = sys.modules.get("concurrent.futures")
     return error is not None and module is not None and isinstance(error, module.CancelledError)

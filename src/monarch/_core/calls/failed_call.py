@@ -81,7 +81,7 @@ class FailedCall:
         return [Point(rank, self._extent) for rank in sorted(self._replies)] if self._extent is not None else []
 
     def error(self, rank: int) -> BaseException:
-        """What a rank has raised, one object however often it is asked for; making it runs code of its class.
+        """Return the exception of a rank, the same object each time. Making it runs code of its class.
 
         Raises:
             KeyError: It is not known to have failed.
@@ -113,7 +113,7 @@ class FailedCall:
         return error
 
     def warning(self) -> str | None:
-        """What endpoints have raised, for people and without running any code of theirs; None if none has."""
+        """Describe the exceptions of endpoints without running their code; None if there are none."""
         replies = sorted(self._replies.items(), key=itemgetter(0))
         raised = {
             rank: reply for rank, reply in replies if isinstance(reply, Frame) and reply.flags not in (DEAD, CANCELLED)
@@ -126,14 +126,14 @@ class FailedCall:
 
 
 def _is_stop(reply: Reply) -> bool:
-    """Whether somebody has stopped the rank on purpose."""
+    """Return whether the reply says that the rank was stopped on purpose."""
     if isinstance(reply, Frame):
         return reply.flags == DEAD and bool(pickling.loads(reply.payload).is_stop)
     return reply.is_stop
 
 
 def _is_consequence(error: BaseException) -> bool:
-    """Whether it only tells that something else ended: the actor was stopped, its own callee was gone, or time was up."""
+    """Return whether the error follows from another end: a stopped actor, a lost callee, a timeout."""
     if not isinstance(error, SupervisionError):
         return is_cancelled(error) or isinstance(error, TimeoutError)
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop

@@ -174,7 +174,7 @@ class Future(FutureState, Generic[R]):
         return await self
 
     def _failure(self, timeout: float | None = None) -> BaseException | None:
-        """What it raised, if it did; the first reader makes the value, or the error, from what arrived."""
+        """Return the exception of the future, if any; the first reader decodes the reply."""
         if self._decode is not None:
             self._decode_once(timeout)
         return self._error

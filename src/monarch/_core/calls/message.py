@@ -1,4 +1,4 @@
-"""What a call says beside its arguments: the method, and the geometry of the mesh or slice it was sent to.
+"""The head of a call: the method, and the geometry of the mesh or slice it was sent to.
 
 It is the same for every call of one endpoint, so it is encoded once per endpoint and decoded once per receiver.
 """

@@ -26,7 +26,7 @@ forks = 0
 
 
 class PendingCall(NamedTuple):
-    """What a future waits for: a call, and the processes of the actor `uid` that have not answered it.
+    """An unfinished call: the processes of the actor `uid` that have not answered it.
 
     Attributes:
         request: The open request, by which the detector knows the call.
@@ -44,7 +44,7 @@ debugged: set[tuple[ProcAddress, int]] = set()
 
 
 def is_debugged(call: PendingCall | None) -> bool:
-    """Whether one of those who owe an answer is in the debugger."""
+    """Return whether a rank that owes an answer is in the debugger."""
     return bool(debugged) and call is not None and any((process, call.uid) in debugged for process in call.silent)
 
 
@@ -69,7 +69,7 @@ class FutureState:
 
 
 class PendingOperation:
-    """What a future waits for: tells it in words, ends the waits that nothing else would, and hears of being read."""
+    """The operation behind a future: it describes the wait, ends it where nothing else would, and learns of readers."""
 
     __slots__ = ()
     name: str = "an operation"
@@ -102,18 +102,18 @@ class PendingOperation:
         return self.awaited()
 
     def connection(self) -> Lendable | None:
-        """What to read for the answer, if that is known: a connection, or several."""
+        """Return the connection, or connections, that bring the answer, if known."""
         return None
 
     def has_answer_of(self, rank: int) -> bool:
-        """Whether another answer of that rank could only be the same once more."""
+        """Return whether that rank has answered, so that another answer could only repeat it."""
         return False
 
     def observed(self, future: FutureState, loop: asyncio.AbstractEventLoop | None) -> None:
         """Someone starts to wait: in `loop`, or by blocking a thread."""
 
     def timed_out(self, text: str) -> TimeoutError:
-        """What a reader gets whose time is up."""
+        """Make the error of a reader that ran out of time."""
         return TimeoutError(text)
 
     def cancel(self, future: FutureState) -> bool:
@@ -152,7 +152,7 @@ def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
 
 
 def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
-    """What is to be called `count` times, on any thread: the last call calls `done`. Where `count` is 0, that is done now."""
+    """Return a function whose `count`-th call, on any thread, calls `done`. If `count` is 0, `done` is called now."""
     left = itertools.count(count - 1, -1)
 
     def one_less() -> None:
@@ -165,12 +165,12 @@ def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
 
 
 def operation_of(future: FutureState) -> PendingOperation | None:
-    """What a future waits for; None once it is done."""
+    """Return the pending operation of a future; None once it is done."""
     return future._operation
 
 
 def has_failed(future: FutureState) -> bool:
-    """Whether a future is known to have failed, without reading what came."""
+    """Return whether a future has failed, as far as is known without decoding the reply."""
     return future._done and (future._error is not None or isinstance(future._decode, Unread))
 
 
@@ -181,7 +181,7 @@ def notice(future: FutureState) -> None:
 
 
 def unread(future: FutureState) -> Any:
-    """What a future was resolved with and no reader has decoded yet; None if there is nothing."""
+    """Return the reply of a future that no reader has decoded yet; None if there is none."""
     return future._value if future._done and future._decode is not None else None
 
 

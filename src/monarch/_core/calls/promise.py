@@ -83,7 +83,7 @@ class Promise(Generic[R]):
         self.reject(error)
 
     def _complete(self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None) -> bool:
-        """Whether it was still open."""
+        """Complete the future, and return whether it was still open."""
         future = self.future
         with future._lock:
             if future._done:
@@ -103,7 +103,8 @@ class Promise(Generic[R]):
 
 
 class _Original(PendingOperation):
-    """What a future waits for that follows another. The operation of the original future knows, and completes, only that one."""
+    """The operation of a future that follows another. Only the original future is known to, and completed by, its
+    operation."""
 
     __slots__ = ("_future", "_operation", "name")
 

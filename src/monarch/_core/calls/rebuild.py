@@ -30,7 +30,7 @@ def rebuild(load: Callable[..., T], *args: Any) -> T:
 
 
 def read_value(frame: Frame) -> Any:
-    """What a frame carries: `rebuild` of `pickle.loads`, without the cost of calls."""
+    """Decode the value in a frame: `rebuild` of `pickle.loads`, without the cost of the calls."""
     try:
         return pickle.loads(frame.payload, buffers=frame.buffers)
     except Exception:
@@ -40,7 +40,7 @@ def read_value(frame: Frame) -> Any:
 
 
 def _load_again(error: BaseException, load: Callable[..., T], *args: Any) -> T:
-    """What `rebuild` does after `load` has raised `error`, which is no `Exception`."""
+    """Continue `rebuild` after `load` has raised `error`, which is no `Exception`."""
     if threading.current_thread() is not threading.main_thread():  # the only one in which signal handlers run
         raise _explained(error)
     with HeldInterrupts(_nothing):

@@ -28,7 +28,7 @@ _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call la
 
 
 def dump_error(error: BaseException, message: str) -> bytes:
-    """What `load_error` reads: the exception, and what to say about it."""
+    """Encode an exception and its description, for `load_error`."""
     return pickling.dumps_inline((dump_exception(error), message, format_remote(error)))
 
 
@@ -46,7 +46,7 @@ def load_error(payload: Any, rank: Any = None) -> ActorError:
 
 
 def said_by(reply: Frame) -> str:
-    """What a reply that was raised says, without running any code of the exception's class."""
+    """Return the text of a raised reply, without running code of the exception's class."""
     if reply.flags == EXCEPTION:
         return reply.meta.decode().rstrip()
     _, message, formatted = pickling.loads(reply.payload)
@@ -54,7 +54,7 @@ def said_by(reply: Frame) -> str:
 
 
 def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException:
-    """What a reply that is not a value raises at the caller."""
+    """Make the exception that a reply without a value raises at the caller."""
     if frame.flags == ERROR:
         return load_error(frame.payload, rank)
     if frame.flags == EXCEPTION:

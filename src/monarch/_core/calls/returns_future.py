@@ -88,7 +88,7 @@ _GENERATORS = 0x20 | 0x200
 
 
 def is_async_function(function: object) -> bool:
-    """Whether it is an ``async def``, or says of itself that it is one."""
+    """Return whether the function is an ``async def``, or is marked as one."""
     if type(function) is FunctionType and not function.__dict__:
         return bool(function.__code__.co_flags & _COROUTINE)
     import inspect
@@ -97,7 +97,7 @@ def is_async_function(function: object) -> bool:
 
 
 def is_generator_function(function: object) -> bool:
-    """Whether it is a ``def`` or ``async def`` that yields."""
+    """Return whether the function is a ``def`` or ``async def`` that yields."""
     if type(function) is FunctionType:
         return bool(function.__code__.co_flags & _GENERATORS)
     import inspect

@@ -24,7 +24,7 @@ def note(reply: Frame | Failure) -> None:
 
 
 def knows(failure: Failure) -> bool:
-    """Whether the program has seen this failure, or that of the process which brought it about."""
+    """Return whether the program has seen this failure, or that of the process behind it."""
     return any(
         (host, pid, cause) == (failure.host, failure.pid, failure.cause) and failure.reason.endswith(reason)
         for host, pid, cause, reason in _told.copy()

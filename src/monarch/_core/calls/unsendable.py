@@ -39,7 +39,7 @@ def _can_be_sent(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What pickle goes through to write a value, as far as its type leaves no doubt."""
+    """Iterate over the parts that pickle visits to write a value, where its type leaves no doubt."""
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
         yield from ((f".keys() -> {key!r}", key) for key in value)
@@ -58,6 +58,6 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(kind: type) -> bool:
-    """Whether objects of this class are pickled by their attributes, and by nothing that the class does itself."""
+    """Return whether pickle writes objects of this class by their attributes alone."""
     own = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "__getnewargs_ex__")
     return not any(name in vars(base) for base in kind.__mro__[:-1] for name in own)

@@ -1,4 +1,4 @@
-"""What `concurrent.futures.wait` and `as_completed` ask of a future: a lock, a state, and a list of who waits.
+"""The protocol of `concurrent.futures.wait` and `as_completed`: a lock, a state, a list of waiters.
 
 They read the state of all futures, and put themselves on their lists, with all the locks held. Here the lock holds nobody up:
 what a future said while it was taken stays what it says, until it is let go. So whoever completes it never waits for a reader.

@@ -170,8 +170,10 @@ async def wait_in_loop(future: FutureState) -> None:
 
 
 def _check_process(future: FutureState) -> None:
-    """Raises:
-    RuntimeError: What this waits for comes to another process.
+    """Refuse to wait in a process that the result will not reach.
+
+    Raises:
+        RuntimeError: What this waits for comes to another process.
     """
     if future._forks != pending.forks:
         raise RuntimeError(
@@ -199,7 +201,7 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _in_a_notebook() -> bool:
-    """Whether this is the thread of a notebook that runs its cells: one after the other, whatever a cell waits for."""
+    """Return whether this thread runs the cells of a notebook: one after the other, whatever a cell waits for."""
     kernel: Any = sys.modules.get("ipykernel.kernelapp")
     is_kernel = kernel is not None and kernel.IPKernelApp.initialized()
     return is_kernel and threading.current_thread() is threading.main_thread()

@@ -18,7 +18,7 @@ WaitRecord = tuple[FutureState, float]
 
 
 class Detector(Protocol):
-    """Who looks for circles of waits in this process."""
+    """The detector of deadlocks in this process."""
 
     watching: bool
 
@@ -43,7 +43,7 @@ class Waiter(Protocol):
     def address(self) -> ActorAddress: ...
 
     def holds_up(self, task: object) -> bool:
-        """Whether calls of the actor wait while this task does."""
+        """Return whether calls of the actor wait while this task does."""
 
 
 class _Running(threading.local):
@@ -83,7 +83,7 @@ def note_wait(future: FutureState, task: object = None) -> dict[object, WaitReco
 
 
 class Prelude(Protocol):
-    """What must be over before the reader of an answer goes on: the output of ranks, in the client."""
+    """A condition of reading an answer: in the client, the output of ranks is shown first."""
 
     def wait(self, timeout: float | None) -> None: ...
 

@@ -37,13 +37,15 @@ _CLEAR = "\033[K"  # the rest of the line
 
 
 class AttachedHosts:
-    """Args:
-    hub: Hub of the client.
-    show: Takes the output of procs there.
-    greet: Called with agents that are attached, before anything else is sent to them.
+    """The hosts that this client has attached.
+
+    Args:
+        hub: Hub of the client.
+        show: Takes the output of procs there.
+        greet: Called with agents that are attached, before anything else is sent to them.
 
     Attributes:
-        looks_on: Whether this client only looks at what others do there: hosts that it attaches from now on keep their settings.
+            looks_on: Whether this client only looks at what others do there: hosts that it attaches from now on keep their settings.
     """
 
     def __init__(self, hub: MessageHub, show: Callable[[ProcAddress, Any], None], greet: Greet) -> None:
@@ -277,7 +279,7 @@ class _Attaching(Promise[bool]):
 
 
 class AttachProgress:
-    """What a terminal is told: ``waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s``.
+    """A progress line for terminals: ``waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s``.
 
     One line, from `AFTER` seconds on until `attached` is done. Without a terminal it says nothing.
 

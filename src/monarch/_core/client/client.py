@@ -96,7 +96,7 @@ class RootCell(BaseCell):
 
     @property
     def unsettled(self) -> bool:
-        """Whether something was sent one way that may not have been handled yet."""
+        """True if a one-way message may not have been handled yet."""
         return bool(self._unsettled)
 
     def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
@@ -356,7 +356,7 @@ def client(make: Callable[[], Client] = Client) -> Client:
 
 
 def is_running() -> bool:
-    """Whether this process is a client already."""
+    """Return whether this process is a client already."""
     return _client is not None
 
 

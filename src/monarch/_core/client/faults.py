@@ -111,7 +111,7 @@ class Faults:
             item()
 
     def _next(self, end: float) -> _Fault | Callable[[], object] | None:
-        """What comes within a moment; something to call that does nothing if nothing does."""
+        """Return the next fault, or job; a function that does nothing if neither comes within a moment."""
         try:
             return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
         except Empty:
@@ -228,7 +228,7 @@ ending = Ending()
 
 
 def _part() -> object:
-    """What runs now of a session; None between its parts, and where there is none."""
+    """Return the part of a session that runs; None between parts, and without a session."""
     going_on = session.find()
     return None if going_on is None else going_on.part(waited_for)
 

@@ -1,4 +1,4 @@
-"""What each host agent that a client uses is told first: a control record of a plane."""
+"""The greeting of each host agent that a client uses: a control record of a plane."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Session(Protocol):
     def part(self, waits: Collection[object]) -> object:
-        """What runs: a cell, a test; None in between.
+        """Return the part that runs: a cell, a test; None in between.
 
         Args:
             waits: What the program waits for.

@@ -38,9 +38,11 @@ _MUCH = 1 << 18  # characters
 
 
 class Unshown:
-    """Args:
-    hub: Hub of the client.
-    printer: Writes what has come.
+    """The output of procs that the client has not shown yet.
+
+    Args:
+        hub: Hub of the client.
+        printer: Writes what has come.
     """
 
     def __init__(self, hub: MessageHub, printer: Printer) -> None:
@@ -183,7 +185,7 @@ class Unshown:
 
 
 class OutputStream:
-    """What an agent says of the output there; never done while it lives."""
+    """The request behind an agent's stream of output. It ends with the agent."""
 
     def __init__(self, unshown: Unshown, agent: ProcAddress) -> None:
         self._unshown = unshown

@@ -1,4 +1,4 @@
-"""What must hold before something starts: this is not an import, the system has room, and what we need of it is there.
+"""Checks before something starts: no import is running, the system has room and the needed features.
 
 Lives here: checks and the errors that explain them. They are asked by whoever starts something; nothing here starts anything.
 """

@@ -1,4 +1,4 @@
-"""What keeps a program from starting itself over and over.
+"""The guard against a program that starts itself over and over.
 
 A proc imports the module of each class it gets. Should that module start procs at its top level, they would import it
 as well, start procs, and so on, until the machine is full. So nothing is started from an import that the engine makes;

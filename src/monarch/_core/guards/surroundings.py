@@ -1,5 +1,4 @@
-"""What this package must find in a process and under it, and what to say where it does not: no gevent, pidfds, room for one more
-process or thread."""
+"""Requirements on the process and the system, and their errors: no gevent, pidfds, room for one more process or thread."""
 
 from __future__ import annotations
 
@@ -15,8 +14,10 @@ _PATCHED = ("thread", "threading", "socket", "select", "subprocess", "os", "sign
 
 
 def refuse_gevent() -> None:
-    """Raises:
-    RuntimeError: gevent has replaced what real threads and sockets are made of: the I/O thread would never run.
+    """Refuse to run under gevent.
+
+    Raises:
+        RuntimeError: gevent has replaced what real threads and sockets are made of: the I/O thread would never run.
     """
     monkey: Any = sys.modules.get("gevent.monkey")
     patched = [name for name in _PATCHED if monkey.is_module_patched(name)] if monkey is not None else ()
@@ -28,8 +29,10 @@ def refuse_gevent() -> None:
 
 
 def require_pidfd() -> None:
-    """Raises:
-    RuntimeError: The system has no `pidfd_open`, or does not let us call it.
+    """Refuse a system without pidfds.
+
+    Raises:
+        RuntimeError: The system has no `pidfd_open`, or does not let us call it.
     """
     try:
         os.close(os.pidfd_open(os.getpid()))
@@ -49,7 +52,7 @@ def explained(error: Exception, what: str) -> Exception:
 
 
 def explain() -> str:
-    """What limits the number of processes and threads here, and what to do."""
+    """Describe the limits on processes and threads here, and the remedy."""
     limits = [f"pids.max of its control group is {limit}" for limit in sorted(_group_limits())[:1]]
     import resource  # every process has this module, few need it
 

@@ -89,7 +89,7 @@ class BoxCall(NamedTuple):
 
 
 class BoxEvent(NamedTuple):
-    """What has become of an actor; see `life.LifeEvent`."""
+    """An event in the life of an actor; see `life.LifeEvent`."""
 
     time: int
     uid: int
@@ -101,7 +101,7 @@ Line = BoxActor | BoxCall | BoxEvent
 
 
 class BoxContent(NamedTuple):
-    """What was found in a box.
+    """The content of a box.
 
     Attributes:
         current: Messages that were being handled.

@@ -1,4 +1,4 @@
-"""What the parts of a process ask of each other: the hub, where messages come from, and who takes them.
+"""Protocols between the parts of a process: the hub, origins of messages, receivers.
 
 `message_hub` implements `Hub`. Everything else in this package knows the hub as this protocol only, so that each part can be read, and
 tested, without it. What a plane asks of its process is in it, too.
@@ -120,7 +120,7 @@ class Way(Protocol):
 
     @property
     def starting(self) -> bool:
-        """Whether the process is not reached, though it has not ended either."""
+        """True if the process is not reached yet, and has not ended either."""
 
     def send(self, frame: Frame, segment: Segment | None = None) -> Failure | None:
         """Send a frame, or keep it until it can be sent; the failure if the process is gone."""

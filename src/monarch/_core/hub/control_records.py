@@ -1,4 +1,4 @@
-"""What processes ask of each other themselves, rather than of the actors on them: one record for each thing to be asked.
+"""Control records: typed requests to a process itself, rather than to its actors.
 
 A record travels as a call to the id `SYSTEM`: its name in the meta, its fields as a plain tuple in the payload. Nothing of its
 class is pickled, so that a record costs no more than the call of an endpoint with these arguments. The records of this file go
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @functools.cache
 def name_on_wire(record: type) -> bytes:
-    """What a kind of record is called where it travels."""
+    """Return the name of a kind of record on the wire."""
     name = record.__name__ if record.__module__ == __name__ else f"{record.__module__}.{record.__name__}"
     return name.encode()
 
@@ -78,7 +78,7 @@ class GetIncarnation(NamedTuple):
 
 
 class GetStatistics(NamedTuple):
-    """What has the process counted? Anybody ──▶ any process with actors. Answer: `ProcStatistics`.
+    """Count what a process has done. Any process ──▶ a process with actors. Answer: `ProcStatistics`.
 
     It is also how to wait for a process to serve, or to serve again: the record waits for it.
     """
@@ -235,7 +235,7 @@ class MeshNamed(NamedTuple):
 
 
 class ResolveProc(NamedTuple):
-    """What became of a proc? Any process of the host ──▶ its agent.
+    """Ask for the state of a proc. Any process of the host ──▶ its agent.
 
     Answer: None if it listens, else its `Failure`, when that is known: within seconds for one whose connection broke, within
     ``pending_actor_delivery_timeout`` for one that was never heard of. An agent that has ended: so has the proc.
@@ -249,7 +249,7 @@ class ResolveProc(NamedTuple):
 
 
 class DescribeHost(NamedTuple):
-    """What runs here? Anybody ──▶ host agent. Answer: `HostDescription`.
+    """Describe a host. Any process ──▶ host agent. Answer: `HostDescription`.
 
     Attributes:
         ended: Tell of procs that have ended, too, until their mesh is stopped.
@@ -285,7 +285,7 @@ class HostedProc(NamedTuple):
 
 
 class HostDescription(NamedTuple):
-    """What runs on a host.
+    """The processes on a host.
 
     Attributes:
         agent: Its agent, by the name that other hosts know.
@@ -354,7 +354,7 @@ class OutputShown(NamedTuple):
 
 
 class ShowOutput(NamedTuple):
-    """What of the output of some procs their client sees from now on. Anybody ──▶ their host agents.
+    """Choose the output of some procs that their client sees from now on. Any process ──▶ their host agents.
 
     Answer: None, when what they had printed before was passed on as it was until then. A host that has ended shows nothing.
 

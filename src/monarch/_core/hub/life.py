@@ -1,4 +1,4 @@
-"""What has become of actors and procs, remembered by the process that saw it, for whoever asks later. Always on; not for messages."""
+"""A record of the lives of actors and procs, kept by the process that saw them. Always on; holds no messages."""
 
 from __future__ import annotations
 
@@ -58,5 +58,5 @@ def remember_end(address: ProcAddress, failure: Failure, uid: int = SYSTEM) -> N
 
 
 def life_events() -> list[LifeEvent]:
-    """What is remembered here, the latest last."""
+    """Return the remembered events, the latest last."""
     return list(_events)

@@ -81,7 +81,7 @@ class LocalPeer:
 
     @property
     def starting(self) -> bool:
-        """Whether it is not reached, though it has not ended either."""
+        """True if the process is not reached yet, and has not ended either."""
         return self._life.state in (STARTING, BROKEN)
 
     def flush(self, timeout: float) -> None:

@@ -73,11 +73,13 @@ _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what i
 
 
 class MessageHub:
-    """Args:
-    address: This process.
-    root: The client process that everything here belongs to.
-    listener: Already listening under the address's name; made here when None.
-    local_host: What the host is called where its sockets are, whatever others call it; by default the same.
+    """The message hub of one process: local receivers, open requests, the way to other processes.
+
+    Args:
+        address: This process.
+        root: The client process that everything here belongs to.
+        listener: Already listening under the address's name; made here when None.
+        local_host: What the host is called where its sockets are, whatever others call it; by default the same.
     """
 
     detector: Detector  # set by the `ProcService` of a process that runs actors, as is `pulse`
@@ -216,8 +218,10 @@ class MessageHub:
             self.requests.pop(request_id, None)
 
     def check_size(self, payload: Bytes, buffers: Sequence[Bytes]) -> None:
-        """Raises:
-        ValueError: The message is larger than ``codec_max_frame_length``.
+        """Refuse a message that is too large.
+
+        Raises:
+            ValueError: The message is larger than ``codec_max_frame_length``.
         """
         size = len(payload) + sum(map(len, buffers)) if buffers else len(payload)
         if size > self._largest:
@@ -282,7 +286,7 @@ class MessageHub:
         self._ended.note(address, failure)
 
     def host_is_back(self, host: str) -> None:
-        """What was known of a host's agent was about another one, which ran there before."""
+        """Forget the state of a host's former agent: another one runs there now."""
         agent = ProcAddress(host, AGENT)
         with self._lock:
             self.ended_hosts.pop(host, None)
@@ -419,7 +423,7 @@ class MessageHub:
         """In a forked child, which is another process: let go of every descriptor, without a word to anybody."""
         self.end = Failure(STOPPED, "it is that of the process which has forked this one")
         for receiver in self.actors.values():
-            getattr(receiver, "abandon", _nothing)()
+            getattr(receiver, "abandon", lambda: None)()
         for connection in [peer.connection for peer in self._all_peers()]:
             if connection is not None:
                 connection.abandon()
@@ -467,7 +471,7 @@ class MessageHub:
             origin.parting = frame.meta.decode()
 
     def _aside(self, origin: Any, frame: Frame) -> None:
-        """What has a route, or was sent by somebody who had printed something."""
+        """Handle a frame that has a route, or whose sender had printed something."""
         if not frame.flags & ROUTED:
             self.printed(origin.peer)
             self.dispatch(origin, frame._replace(flags=frame.flags & ~PRINTED))
@@ -491,10 +495,6 @@ def _first_id() -> int:
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
 
 
-def _nothing() -> None:
-    pass
-
-
 def _end_in(answer: Reply) -> Failure | None:
-    """What an agent says of a process; the end of the agent is the end of that, too."""
+    """Return the failure in an agent's answer about a process; an ended agent counts as the end of the process."""
     return answer if isinstance(answer, Failure) else pickling.loads(answer.payload)

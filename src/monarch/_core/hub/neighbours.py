@@ -1,4 +1,4 @@
-"""Who else can be reached from here: other clients on this machine, and hosts that nobody has attached.
+"""Processes reachable from here without being attached: clients on this machine, and other hosts.
 
 A mesh, or a port, may come to a process that has nothing to do with its owner: a child made by `multiprocessing`, a fork, a
 program that finds it in a file. Such a process is a client of its own, with a host of its own. The host of a client has no
@@ -21,8 +21,10 @@ GONE = "the program that it belongs to has ended, or runs on another machine"
 
 
 class Neighbours:
-    """Args:
-    hub: That of this process.
+    """The peers of this process that nobody has attached.
+
+    Args:
+        hub: That of this process.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -33,7 +35,7 @@ class Neighbours:
         """Asked before a host that has an address is used for the first time: why it can't be reached, if that is known."""
 
     def include(self, address: ProcAddress) -> bool:
-        """Whether the processes of another host are reached as those of this one are. Looked for when it is first met."""
+        """Return whether processes of another host are reached like local ones. Determined at the first meeting."""
         if not self._has_any or has_address(address.host):
             return False
         hub = self._hub

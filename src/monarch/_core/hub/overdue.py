@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 
 class Overdue:
-    """Args:
-    hub: That of this process.
+    """The watch over calls that take long.
+
+    Args:
+        hub: That of this process.
     """
 
     def __init__(self, hub: Hub) -> None:

@@ -48,7 +48,7 @@ def size_of(frame: Frame) -> int:
 
 
 class Pressure:
-    """What a queue of messages holds, and who is told to send no more.
+    """The fill level of a message queue, and the senders told to pause.
 
     Args:
         id: Of the actor, or port, that the queue belongs to.

@@ -1,4 +1,5 @@
-"""What a proc prints: whole lines with who said them, and known to its answers, so that the client shows the one before the other.
+"""The output of a proc: whole lines with their author, numbered in its answers, so that the client shows the output
+first.
 
 The streams of a proc are Python's own, over a file that notes that it was written to, and puts a head in front of each line:
 the actor, the endpoint, and what is known of the `logging` record that is being written. The host agent takes it off. No
@@ -34,7 +35,7 @@ _END_OF_TIME = 1e11  # in the year 5138: a record of anybody's own may say anyth
 
 
 class Note(NamedTuple):
-    """Who has said a line, as far as their process knows.
+    """The author of a line, as far as its process knows.
 
     Attributes:
         actor: Name of the actor that ran.
@@ -152,7 +153,7 @@ def install() -> None:
 
 
 def pass_on(peer: ProcAddress) -> None:
-    """Whoever has sent something had printed before: so has this process, as far as its own answers go."""
+    """Note that the sender of a message had printed: this process's answers must come after that output, too."""
     global unshown
     unshown = True
 

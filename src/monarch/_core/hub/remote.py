@@ -128,8 +128,10 @@ class RemotePeer:
             self._room.notify_all()
 
     def wait_for_room(self) -> None:
-        """Raises:
-        BackpressureError: The receiver has taken nothing in for `message_delivery_timeout` seconds.
+        """Wait until the receiver has room.
+
+        Raises:
+            BackpressureError: The receiver has taken nothing in for `message_delivery_timeout` seconds.
         """
         if threading.get_ident() == self._hub.poller.thread_id:
             return  # the thread that reads the credits must not wait for them
@@ -175,7 +177,7 @@ class CastGroup:
 
 
 class Inflow:
-    """What one process of another host sends here, and the credit that it gets for that."""
+    """Messages from one process of another host, and the credit granted to it."""
 
     __slots__ = ("_route", "_send", "_taken", "source")
 

@@ -1,4 +1,4 @@
-"""What a process says to processes of other hosts, and hears from them: all of it by way of its host's gateway."""
+"""The messages of a process to and from other hosts, by way of its host's gateway."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TABLES = 64  # calls to several hosts that are kept in a form that is ready to 
 
 
 class _Table(NamedTuple):
-    """What is kept of a call to several hosts for the next one to the same."""
+    """The packed form of a call to several hosts, kept for the next call to the same ones."""
 
     procs: Sequence[ProcAddress]
     ranks: Sequence[int] | None
@@ -35,8 +35,10 @@ class _Table(NamedTuple):
 
 
 class RemoteRouter:
-    """Args:
-    hub: That of this process.
+    """The routes of this process to processes of other hosts.
+
+    Args:
+        hub: That of this process.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -81,7 +83,7 @@ class RemoteRouter:
         table.group.count(call)
 
     def _new_table(self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame) -> _Table:
-        """Who is called, by host, apart from those that are known to have ended."""
+        """Pack the called processes by host, apart from those known to have ended."""
         hub = self._hub
         hosts: dict[str, tuple[list[str], list[int]]] = {}
         peers: list[RemotePeer] = []

@@ -61,7 +61,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
             subscribe(room.future, lambda: self._forget(key, number))
 
     def let_go(self, number: int) -> None:
-        """Who waits for this room is waited for itself: the queue takes what comes until it has been worked off once."""
+        """Free a waiter that is itself waited for: the queue accepts its messages until it has been emptied once."""
         self._end(self._hub.requests.get(number))
 
     def process_ended(self, address: ProcAddress) -> None:

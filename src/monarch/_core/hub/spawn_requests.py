@@ -1,4 +1,4 @@
-"""What control records carry where something is to be started: actors, and procs on a host."""
+"""The content of control records that start something: actors, and procs on a host."""
 
 from __future__ import annotations
 
@@ -178,5 +178,5 @@ class SpawnRequest(NamedTuple):
 
     @property
     def ends_groups(self) -> bool:
-        """Whether what its procs have started ends with them."""
+        """True if programs that the procs have started end with them."""
         return bool(self.config.get("end_process_groups", True))  # what is the default is not sent along

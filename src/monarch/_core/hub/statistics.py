@@ -1,4 +1,4 @@
-"""What a process counts of itself. The counts cost some tenths of a microsecond per message and are always on."""
+"""Counters of a process. They cost some tenths of a microsecond per message and are always on."""
 
 from __future__ import annotations
 
@@ -46,9 +46,11 @@ class ProcStatistics(NamedTuple):
 
 
 def statistics_of(hub: Hub, queues: list[int]) -> ProcStatistics:
-    """Args:
-    hub: That of the process.
-    queues: For each actor, how many messages wait for it.
+    """Collect the statistics of a process.
+
+    Args:
+        hub: That of the process.
+        queues: For each actor, how many messages wait for it.
     """
     traffic, connections = hub.traffic.total()
     return ProcStatistics(

@@ -46,7 +46,7 @@ class Attachment:
 
     @property
     def inherited(self) -> bool:
-        """Whether they are those of the process that has forked this one."""
+        """True if the hosts are those of the process that forked this one."""
         return self._client is not None and self._client.pid != os.getpid()
 
     def _attach_late(self) -> None:
@@ -72,7 +72,7 @@ class Attachment:
 
     @property
     def known(self) -> bool:
-        """Whether `hosts` need not wait."""
+        """True if `hosts` need not wait."""
         return self._hosts is not None
 
     def _attached(self, attached: Future[bool]) -> None:

@@ -377,7 +377,7 @@ def _start(rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> 
 
 
 def _first_function(bootstrap: Callable[[], Any] | None) -> Callable[[], Any] | None:
-    """What runs first in each proc: the user's function, after the mocks that are in force here."""
+    """Return the first function of each proc: the mocks in force here, then the user's function."""
     patches = mock.active()
     return functools.partial(_install_then, patches, bootstrap) if patches else bootstrap
 

@@ -144,7 +144,7 @@ def _working_directory() -> str:
 
 
 def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
-    """What the function has made lives on, and so does the actor that owns it, whose failures are those of the procs' owner.
+    """Keep what the function has made, and the actor that owns it. Its failures become those of the procs' owner.
 
     Where a strategy starts the procs again, that also runs the function again: there it is nobody's.
     """
@@ -193,7 +193,8 @@ def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
 
 
 def _preload() -> tuple[str, ...]:
-    """What the spawner imports once for all procs: this package, what is configured, torch if the caller uses it."""
+    """Return the modules that the spawner imports once for all procs: this package, configured ones, torch if the
+    caller uses it."""
     wanted = ["monarch.actor", *config.value("preload")]
     if "torch" in sys.modules and "torch" not in wanted:
         wanted.append("torch")

@@ -20,7 +20,7 @@ def resolve(cls: type) -> type:
 
 
 def tensor_engine_factory(cls: type) -> Callable[..., Any] | None:
-    """What makes the tensor engines of actors of a class, if that is patched."""
+    """Return the factory that replaces the tensor engines of actors of a class, if that is patched."""
     return getattr(resolve(cls), "_tensor_engine_factory", None)
 
 

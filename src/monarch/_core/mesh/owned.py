@@ -1,4 +1,4 @@
-"""What an actor owns: how a mesh of actors, or of processes, is stopped, and how its ranks start again."""
+"""The meshes that an actor owns: how they are stopped, and how their ranks start again."""
 
 from __future__ import annotations
 

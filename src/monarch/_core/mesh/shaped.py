@@ -121,7 +121,7 @@ class ExpendableMesh(ShapedMesh):
 
 
 def _comes_back(failure: Failure) -> bool:
-    """Whether whoever owns this process has been told of its end, and starts it again."""
+    """Return whether the owner of this process was told of its end and starts it again."""
     return failure.restarts and failure.cause != UNSTARTED
 
 
@@ -129,7 +129,7 @@ class DrawnMesh(ShapedMesh):
     """Base of host and proc meshes; subclasses say what stands in a cell. Actor meshes have no room for more names."""
 
     def _cells(self) -> Callable[[int], str]:
-        """What gives the text at a row-major position."""
+        """Return the function that gives the text at a row-major position."""
         raise NotImplementedError
 
     def _draw(self, cells: Callable[[int], str], html: bool = False) -> str:
@@ -138,7 +138,7 @@ class DrawnMesh(ShapedMesh):
         return (grid.as_html if html else grid.as_text)(repr(self), self.extent, cells)
 
     def _repr_html_(self) -> str | None:
-        """What notebooks show."""
+        """Return the HTML that notebooks show."""
         return self._draw(self._cells(), html=True)
 
 

@@ -126,7 +126,7 @@ class Connection(Lendable):
 
     @property
     def writable(self) -> bool:
-        """Whether there may be somebody to send to."""
+        """True if the peer may still be there."""
         return not (self._closed or self._hung_up)
 
     @property
@@ -135,7 +135,7 @@ class Connection(Lendable):
         return self._queued
 
     def traffic(self) -> Traffic:
-        """What it has counted so far."""
+        """Return the counts so far."""
         return Traffic(
             self._frames_sent,
             self._bytes_sent,
@@ -495,5 +495,5 @@ class Connection(Lendable):
 
 
 def _passing(segment: Segment) -> list[tuple[int, int, array.array[int]]]:
-    """What takes the descriptor of a segment along."""
+    """Return the ancillary data that passes the descriptor of a segment."""
     return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]

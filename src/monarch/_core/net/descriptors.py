@@ -18,7 +18,7 @@ def allow_many() -> None:
 
 
 def none_left() -> str:
-    """What to say of a shortage; imports nothing, which would take a descriptor."""
+    """Describe a shortage of descriptors. Imports nothing, as an import takes a descriptor."""
     return f"no descriptor is left in the process (limit {os.sysconf('SC_OPEN_MAX')}, see `ulimit -n`)"
 
 
@@ -41,7 +41,7 @@ class Reserve:
             pass
 
     def give_up_one(self) -> bool:
-        """Whether there was one."""
+        """Close the spare descriptor, and return whether there was one."""
         if self._spare:
             os.close(self._spare.pop())
             return True

@@ -32,9 +32,11 @@ _WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
 
 
 class Door:
-    """Args:
-    listener: Listens already; owned by this object.
-    let_in: Gets each connection from a process of our user, on the poller's thread.
+    """The accepting side of a listener: it lets in processes of this user.
+
+    Args:
+        listener: Listens already; owned by this object.
+        let_in: Gets each connection from a process of our user, on the poller's thread.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class Door:
 
 
 def _has_left(sock: socket.socket) -> bool:
-    """Whether the other end has closed it already, without a word."""
+    """Return whether the other end has closed the connection without a word."""
     try:
         return not sock.recv(1, socket.MSG_PEEK)
     except OSError:

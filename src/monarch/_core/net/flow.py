@@ -42,7 +42,7 @@ logger = lazy_logger("monarch.net")
 
 
 class StreamEvents(Protocol):
-    """What a stream tells its user, on the poller's thread."""
+    """Callbacks of a stream, on the poller's thread."""
 
     def answered(self) -> None:
         """Of a stream that we open: the peer's host has taken the connection, and proofs follow."""

@@ -161,7 +161,7 @@ class Greeting:
         yield from self._send(_WELCOME + self._trust.proof(b"server", binding))
 
     def _expect_tls(self) -> None:
-        """Whoever talks in the clear would not hear OpenSSL's reason to hang up: it says nothing."""
+        """Refuse a peer that talks in the clear. It would not understand OpenSSL's reason to hang up."""
         first = self._sock.recv(len(_TLS_HELLO), socket.MSG_PEEK)
         if not _TLS_HELLO.startswith(first):
             self._refuse(_WRONG_PROTOCOL)

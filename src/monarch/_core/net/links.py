@@ -35,7 +35,7 @@ logger = lazy_logger("monarch.net")
 
 
 class LinkHandler(Protocol):
-    """What links tell their user, on the poller's thread. `host` is the name that we have for the peer."""
+    """Callbacks of links, on the poller's thread. `host` is the local name of the peer."""
 
     def frame_from(self, host: str, frame: Frame) -> None:
         """Exactly once, in the order in which they were sent."""
@@ -130,11 +130,11 @@ class Links:
         self._carry_out()
 
     def known(self, host: str) -> bool:
-        """Whether there is a link to `host`, up or trying."""
+        """Return whether there is a link to `host`, connected or connecting."""
         return self._table.get(host) is not None
 
     def queued_bytes(self, host: str) -> int:
-        """What has been sent to `host` and not been acknowledged."""
+        """Return the number of bytes sent to `host` and not acknowledged."""
         link = self._table.get(host)
         return 0 if link is None else link.queued
 

@@ -1,4 +1,4 @@
-"""Who reads: the poller's thread, or the thread that has borrowed what is read.
+"""The reader of a connection: the poller's thread, or the thread that has borrowed it.
 
 A loan costs a system call when it begins and one when it ends. A thread that waits again and again, for short times, would pay
 that for each message. So a loan that is followed by the next within `_LINGER` *lingers*: the poller does not look, nobody
@@ -19,7 +19,7 @@ _PENALTY = 1.0  # seconds
 
 
 class Watch(Protocol):
-    """What tells of readiness: a poller, or a group in it."""
+    """A source of readiness: a poller, or a group in it."""
 
     @property
     def thread_id(self) -> int | None: ...
@@ -37,7 +37,7 @@ class Watch(Protocol):
 
 
 class Lendable:
-    """What one thread reads at a time."""
+    """A connection that one thread reads at a time."""
 
     __slots__ = ("_earliest", "_events", "_lent", "_lingers", "_poller", "_reading", "_returned", "_wanted", "fd")
 
@@ -114,7 +114,7 @@ class Lendable:
             self._update_events()
 
     def _look_away(self) -> None:
-        """Who has just borrowed it may not have got to say so to the kernel, nor get to it while this thread is told again."""
+        """Stop watching for the poller while a borrower reads that has not told the kernel yet."""
         with self._events:
             if self._reading.locked():  # whoever gives it back has yet to take the other lock
                 self._watch(False)
@@ -132,5 +132,6 @@ class Lendable:
         raise NotImplementedError
 
     def _cut_short(self, error: BaseException) -> None:
-        """What is no `Exception` (a signal handler raised it, in the main thread) ended the reading: a message may be lost."""
+        """End the reading after an exception that is no `Exception`, from a signal handler in the main thread: a
+        message may be lost."""
         raise NotImplementedError

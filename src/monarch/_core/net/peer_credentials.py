@@ -1,4 +1,4 @@
-"""Who is at the other end of a TCP connection within this host: the kernel's table of connections has the user."""
+"""The user at the other end of a TCP connection within this host, by the kernel's table of connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_open_to(host: str) -> bool:
-    """Whether connections from and to `host` are allowed when nobody proves who they are."""
+    """Return whether `host` may be connected from and to without authentication."""
     return is_loopback(host) or bool(config.value("allow_unauthenticated_tcp"))
 
 

@@ -69,7 +69,7 @@ def addresses_of(host: str, port: int) -> Addresses:
 
 
 def is_literal(host: str) -> bool:
-    """Whether `host` is an address already, which nobody needs to be asked about."""
+    """Return whether `host` is an address already, which needs no lookup."""
     try:
         ipaddress.ip_address(host)
     except ValueError:

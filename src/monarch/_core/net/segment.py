@@ -114,7 +114,7 @@ _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 def _map_without_descriptor(fd: int) -> memoryview:
-    """What `trackfd=False` does; before Python 3.13, `mmap.mmap` keeps a duplicate of the descriptor."""
+    """Map a segment as `trackfd=False` does; before Python 3.13, `mmap.mmap` keeps a duplicate of the descriptor."""
     import ctypes  # here, because only programs that receive large buffers should pay for it
 
     size = os.fstat(fd).st_size

@@ -63,7 +63,7 @@ class _File:
             os.close(first)
 
     def is_free(self) -> bool:
-        """Whether no message and no receiver has it.
+        """Return whether no message and no receiver uses the segment.
 
         Raises:
             NoLeases: There is no way to know.

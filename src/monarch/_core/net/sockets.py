@@ -19,12 +19,12 @@ Address = tuple[str, int] | str
 
 
 def unix_name(channel: Channel) -> str:
-    """What to bind or connect for an ipc or inproc channel."""
+    """Return the name to bind or connect for an ipc or inproc channel."""
     return channel.path if channel.scheme == "ipc" else f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
 
 
 def tune(sock: socket.socket) -> None:
-    """What the knobs say about TCP; a socket that is accepted has it from the one that listens.
+    """Apply the TCP knobs; an accepted socket has them from its listener.
 
     Raises:
         ValueError: The system has no such congestion control, or does not let us use it.
@@ -48,7 +48,7 @@ def tune(sock: socket.socket) -> None:
 
 
 def peer_name(sock: socket.socket) -> str:
-    """Who has connected, for messages."""
+    """Return the name of the peer, for messages."""
     if sock.family == socket.AF_UNIX:
         pid = int.from_bytes(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), "little")
         return f"process {pid}"

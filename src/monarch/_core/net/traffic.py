@@ -1,4 +1,4 @@
-"""What has crossed the sockets of one process. Each connection counts for itself, under the locks it holds anyway."""
+"""The traffic of one process's sockets. Each connection counts for itself, under locks it holds anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in, and how both sides of a connection between hosts prove who they are.
+"""Authentication between hosts: the trusted peers, and how both sides prove their identity.
 
 Unpickling is running code, so no byte of a peer is looked at before it has proved that it may be here. Four ways:
 
@@ -73,7 +73,8 @@ _NO_TRUST = (
 
 @dataclass(frozen=True, repr=False)
 class Trust:
-    """Whom to trust, and what proves who we are. Holds contents, no paths: it may be pickled for a process of our own.
+    """Trust in peers, and the proof of one's own identity. It holds contents, no paths: it may be pickled for a process
+    of our own.
 
     Attributes:
         mode: `UNIX_ONLY`, `OPEN`, `SECRET` or `CERTIFICATES`; for tcp. On Unix sockets it is always the user.
@@ -105,7 +106,7 @@ class Trust:
         return channel.is_tcp and self.mode in (SECRET, CERTIFICATES)
 
     def proof(self, role: bytes, binding: bytes | None) -> bytes:
-        """What the side with this role says, in `PROOF_SIZE` bytes; a mere greeting unless there is a secret.
+        """Return the proof of the side with this role, `PROOF_SIZE` bytes; a mere greeting without a secret.
 
         Args:
             binding: Of the TLS session; None in the clear, where a proof would only be something to guess from.
@@ -147,7 +148,7 @@ def trust_for(
     *,
     secret: str | None = None,
 ) -> Trust:
-    """Whom to trust, as the public functions take it.
+    """Make a `Trust` from the arguments of the public functions.
 
     Args:
         ca: Certificates of those who sign, as PEM text or the path of a file; or "trust_all_connections"; or None for a

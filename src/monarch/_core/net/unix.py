@@ -152,7 +152,7 @@ def _make_folder(host: str) -> str:
 
 
 def _is_ours(folder: str) -> bool:
-    """Whether it is there, and others can neither enter it nor have made it."""
+    """Return whether the folder exists and no other user can enter it, or has made it."""
     try:
         found = os.lstat(folder)
     except OSError:

@@ -68,7 +68,7 @@ _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask 
 
 
 class Agent(ControlService):
-    """What clients, procs and other hosts may ask of a host. `procs` does what it takes.
+    """The host agent's answers to clients, procs and other hosts. `procs` does the work.
 
     Args:
         hub: Hub of this process.
@@ -95,7 +95,7 @@ class Agent(ControlService):
         self._ends_with: str | None = None  # host of the client that has shut it down
 
     def _called_by(self, origin: Origin) -> str:
-        """What a caller calls this host."""
+        """Return the caller's name for this host."""
         host: str = (origin.called or origin.peer).host
         return host if host in self.hub.names else self.hub.address.host
 
@@ -165,7 +165,7 @@ class Agent(ControlService):
         self.procs.output.keep(client, sink)
 
     def boxes(self) -> list[DeadProc]:
-        """What procs of this host have left that have failed in the last hour."""
+        """Return the black boxes of the procs of this host that failed within the last hour."""
         return self.procs.boxes.all()
 
     def tell_client(self, client: ProcAddress, text: str) -> None:

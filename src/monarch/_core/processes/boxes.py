@@ -16,7 +16,7 @@ _KEPT = 3600.0  # seconds
 
 
 class DeadProc(NamedTuple):
-    """What a proc has left.
+    """The black box of a dead proc.
 
     Attributes:
         proc: Who it was, with its end.

@@ -1,4 +1,4 @@
-"""What the kernel tells of child processes: that one was stopped, goes on, has ended."""
+"""Events of child processes from the kernel: stopped, continued, ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ChildWatch:
 
 
 def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
-    """What has become of a child, or of any: its pid and the status that waitpid gives.
+    """Iterate over state changes of a child, or of all: pid and status as `waitpid` gives it.
 
     The kernel keeps only the last of several changes: a stop that is over may not be told, or the same twice in a row.
     """
@@ -50,12 +50,12 @@ def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process (a debugger that holds it has not)."""
+    """Return whether a signal has stopped a process (not a debugger that holds it)."""
     return _state(pid) == "T"
 
 
 def is_traced(pid: int) -> bool:
-    """Whether a debugger holds a process."""
+    """Return whether a debugger holds a process."""
     return _state(pid) == "t"
 
 

@@ -56,7 +56,7 @@ def leave(inherited: dict[str, None]) -> NoReturn:
 
 
 def _is_alone() -> bool:
-    """Whether no other thread would run into what is missing: actors that have ended get a moment, daemons of users do not end.
+    """Return whether no other thread needs what is missing: ended actors get a moment, daemons of users don't end.
 
     Threads that Python has not started are left out: there is no telling whether they still run, nor a way to wait for them.
     """

@@ -1,4 +1,5 @@
-"""Who stands still: time-outs that only count while this process runs itself, and the question "are you there?".
+"""The detector of processes that stand still: timeouts that only count while this process runs, and the question "are
+you there?".
 
 A process is asked over the connection for urgent calls, where no output of its procs waits to be read before its answer.
 """

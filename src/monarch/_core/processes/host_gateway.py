@@ -29,11 +29,13 @@ _BEGIN = 1_700_000_000  # seconds since 1970 at which epochs are counted from
 
 
 class HostGateway:
-    """Args:
-    hub: Hub of the agent.
-    trust: Whom this host lets in, and how it proves itself; those that it dials may be given others. None for the shared
-        secret, or for Unix sockets alone where there is none.
-    on_host_gone: Called with its name when another host has left, or is lost.
+    """The gateway of a host, with its connections.
+
+    Args:
+        hub: Hub of the agent.
+        trust: Whom this host lets in, and how it proves itself; those that it dials may be given others. None for the shared
+            secret, or for Unix sockets alone where there is none.
+        on_host_gone: Called with its name when another host has left, or is lost.
     """
 
     def __init__(self, hub: MessageHub, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:

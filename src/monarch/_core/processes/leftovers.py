@@ -1,4 +1,4 @@
-"""What processes leave behind when they end: programs that an actor has started, or forked, and not ended.
+"""Leftovers of ended processes: programs that an actor has started, or forked, and not ended.
 
 Each proc leads a process group of its own, so what it starts is in that group, unless it has asked for another (``setsid``;
 ``start_new_session=True`` of `subprocess`), which is how a program that is to stay says so. When a proc has ended, its group
@@ -26,8 +26,10 @@ _LOOKS = 50  # after which what is left of it is killed, and as many more in whi
 
 
 class Leftovers:
-    """Args:
-    poller: Whose thread this runs on.
+    """The ending of process groups whose leader has ended.
+
+    Args:
+        poller: Whose thread this runs on.
     """
 
     def __init__(self, poller: Poller) -> None:
@@ -57,7 +59,7 @@ class Leftovers:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Whether anybody was there to get it."""
+    """Signal a process group, and return whether it had members."""
     with suppress(ProcessLookupError, PermissionError):  # of another user: a program that has become one
         os.killpg(group, number)
         return True

@@ -51,11 +51,11 @@ class LineSplitter:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is a prompt to be shown."""
+        """True if there is a prompt to be shown."""
         return self.alone and len(self._rest) > self._shown
 
     def prompt(self) -> list[Run]:
-        """What was printed without a newline at its end, to be shown now: it stays, until the line is whole."""
+        """Return the text printed without a newline, to be shown now. It stays until the line is whole."""
         rest = self._rest
         end = rest.rfind(BEGIN, self._shown)  # a head of which only half has come is not shown
         if end < 0 or rest.find(END, end) >= 0:

@@ -1,4 +1,4 @@
-"""Whether the machine's out-of-memory killer has been at work: what it kills looks like any other SIGKILL."""
+"""The detector of kills by the kernel for lack of memory, which look like any other SIGKILL."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutOfMemory:
         self._known = _read()
 
     def explain(self) -> str:
-        """What may have been behind a SIGKILL; empty if nothing was, or all has been explained already."""
+        """Describe a possible reason of a SIGKILL; empty if there is none, or all are explained already."""
         if _read() <= self._known:
             return ""
         self._known += 1  # one for each: a SIGKILL much later is somebody else's

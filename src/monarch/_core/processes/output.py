@@ -1,4 +1,4 @@
-"""What procs print: lines, from the pipes that the host agent reads to the client's terminal.
+"""The output of procs: lines, from the pipes that the host agent reads to the client's terminal.
 
 `lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its own, so that a slow
 terminal slows nothing else. For what is shown before an answer, see `unshown`.
@@ -252,7 +252,8 @@ def show(output: Output) -> None:
 
 
 def _tried(action: Callable[..., object], *args: object) -> bool:
-    """Whether it went well. If a progress bar of the program's own can't draw itself, the thread goes on: lines count more."""
+    """Run `action`, and return whether it succeeded. A progress bar that can't draw itself must not end the thread:
+    lines count more."""
     try:
         action(*args)
     except Exception:

@@ -41,7 +41,7 @@ from .title import set_title
 
 
 class BystanderCell(BaseCell):
-    """Who code is, in a proc, that no actor runs: the main thread, threads that C libraries started."""
+    """The cell of code that no actor runs in a proc: the main thread, threads of C libraries."""
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
         pass

@@ -111,7 +111,7 @@ _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 
 
 class Wanted(NamedTuple):
-    """What a client has asked for of one rank.
+    """A client's request for one rank.
 
     Attributes:
         view: See `ShowOutput`.
@@ -203,11 +203,11 @@ class ProcEntry:
 
     @property
     def listens(self) -> bool:
-        """Whether it takes connections, and is to go on with that."""
+        """True if the proc takes connections, and should keep doing so."""
         return self.state in _LISTENING
 
     def outcome(self, connected: float, now: float, waited: bool = False) -> tuple[bool, Failure | None]:
-        """Whether it is known what became of it, and what: None that it listens, else how it ended.
+        """Return whether the fate of the proc is known, and its failure: None if it listens.
 
         Args:
             connected: When the connection to it that broke was made; 0 for who waits until there is one.
@@ -223,12 +223,12 @@ class ProcEntry:
         return self.listens and not connected, None
 
     def stopped(self, now: float) -> Failure:
-        """What callers are told of a proc that is being stopped."""
+        """Return the failure that callers of a proc get while it is being stopped."""
         assert self._stop is not None
         return self._about(self._stop)._replace(known=now)
 
     def why_unstarted(self) -> str:
-        """What is told to whoever asked for it."""
+        """Return the error text for the requester of the proc."""
         assert self.end is not None
         if not self.pid:
             return f"error creating proc {self.label}: {self.end.reason}"
@@ -260,9 +260,11 @@ class ProcEntry:
         self._stop = failure
 
     def kill(self, cause: str, reason: str, now: float) -> tuple[str, ...]:
-        """Args:
-        cause: A constant of `supervision.failure`, which is that of its end.
-        reason: Why, in words.
+        """Kill the proc.
+
+        Args:
+            cause: A constant of `supervision.failure`, which is that of its end.
+            reason: Why, in words.
         """
         self._kill_reason = self._kill_reason or (cause, reason)
         return self.happen("kill", now)
@@ -283,9 +285,11 @@ class ProcEntry:
         return self.happen("failed", now)
 
     def exited(self, status: int, suspicion: str, now: float) -> tuple[str, ...]:
-        """Args:
-        status: As `os.waitpid` gives it.
-        suspicion: What else may be behind a SIGKILL that nobody here has sent.
+        """Take in its exit status.
+
+        Args:
+            status: As `os.waitpid` gives it.
+            suspicion: What else may be behind a SIGKILL that nobody here has sent.
         """
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
@@ -299,7 +303,7 @@ class ProcEntry:
         return self.happen("exited", now)
 
     def unexplained_kill(self, status: int) -> bool:
-        """Whether it has ended by a SIGKILL that nobody here has sent."""
+        """Return whether the proc ended by a SIGKILL that this host has not sent."""
         wanted = self._kill_reason is None and self._stop is None
         return wanted and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 

@@ -31,13 +31,15 @@ Publish = Callable[[ProcAddress, Output], bool]
 
 
 class ProcOutput:
-    """Args:
-    poller: Reads the pipes.
-    publish: Takes lines for the client that a proc belongs to; False if that wants none.
-    several: Whether procs of several meshes may print.
+    """The output of the procs of a host.
+
+    Args:
+        poller: Reads the pipes.
+        publish: Takes lines for the client that a proc belongs to; False if that wants none.
+        several: Whether procs of several meshes may print.
 
     Attributes:
-        sinks: What else takes the lines of a client's procs, by client.
+            sinks: What else takes the lines of a client's procs, by client.
     """
 
     def __init__(self, poller: Poller, publish: Publish, several: Callable[[], bool]) -> None:
@@ -250,7 +252,7 @@ class ProcOutput:
 
 
 class _Printing:
-    """What a proc prints."""
+    """A proc that prints."""
 
     def __init__(self, entry: ProcEntry) -> None:
         self.entry = entry

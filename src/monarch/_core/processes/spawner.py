@@ -43,10 +43,12 @@ _SETTLED = 200  # milliseconds after which the first proc has answered, if it wa
 
 
 class Spawner:
-    """Args:
-    control: Socket to the agent.
-    host: The host's name.
-    preload: Modules that every proc needs, imported while nothing has been asked for yet.
+    """The process that forks procs on request.
+
+    Args:
+        control: Socket to the agent.
+        host: The host's name.
+        preload: Modules that every proc needs, imported while nothing has been asked for yet.
     """
 
     def __init__(self, control: socket.socket, host: str, preload: tuple[str, ...]) -> None:

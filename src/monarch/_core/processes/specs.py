@@ -1,4 +1,4 @@
-"""What a new process is told as it starts: an agent, a proc. It inherits a file with it."""
+"""The specification of a new process, agent or proc: a file that it inherits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNNAMED = "anon"
 
 
 class AgentSpec(NamedTuple):
-    """What a new agent is told.
+    """The specification of a new agent.
 
     Attributes:
         address: Its address.
@@ -49,7 +49,7 @@ class AgentSpec(NamedTuple):
 
 
 class ProcSpec(NamedTuple):
-    """What a new proc is told about itself.
+    """The specification of a new proc.
 
     Attributes:
         local_host: What its host is called where its sockets are.
@@ -86,6 +86,6 @@ BEFORE_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "ASAN_", "LC_", "LANG", "O
 
 
 def needs_exec(env: dict[str, str], spawner_env: dict[str, str]) -> bool:
-    """Whether an environment can only be had by starting a new interpreter."""
+    """Return whether an environment takes effect only in a new interpreter."""
     changed = {key for key in env.keys() | spawner_env.keys() if env.get(key) != spawner_env.get(key)}
     return any(key.startswith(BEFORE_START) for key in changed)

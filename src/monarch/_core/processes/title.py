@@ -1,4 +1,4 @@
-"""What `ps` and `top` show of a process. Written to /proc, which needs neither C code nor privileges."""
+"""The title of a process in `ps` and `top`. Written to /proc, which needs neither C code nor privileges."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Branch(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What stands before the meta of a cast.
+    """The header before the meta of a cast.
 
     Attributes:
         id: Its number; with the host of `source` it names the cast everywhere.
@@ -116,7 +116,7 @@ def with_header(frame: Frame, header: Header) -> Frame:
 
 
 def attaches(frame: Frame) -> bool:
-    """Whether the host that a frame goes to may have yet to start. Whom one hears of in any other way was there."""
+    """Return whether the target host of a frame may have yet to start. A host named in any other way was up."""
     return frame.kind in (CALL, CAST) and frame.flags & (STANDING | AGAIN) == STANDING
 
 
@@ -144,7 +144,7 @@ def split_header(frame: Frame) -> tuple[Header, bytes]:
 
 
 class Cast:
-    """What a gateway keeps of a cast until the root has all answers.
+    """The state of a cast in a gateway, until the root has all answers.
 
     Args:
         header: As it came; kept by the root alone, which knows from it who stands below whom.
@@ -210,7 +210,7 @@ class Cast:
         self._unsent.append(replies)
 
     def take(self) -> bytes:
-        """What is to be sent on."""
+        """Take the bytes to send on."""
         data = b"".join(self._unsent)
         self._unsent.clear()
         return data

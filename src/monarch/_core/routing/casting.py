@@ -1,4 +1,4 @@
-"""What a gateway does with casts: hands them down the tree, combines the answers on their way up, and sees them through.
+"""Casts in a gateway: handed down the tree, their answers combined on the way up, and seen through.
 
 Casts survive those who pass them on. Whoever loses a host below says so upwards, and the root hands the call to each host
 that stood below the lost one itself, and to that one, if only another has lost it; a host that has the call already only
@@ -41,10 +41,12 @@ _EACH = 0.004  # more seconds for each host that is asked at the same time: the 
 
 
 class Casting:
-    """Args:
-    gateway: What it is a part of.
-    fanout: Most hosts that a cast of this host is handed to by one.
-    first: Number of the first one; by default one that no other life of this host has used.
+    """The casts of one gateway.
+
+    Args:
+        gateway: What it is a part of.
+        fanout: Most hosts that a cast of this host is handed to by one.
+        first: Number of the first one; by default one that no other life of this host has used.
     """
 
     def __init__(self, gateway: Gateway, fanout: int, first: int | None = None) -> None:
@@ -61,12 +63,12 @@ class Casting:
         return len(self._casts)
 
     def standing(self, host: str, number: int) -> bool:
-        """Whether that cast of another host is one that stays."""
+        """Return whether that cast of another host is a standing one."""
         cast = self._casts.get((host, number))
         return cast is not None and cast.standing
 
     def watches(self, host: str) -> bool:
-        """Whether a standing cast of another host is to be passed on here."""
+        """Return whether a standing cast of another host is passed on here."""
         return any(cast.standing and cast.source.host == host for cast in self._casts.values())
 
     # down
@@ -423,9 +425,8 @@ class Casting:
 
 
 def _is_unwatched(source: ProcAddress, call: Frame) -> bool:
-    """Whether only a link of its own tells the caller of the end of a host: its answers cannot be counted, as they go
-    through a port, and it has no standing cast, as clients do.
-    """
+    """Return whether only its own link tells the caller that a host has ended: answers through a port can't be counted,
+    and the caller has no standing cast, as clients do."""
     return bool(call.request and call.flags & EXPLICIT) and has_address(source.host)
 
 
@@ -434,6 +435,6 @@ def _close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:
 
 
 def _names(cast: Cast, name: str | None = None) -> bytes:
-    """Whose cast it is, and the name by which this host was called: neighbours may know it by another."""
+    """Encode the owner of the cast, and the name by which this host was called: neighbours may use another."""
     assert cast.own is not None
     return "\0".join((*cast.source, name or cast.own.host)).encode()

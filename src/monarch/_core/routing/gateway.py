@@ -1,4 +1,4 @@
-"""What the gateway of a host does with each frame that leaves the host or arrives: frames and events in, frames out.
+"""The gateway of a host, a pure state machine over its outgoing and incoming frames: frames and events in, frames out.
 
 A gateway passes on what processes of its host send elsewhere, hands what arrives to them in the order of each sender
 (`order`), takes part in casts (`casting`), and tells whoever has talked to a process, or to a host, that it has ended.
@@ -29,7 +29,7 @@ _LATE = 60.0  # seconds after which nothing more is expected of a process that h
 
 
 class Outside(Protocol):
-    """What a gateway acts on."""
+    """The host as its gateway sees it: links, local processes, timers."""
 
     def to_host(self, host: str, frame: Frame) -> None:
         """Send over the link to a host, which is dialed if there is none."""
@@ -56,12 +56,14 @@ class Outside(Protocol):
 
 
 class Gateway:
-    """Args:
-    outside: What it acts on.
-    fanout: Most hosts that a cast is handed to by one.
-    epoch: See `Numbering`.
-    patience: Seconds, see above.
-    first_cast: Number of the first one; by default one that no other life of this host has used.
+    """The gateway of one host.
+
+    Args:
+        outside: What it acts on.
+        fanout: Most hosts that a cast is handed to by one.
+        epoch: See `Numbering`.
+        patience: Seconds, see above.
+        first_cast: Number of the first one; by default one that no other life of this host has used.
     """
 
     def __init__(
@@ -231,9 +233,8 @@ class Gateway:
             self.outside.to_host(hop, frame)
 
     def _is_owed_an_end(self, route: Route, frame: Frame) -> bool:
-        """Whether its sender is to be told if the receiver's host is lost; not by those who pass it up a tree, as they may
-        have lost what others reach.
-        """
+        """Return whether the sender must be told if the receiver's host is lost. Hosts that pass a frame up a tree
+        don't tell: they may have lost what others reach."""
         if route.source.host in self.names:
             return frame.kind != GONE
         return frame.kind in (CALL, PORT) or (frame.kind == REPLY and not route.cast)
@@ -297,7 +298,7 @@ class Gateway:
             self._casting.dropped(message)
 
     def has_passed(self, lane: Lane, order: int) -> bool:
-        """Whether the message of that number is not to be handed on, as it was before, or is out of date."""
+        """Return whether the message of that number must be dropped: it was handed on before, or is out of date."""
         return self._reordering.has_passed(lane, order)
 
     def number(self, source: ProcAddress, host: str) -> int:

@@ -47,7 +47,7 @@ class Numbering:
         return number
 
     def lost(self, host: str) -> None:
-        """What is sent to that host from now on has nothing to do with what was sent before."""
+        """Forget a lost host: later messages to it have nothing to do with earlier ones."""
         if self._last.pop(host, None) is not None:
             self._epoch += 1 << _EPOCH
 
@@ -93,7 +93,7 @@ class Reordering:
         return ready
 
     def has_passed(self, lane: Lane, number: int) -> bool:
-        """Whether the message of that number was handed on, or is of an epoch before."""
+        """Return whether the message of that number was handed on, or is of an earlier epoch."""
         return number <= self._last.get(lane, 0)
 
     def forget(self, lane: Lane) -> None:

@@ -1,4 +1,4 @@
-"""What a frame carries besides its own header when it leaves its host: from whom, to whom, and its place in the order.
+"""The route of a frame that leaves its host: sender, receiver, and place in the order.
 
 The route stands before the frame's own meta, and the frame is flagged `ROUTED`, so that whoever passes it on reads a few
 bytes and touches neither payload nor buffers. Layout (little endian)::

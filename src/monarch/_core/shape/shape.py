@@ -185,7 +185,7 @@ class Point(Mapping[str, int]):
 
 
 class _LabelledSlice:
-    """What Shape and Region have in common: distinct labels, one per dimension of a slice. Immutable and hashable."""
+    """The base of Shape and Region: distinct labels, one per dimension of a slice. Immutable and hashable."""
 
     __slots__ = ("_labels", "_ndslice")
     _labels: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""What failed, whose it was, who must hear of it. Pure: no socket, no thread, no clock.
+"""Records of failure, their owners, and the parties to be told. Pure: no socket, no thread, no clock.
 
 `failure` is the record that travels, and `tombstones` remembers some. `ownership` is what one actor owns: events in,
 instructions out. `restart` decides which ranks start again, `heartbeat` who stands still, `deadlock` who waits in a

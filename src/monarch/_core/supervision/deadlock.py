@@ -151,7 +151,7 @@ def _probes(wait: Wait, round_: int, path: tuple[WaitId, ...], chain: tuple[str,
 
 
 def explain(chain: Iterable[str]) -> str:
-    """What the wait that is given up is told."""
+    """Return the message of the error that ends one wait of the circle."""
     lines = "".join(f"  {text}\n" for text in chain)
     return (
         f"these actors wait for each other, so none of the answers can come:\n{lines}"

@@ -22,7 +22,7 @@ TICKS = 4
 
 
 class Liveness:
-    """What is known of one process.
+    """The known signs of life of one process.
 
     Args:
         ticks: How many without a sign of life make it lost.

@@ -1,4 +1,4 @@
-"""What one actor owns, in the order in which it was created, and which ranks of that have failed.
+"""The meshes that one actor owns, in order of creation, and their failed ranks.
 
 Events go in, instructions come out; whoever calls carries them out. The rules:
 
@@ -71,7 +71,7 @@ class OwnedMesh:
             self._failed.discard(rank)
 
     def has_failed(self, rank: int) -> bool:
-        """Whether a rank has failed, and does not run again."""
+        """Return whether a rank has failed, and does not run again."""
         return rank in self._failed
 
     def fail(self, rank: int) -> bool:
@@ -84,7 +84,7 @@ class OwnedMesh:
         return [self.processes[rank] for rank in self._failed]
 
     def failure_of(self, rank: int, process_failure: Failure) -> Failure:
-        """What the end of a process means to the rank on it."""
+        """Return the failure of a rank that follows from the end of its process."""
         what = self.path(rank)
         if self.are_processes:
             return process_failure._replace(mesh=self.name, mesh_uid=self.uid, rank=rank, proc=what)
@@ -140,7 +140,7 @@ class Ownership(Generic[M]):
         return self._owned.get(uid)
 
     def cares_for(self, mesh: OwnedMesh) -> bool:
-        """Whether a failure of it must still be judged: to stop it, or the procs it ran on, was an answer, too."""
+        """Return whether a failure of the mesh still needs a decision: stopping it, or its procs, was a decision, too."""
         return mesh.uid in self._owned and not mesh.let_go
 
     def meshes(self) -> list[M]:

@@ -82,7 +82,7 @@ class AllForOne(Strategy):
 
 
 class RestForOne(Strategy):
-    """What failed starts again, and every mesh that was spawned after its mesh and so may depend on it."""
+    """A restart of the failed mesh and of every mesh spawned after it, which may depend on it."""
 
     def affected(self, members: Sequence[Member], failed: set[Rank]) -> set[Rank]:
         uids = [member.uid for member in members]
@@ -135,7 +135,7 @@ class RestartGroup:
 
     @property
     def busy(self) -> bool:
-        """Whether a plan is being carried out."""
+        """True if a plan is being carried out."""
         return self._plan is not None
 
     def adopt(self, member: Member) -> None:

@@ -1,4 +1,4 @@
-"""What has ended, and why, for whoever asks later."""
+"""The ends of actors and procs, and their causes, for later questions."""
 
 from __future__ import annotations
 

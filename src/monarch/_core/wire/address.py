@@ -40,7 +40,7 @@ class ProcAddress(NamedTuple):
 
     @property
     def is_client(self) -> bool:
-        """Whether it is a process that uses the API from outside: nobody has started it who could tell how it ended."""
+        """True if the process uses the API from outside: it has no parent of ours that could tell how it ended."""
         return self.proc.startswith(CLIENT)
 
     @property
@@ -74,7 +74,7 @@ def random_uid() -> int:
 
 
 def host_labels(hosts: Sequence[str]) -> list[str]:
-    """What people call hosts: of ``tcp://node4:26600`` it is ``node4``, unless another of them has that name, too."""
+    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless another host has that name, too."""
     short = [_machine(host) for host in hosts]
     return short if len(set(short)) == len(short) else [*hosts]
 
@@ -85,5 +85,5 @@ def _machine(host: str) -> str:
 
 
 def has_address(host: str) -> bool:
-    """Whether a host can be dialed."""
+    """Return whether a host can be dialed."""
     return "://" in host

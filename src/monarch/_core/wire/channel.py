@@ -72,7 +72,7 @@ class Channel(NamedTuple):
 
     @property
     def dialable(self) -> bool:
-        """Whether its name says enough to connect to it."""
+        """True if the name says enough to connect to it."""
         return not self.is_tcp or (self.host != EVERYWHERE and self.port > 0 and self.fd < 0)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What crosses a socket: frames. Bytes in, frames out.
+"""Frames, the units on a socket. Bytes in, frames out.
 
 Layout (little endian)::
 
@@ -169,7 +169,7 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
 
 
 def has_segment(data: bytes | memoryview) -> bool:
-    """Whether the buffers of the frame in `data` travel in a shared-memory segment."""
+    """Return whether the buffers of the frame in `data` travel in a shared-memory segment."""
     return bool(data[FLAGS_AT] & SEGMENT)
 
 
@@ -253,7 +253,7 @@ class Decoder:
 
     @property
     def idle(self) -> bool:
-        """Whether the stream stands between two frames, so that its end loses nothing."""
+        """True if the stream stands between two frames, so that its end loses nothing."""
         return self._large is None and not self._rest
 
 

@@ -108,7 +108,7 @@ _WITH_STREAM = {GREETING, JOINING, UP, RESUMING}
 
 
 class Limits(NamedTuple):
-    """What a link bears. Times in seconds, `frame` in bytes."""
+    """The limits of a link. Times in seconds, `frame` in bytes."""
 
     reconnect: float
     attach: float
@@ -148,7 +148,7 @@ class RunClock:
 
 
 class Owner(Protocol):
-    """What a link has done for it."""
+    """The environment of a link: it dials, writes, and is told."""
 
     limits: Limits
 
@@ -359,7 +359,7 @@ class Link:
         self._happen("failed" if for_good else "cut", now)
 
     def garbled(self, error: LinkError, now: float) -> None:
-        """What came makes no sense. On a new stream it may; not if it is the same again."""
+        """Handle bytes that make no sense. A new stream gets one more chance; the same garbage again ends the link."""
         if error.final or self._garbled_at == self.received:
             self.failed(str(error), now)
         else:

@@ -1,4 +1,4 @@
-"""What crosses the stream below a link: a greeting each way, then records. Bytes in, records out.
+"""Records of the stream below a link: a greeting each way, then records. Bytes in, records out.
 
 Layout (little endian)::
 
@@ -80,9 +80,8 @@ class LinkError(Exception):
 
 
 class Hello(NamedTuple):
-    """Who speaks: the random name of its process, the name of its host, the name under which it has dialed, and what it runs:
-    the release of this package, and the minor version of Python.
-    """
+    """The greeting of a link: the random name of its process, its host's name, the dialed name, the release of this
+    package and Python's minor version."""
 
     identity: str
     name: str
@@ -118,7 +117,7 @@ class Record(NamedTuple):
         return bytes(self.body).decode("utf-8", "replace")
 
     def frame(self) -> Frame:
-        """What a `DATA` record holds.
+        """Decode the frame in a `DATA` record.
 
         Raises:
             LinkError: No frame; it would be none the next time either.
@@ -168,7 +167,7 @@ def pack(frame: Frame) -> Packed:
 
 
 def data_chunks(packed: Packed, sequence: int, acknowledged: int) -> list[Bytes]:
-    """What to write for one frame: the header and the body in one piece, then the buffers from their own memory."""
+    """Return the chunks to write for one frame: header and body in one piece, then the buffers from their own memory."""
     head = _RECORD.pack(len(packed.body), packed.segment_size, sequence, acknowledged, DATA)
     return [head + packed.body, *packed.segment]
 
@@ -239,7 +238,7 @@ class RecordDecoder:
 
     @property
     def idle(self) -> bool:
-        """Whether the stream stands between two records, so that its end cuts nothing short."""
+        """True if the stream stands between two records, so that its end cuts nothing short."""
         return self._begun is None and not self._rest
 
     def space(self) -> memoryview | None:

@@ -145,7 +145,7 @@ class LinkTable:
         return iter(dict.fromkeys(self._links.values()))
 
     def take(self) -> Iterator[Instruction]:
-        """What is to be done, in order; what its doing leads to is added at the end."""
+        """Take the instructions in order; those that result from one are added at the end."""
         while self._instructions:
             yield self._instructions.popleft()
 
@@ -155,7 +155,7 @@ class LinkTable:
     # events
 
     def pack(self, frame: Frame) -> Packed:
-        """What `send` takes; from any thread.
+        """Encode a frame for `send`. Safe on any thread.
 
         Raises:
             ValueError: The frame is larger than the limit.

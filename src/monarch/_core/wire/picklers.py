@@ -118,7 +118,7 @@ def _inner_code(code: types.CodeType) -> list[types.CodeType]:
 
 
 def is_importable(obj: Any) -> bool:
-    """Whether a class or function can be sent by its name."""
+    """Return whether a class or function can be sent by its name."""
     module = getattr(obj, "__module__", None)
     registered = cloudpickle.list_registry_pickle_by_value()
     if module is None or module == "__main__" or (registered and _covers(registered, module)):

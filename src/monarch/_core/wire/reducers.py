@@ -1,4 +1,4 @@
-"""What packages have taught the picklers about their types."""
+"""The reducers that packages have registered with the picklers for their types."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def register_lender(lend: Lender) -> None:
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:
-    """What the reducer of its package makes of `obj`, an instance of `kind`; NotImplemented if there is none."""
+    """Reduce `obj`, an instance of `kind`, by its package's reducer; NotImplemented if there is none."""
     reducer = _reducers.get(kind)
     if reducer is not None:
         return reducer(obj)

@@ -37,7 +37,7 @@ class ChannelTransport(str, Enum):
 
 
 class BindSpec(str):
-    """What `enable_transport` takes, checked: the name of a transport, or an address.
+    """The checked argument of `enable_transport`: the name of a transport, or an address.
 
     Raises:
         ValueError: There is no such transport.
