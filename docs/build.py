@@ -2,6 +2,7 @@
 
     python docs/build.py            write the blocks anew
     python docs/build.py --check    change nothing; exit 1 if a block or a link is out of date, or an example fails
+    python docs/build.py --site     make a site of the pages in build/site, with the extra `docs`; a warning is an error
 
 A page asks for a block by a marker on the line before it:
 
@@ -95,10 +96,21 @@ def broken_links(path: Path) -> list[str]:
     return broken
 
 
+def site() -> int:
+    options = ["--quiet", "--fail-on-warning", "--jobs", "2", "--conf-dir", "docs/site"]
+    return subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, ".", "build/site"], cwd=ROOT, check=False
+    ).returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if anything is out of date")
-    check = parser.parse_args().check
+    parser.add_argument("--site", action="store_true", help="make a site of the pages as they are, in build/site")
+    options = parser.parse_args()
+    if options.site:
+        return site()
+    check = options.check
 
     problems = []
     for path in sorted((ROOT / "docs" / "examples").glob("*.py")):

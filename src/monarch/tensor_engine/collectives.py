@@ -43,14 +43,14 @@ def reduce(
 ) -> Any:
     """Combine what the ranks along some dimensions of the mesh have, N of them; each gets the result.
 
-    ========================  ==============  ===============================  ===================
-    reduction                 scatter=False   scatter=True, for shape [N, *S]  is known as
-    ========================  ==============  ===============================  ===================
-    sum, avg, min, max,       shape as it is  [*S], the part of each           all-reduce;
-    product, band, bor, bxor                                                   reduce-scatter
-    stack                     [N, *shape]     [N, *S]                          all-gather;
-                                                                               all-to-all
-    ========================  ==============  ===============================  ===================
+    ========================  ===============  ===================================  ===================
+    reduction                 scatter=False    scatter=True, for shape ``[N, *S]``  is known as
+    ========================  ===============  ===================================  ===================
+    sum, avg, min, max,       shape as it is   ``[*S]``, the part of each           all-reduce;
+    product, band, bor, bxor                                                        reduce-scatter
+    stack                     ``[N, *shape]``  ``[N, *S]``                          all-gather;
+                                                                                    all-to-all
+    ========================  ===============  ===================================  ===================
 
     ``sum``, ``avg`` and ``stack`` pass gradients on: that of the sum over all ranks of what they compute from the result.
 
