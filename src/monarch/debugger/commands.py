@@ -1,4 +1,4 @@
-"""What is typed at the prompt of the debugger, as plain data."""
+"""The commands of the debugger's prompt, as plain data."""
 
 from __future__ import annotations
 

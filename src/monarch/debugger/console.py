@@ -106,10 +106,12 @@ class PlainTerminal:
 
 
 class Console:
-    """Args:
-    root: The root client of the program.
-    terminal: Where lines come from.
-    has_left: Tells whether nobody is at the terminal any more.
+    """The console of the debugger in a terminal.
+
+    Args:
+        root: The root client of the program.
+        terminal: Where lines come from.
+        has_left: Tells whether nobody is at the terminal any more.
     """
 
     def __init__(self, root: ProcAddress, terminal: Terminal, has_left: Callable[[], bool] = lambda: False) -> None:
@@ -321,7 +323,7 @@ class Console:
         self._terminal.write(f"host {host} can't be reached: {why}\n")
 
     def _ask_procs(self, record: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-        """What each proc of the program answers, on all its hosts; those that can't be reached are named. Procs may end meanwhile."""
+        """Ask each proc of the program, on all its hosts; unreachable ones are named. Procs may end meanwhile."""
         here: HostDescription = ask(self._hub, self._hub.address.agent, DescribeHost()).get(timeout=PATIENCE)
         found = here.procs + procs_of(self._hub, agents_of(here.hosts), self._unreached)
         asked = [(proc, ask(self._hub, proc.address, record)) for proc in found if proc.root == self._root]

@@ -62,7 +62,7 @@ def begin() -> Session:
 
 
 def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str = "") -> T:
-    """What stops that which runs here, up to the end of the message that it handles.
+    """Return what stops the running activity, up to the end of the message that it handles.
 
     Args:
         kind: Its class.

@@ -34,8 +34,10 @@ Rank = tuple[str, int]  # name of the mesh, and the rank there
 
 
 class Editors:
-    """Args:
-    hub: That of the root client.
+    """The ports for editors.
+
+    Args:
+        hub: That of the root client.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -104,7 +106,7 @@ class Editors:
             )
 
     def _open(self, proc: HostedProc) -> bool:
-        """Whether there is a port for it."""
+        """Open a port for a proc, and return whether it has one."""
         rank = proc.mesh, proc.rank
         tell = functools.partial(_tell, f"{proc.mesh}[{proc.rank}]")
         try:
@@ -132,7 +134,7 @@ class Editors:
 
 
 def _entry(name: str, port: int) -> dict[str, Any]:
-    """What VS Code calls a launch configuration."""
+    """Return the launch configuration of VS Code for a port."""
     connect = {"host": "127.0.0.1", "port": port}
     return {"name": name, "type": "debugpy", "request": "attach", "connect": connect}
 

@@ -1,4 +1,4 @@
-"""What the client's terminal says of ranks that have stopped: at once, and again each minute while nobody is attached.
+"""The client's notices of stopped ranks: at once, and again each minute while no terminal is attached.
 
 If it is a terminal at which the program waits, Enter attaches to them there; without line editing, as a program that ends meanwhile must
 leave the terminal as it was. One thread does both; it ends when nobody is in the debugger any more.
@@ -28,9 +28,11 @@ _LOOK = 0.5  # seconds between looks at whether Enter was pressed
 
 
 class Notices:
-    """Args:
-    rows: Gives the sessions.
-    hub: That of the root client.
+    """The notices in one client.
+
+    Args:
+        rows: Gives the sessions.
+        hub: That of the root client.
     """
 
     def __init__(self, rows: Callable[[], list[Row]], hub: Hub) -> None:
@@ -118,7 +120,8 @@ def say(text: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Whether a person may press Enter there: a terminal of ours, and nobody else reads it, as a prompt of Python's would."""
+    """Return whether a person may press Enter: a terminal of ours that no other program reads, as a prompt of Python's
+    would."""
     try:
         descriptor = sys.stdin.fileno()
         return (

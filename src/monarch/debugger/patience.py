@@ -35,7 +35,7 @@ ActorAt = tuple[ProcAddress, int]
 
 
 class Patience:
-    """What the root client knows, and tells. All of it on the I/O thread.
+    """The root client's knowledge of stopped ranks, and its messages about them. All of it on the I/O thread.
 
     Args:
         hub: That of the root client.

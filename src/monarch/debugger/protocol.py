@@ -1,4 +1,4 @@
-"""What a rank that has stopped, the root client and a terminal tell each other: control records, and what these carry.
+"""Control records between a stopped rank, the root client and a terminal, and their content.
 
 The handlers are in modules that only one side needs, which are imported when the first record comes.
 """
@@ -118,7 +118,7 @@ class GetSource(NamedTuple):
 
 
 class ListSessions(NamedTuple):
-    """Who is in the debugger? Terminal ──▶ root client. Answer: a list of `Row`, by name and rank."""
+    """List the sessions. Terminal ──▶ root client. Answer: a list of `Row`, by name and rank."""
 
 
 class Drive(NamedTuple):
@@ -180,7 +180,8 @@ class Type(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Whether somebody is attached: what is kept only until somebody looks is kept as long as they do. Root client ──▶ proc."""
+    """Tell whether a terminal is attached: sessions kept only until one looks are kept as long as it does. Root client
+    ──▶ proc."""
 
     number: int
     watched: bool
@@ -260,7 +261,7 @@ class Attach(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the editor says. Terminal ──▶ proc."""
+    """The editor's bytes. Terminal ──▶ proc."""
 
     session: int
     data: bytes

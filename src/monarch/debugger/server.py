@@ -110,7 +110,7 @@ class _Caller:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0))
 
     def first_line(self) -> bytes:
-        """What is typed first.
+        """Return the first line typed.
 
         Raises:
             TimeoutError: It did not come within `_PATIENCE` seconds.
@@ -133,7 +133,7 @@ class _Caller:
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def has_left(self) -> bool:
-        """Whether all that was typed has been read, and no more will come."""
+        """Return whether all typed input has been read, and no more will come."""
         try:
             return not self._typed and not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:

@@ -49,7 +49,7 @@ class Question(NamedTuple):
 
 
 class Followed:
-    """What stops an actor, as the root client follows it.
+    """A stopped actor, as the root client follows it.
 
     Args:
         number: Its name, which no other process makes.
@@ -92,12 +92,14 @@ class Followed:
 
 
 class Session(Followed, pdb.Pdb):
-    """Args:
-    number: Its name, which no other process makes.
-    who: The actor.
-    owner: The same, to see when it ends.
-    aside: Whether this is another thread than the actor's: nobody knows when what it does is done, so `continue` ends the session.
-    closed: Called when it has ended.
+    """A session of the debugger, in the process that it debugs.
+
+    Args:
+        number: Its name, which no other process makes.
+        who: The actor.
+        owner: The same, to see when it ends.
+        aside: Whether this is another thread than the actor's: nobody knows when what it does is done, so `continue` ends the session.
+        closed: Called when it has ended.
     """
 
     def __init__(self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]) -> None:
@@ -159,7 +161,7 @@ class Session(Followed, pdb.Pdb):
         return True
 
     def quit_error(self) -> bdb.BdbQuit:
-        """What the caller gets after `quit`."""
+        """Return the error that the caller gets after `quit`."""
         line = self._place.line
         return bdb.BdbQuit(f"{self.who} was quit in the debugger, in {line.function}() at {line.file}:{line.number}")
 
@@ -209,7 +211,7 @@ class Session(Followed, pdb.Pdb):
         self._say((OUTPUT, text, None))
 
     def next_line(self) -> str:
-        """What pdb reads, once it has said that it waits."""
+        """Return the next line for pdb, after telling that it waits."""
         self._say((PROMPT, self._output.prompt, self._place))
         while True:
             try:
@@ -353,7 +355,7 @@ class _Streams:
 
     @contextmanager
     def of(self, output: _Output) -> Iterator[None]:
-        """What this thread prints meanwhile goes there."""
+        """Send the output of this thread there meanwhile."""
         thread = threading.get_ident()
         with self._lock:
             if not self._outputs:

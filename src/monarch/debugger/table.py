@@ -80,8 +80,10 @@ class Entry:
 
 
 class Table:
-    """Args:
-    hub: That of the root client.
+    """The table of sessions in the root client.
+
+    Args:
+        hub: That of the root client.
     """
 
     def __init__(self, hub: Hub) -> None:

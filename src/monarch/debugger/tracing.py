@@ -47,7 +47,7 @@ never: set[int] = set()  # threads that may not stop: that which carries all mes
 
 
 def activity() -> Activity:
-    """What runs here."""
+    """Return the running activity of this thread."""
     task = None
     if running_loop() is not None:
         task = sys.modules["asyncio"].current_task()
@@ -55,12 +55,12 @@ def activity() -> Activity:
 
 
 def of_engine(frame: FrameType) -> bool:
-    """Whether a frame runs code of the engine."""
+    """Return whether a frame runs code of the engine."""
     return frame.f_code.co_filename.startswith(_ENGINE)
 
 
 def needed(thread: int) -> bool:
-    """Whether something may stop a thread."""
+    """Return whether a thread may be stopped by something."""
     if thread in never:
         return False
     if thread in interrupts or bdb.Breakpoint.bplist:
@@ -203,7 +203,7 @@ _arrive_in_c = _Function(_arrive)
 
 
 def _set_trace_of(thread: int) -> None:
-    """What `sys.settrace` does, for another thread. Before Python 3.12 only C code offers that."""
+    """Call `sys.settrace` for another thread. Before Python 3.12 only C code offers that."""
     api = ctypes.pythonapi
     api.PyThreadState_Get.restype = ctypes.c_void_p
     api.PyThreadState_Next.restype = ctypes.c_void_p

@@ -36,7 +36,7 @@ logger = logging.getLogger("monarch.job")
 
 
 def with_format(state: dict[str, Any]) -> dict[str, Any]:
-    """What to save of a job whose attributes these are."""
+    """Return the attributes of a job as they are saved."""
     return {_FORMAT_KEY: FORMAT, **state}
 
 
@@ -172,7 +172,7 @@ def _lock(fd: int, path: Path) -> None:
 
 
 def _holder(fd: int) -> str:
-    """Who has the lock on a file, for messages."""
+    """Return the holder of the lock on a file, for messages."""
     inode = f":{os.fstat(fd).st_ino}"
     try:
         for line in Path("/proc/locks").read_text().splitlines():

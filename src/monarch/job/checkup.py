@@ -1,4 +1,5 @@
-"""What hosts have, and what of it would make a job fail later: `monarch doctor`. The actor needs nothing but Monarch there.
+"""The survey of `monarch doctor`: properties of hosts, and those that would make a job fail later. The actor needs
+nothing but Monarch there.
 
 What ends the waits: an answer of each host, or its loss; `PATIENCE`; the time limit of each connection that is tried.
 """
@@ -28,7 +29,7 @@ _FEWEST_FILES = 4096  # open files: a host with many procs, or a program with ma
 
 
 class Host(NamedTuple):
-    """What one host says of itself.
+    """A host's report on itself.
 
     Attributes:
         machine: Its name.
@@ -132,7 +133,7 @@ def examine(name: str, hosts: HostMesh, addresses: Sequence[str]) -> list[Findin
 
 
 def look(next_host: str = "") -> Host:
-    """What this machine has."""
+    """Survey this machine."""
     return Host(
         socket.gethostname(),
         platform.python_version(),
@@ -149,7 +150,7 @@ def look(next_host: str = "") -> Host:
 
 
 def problems(here: Host, findings: Sequence[Finding]) -> list[str]:
-    """What of these hosts would make a program fail, or slow, one line each.
+    """List the findings that would make a program fail, or slow, one line each.
 
     Args:
         here: The machine of the client.
@@ -179,7 +180,7 @@ def problems(here: Host, findings: Sequence[Finding]) -> list[str]:
 
 
 def _odd(what: str, values: Mapping[str, str]) -> list[str]:
-    """Who differs from most."""
+    """Name the hosts whose value differs from that of most."""
     counts = Counter(values.values()).most_common()
     usual = counts[0][0] if counts else ""
     return [

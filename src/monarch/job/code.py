@@ -63,7 +63,7 @@ class Synchronizer:
         self._every_program = every_program
 
     def has_changed(self) -> bool:
-        """Whether anything has since the last sync."""
+        """Return whether anything has changed since the last sync."""
         return self._scanner.sent != self._scanner.scan().manifest.id
 
     def sync(self, auto_reload: bool = False) -> SyncResult:

@@ -80,7 +80,7 @@ def exec_command(
 
 
 class Command(NamedTuple):
-    """What runs.
+    """A command that runs.
 
     Attributes:
         words: The command and its arguments.

@@ -68,7 +68,8 @@ _CODE = (
 
 
 class WorkerSpec(NamedTuple):
-    """What a launcher tells a worker. Variables of the worker's environment may stand in the strings, as ``$NAME``.
+    """A launcher's specification of a worker. Variables of the worker's environment may stand in the strings, as
+    ``$NAME``.
 
     Attributes:
         mesh: The mesh of its host.
@@ -99,7 +100,7 @@ class WorkerSpec(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a worker says once it serves: which host it is, where it listens, and for people, the process and its machine."""
+    """A worker's report once it serves: its host, its address, and for people, its process and machine."""
 
     mesh: str
     rank: int
@@ -326,7 +327,7 @@ class WorkersJob(JobTrait):
                 logger.info("hosts did not end in order: %s", error)
 
     def _same_meshes(self, spec: WorkersJob) -> bool:
-        """Whether `spec` describes the meshes of this job as they were described, or as they were scaled to."""
+        """Return whether `spec` describes the meshes of this job as first described, or as scaled since."""
         return spec._meshes in (self._meshes, self._described_meshes)
 
     def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:

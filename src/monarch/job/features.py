@@ -1,4 +1,4 @@
-"""What a job can be asked for beside hosts. The requests are kept with the job; who serves them is elsewhere."""
+"""The features that a job can be asked for beside hosts. The requests are kept with the job; they are served elsewhere."""
 
 from __future__ import annotations
 

@@ -248,7 +248,7 @@ class _Dialer(Actor):
 
     @concurrent_endpoint
     async def read(self, number: int) -> bytes:
-        """What has come; nothing at the end."""
+        """Return the bytes that have come; none at the end."""
         return await self._open[number][0].read(_MOST)
 
     @concurrent_endpoint

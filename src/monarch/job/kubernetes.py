@@ -408,7 +408,7 @@ def _alike(meshes: Mapping[str, Mesh]) -> dict[str, Mesh]:
 
 
 def _is_over(thing: Object | None) -> bool:
-    """Whether an object is gone, or a Job that makes no more pods."""
+    """Return whether an object is gone, or is a Job that makes no more pods."""
     conditions = [] if thing is None else thing.get("status", {}).get("conditions") or []
     return thing is None or any(
         each["type"] in ("Complete", "Failed") and each["status"] == "True" for each in conditions

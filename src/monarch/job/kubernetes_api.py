@@ -36,7 +36,7 @@ class Resource(NamedTuple):
 
     @property
     def api_version(self) -> str:
-        """What stands in objects as ``apiVersion``."""
+        """The ``apiVersion`` of objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
@@ -83,7 +83,7 @@ class ApiError(JobError):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later."""
+        """True if the same request may succeed later."""
         return self.status in _TRANSIENT
 
 
@@ -115,9 +115,9 @@ class Api:
         return self._ask("list", "GET", resource, query=query)
 
     def watch(self, resource: Resource, version: str, seconds: int, **query: str) -> Iterator[tuple[str, Object]]:
-        """What happens to those that match, after a version of their list, for some seconds: pairs of ``"ADDED"``,
-        ``"MODIFIED"``, ``"DELETED"`` or ``"BOOKMARK"``, and the object. If the version is too old, the error has status 410.
-        """
+        """Watch matching objects for some seconds, from a version of their list on: pairs of ``"ADDED"``,
+        ``"MODIFIED"``, ``"DELETED"`` or ``"BOOKMARK"``, and the object. If the version is too old, the error has status
+        410."""
         query = {**query, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = str(seconds)
         connection, answer = self._request("watch", "GET", resource, query=query, limit=seconds + _LIMIT)

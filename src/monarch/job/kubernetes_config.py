@@ -60,7 +60,7 @@ class KubeConfig:
 
     @property
     def is_in_cluster(self) -> bool:
-        """Whether it is for programs in pods."""
+        """True if the configuration is for programs in pods."""
         return self._path is None and self._configuration is None and not self._lost
 
     def server(self) -> Server:

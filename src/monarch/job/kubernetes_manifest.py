@@ -1,4 +1,4 @@
-"""What Kubernetes is asked for, as objects. Pure: nothing is sent here.
+"""The objects that a job creates in Kubernetes. Pure: nothing is sent here.
 
 A mesh of hosts is one object, of which a controller makes pods with ranks, in one of three ways (`CONTROLLERS`). All have the same
 template of a pod: one worker, with the secret of the job in its environment and a probe that says when it listens.
@@ -41,7 +41,7 @@ _WORKER = "from monarch.job.worker_main import main; main()"
 
 
 class Controller(NamedTuple):
-    """What makes pods of a mesh.
+    """The Kubernetes object that makes the pods of a mesh.
 
     Attributes:
         resource: Its objects.
@@ -103,7 +103,7 @@ class Mesh:
 
     @property
     def is_made(self) -> bool:
-        """Whether the job makes the pods, and not only attaches them."""
+        """True if the job makes the pods; False if it only attaches them."""
         return self.template is not None
 
 
@@ -248,12 +248,12 @@ def mesh_object(kind: str, mesh: Mesh, secret: str, idle_limit: float, user: str
 
 
 def scaled(kind: str, size: int) -> Object:
-    """What makes an object have another number of pods."""
+    """Return the patch that gives an object another number of pods."""
     return {"spec": {"completions": size, "parallelism": size} if kind == "Job" else {"replicas": size}}
 
 
 def differences(old: Any, new: Any) -> Any:
-    """What to merge into `old` so that it is `new`: what is not in that any more is removed."""
+    """Return the patch that turns `old` into `new`; fields that are not in `new` are removed."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
     return {**dict.fromkeys(old.keys() - new.keys()), **{key: differences(old.get(key), new[key]) for key in new}}

@@ -1,4 +1,4 @@
-"""What the pods of a mesh say of its hosts: which serve, at which address, and why the others do not. Pure."""
+"""The state of a mesh's hosts, read from its pods: which serve, at which address, and why the others do not. Pure."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Pods:
         return [rank for rank in range(self.mesh.size) if rank not in serving]
 
     def troubles(self) -> list[Trouble]:
-        """What keeps pods from serving, the worst first."""
+        """List the reasons that keep pods from serving, the worst first."""
         known = [
             self._end_of(pod) or _trouble(pod)
             for pod in self._pods.values()
@@ -145,12 +145,12 @@ class Pods:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether its probe succeeds. That stays so for a moment while the pod ends."""
+    """Return whether the pod's probe succeeds. That stays so for a moment while the pod ends."""
     return _condition(pod, "Ready").get("status") == "True" and bool(pod["status"].get("podIP"))
 
 
 def is_ending(pod: Object) -> bool:
-    """Whether it was deleted, and goes."""
+    """Return whether the pod was deleted, and is ending."""
     return "deletionTimestamp" in pod["metadata"]
 
 

@@ -1,4 +1,4 @@
-"""What a running job is asked about the program that uses it."""
+"""Questions to a running job about the program that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs of a job, for people: `monarch status`. It starts nothing, and keeps nothing alive.
+"""The overview of a job, for people: `monarch status`. It starts nothing, and keeps nothing alive.
 
 What ends the waits: the answers; the loss of a host; the time limit that the caller gives.
 """
@@ -60,7 +60,7 @@ class Overview(NamedTuple):
 
 
 def look_at(path: Path, limit: float) -> Overview:
-    """What runs of the job that a file keeps; to be called by the main thread.
+    """Survey the job in a file; for the main thread.
 
     Args:
         path: The file.

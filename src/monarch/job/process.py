@@ -152,7 +152,7 @@ class ProcessJob(WorkersJob):
         return self._is_elsewhere() or any(map(self._lives, self._all_workers()))
 
     def _is_elsewhere(self) -> bool:
-        """Whether another machine, with which this one shares the folder of the file, would have to be asked."""
+        """Return whether the job is on another machine that shares the folder of the file."""
         return self._machine not in ("", os.uname().nodename)
 
     def _check_that_it_is_here(self, otherwise: str) -> None:

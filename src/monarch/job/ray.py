@@ -38,7 +38,7 @@ logger = logging.getLogger("monarch.job")
 
 
 class _Described(NamedTuple):
-    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
 
     address: str
     bundle: dict[str, float]

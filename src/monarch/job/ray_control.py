@@ -120,7 +120,7 @@ def main() -> None:
 
 
 class _Cluster:
-    """What can be asked, by the names of the methods."""
+    """The questions to the cluster, by the names of the methods."""
 
     def __init__(self, keeper: str) -> None:
         self._name = keeper

@@ -1,4 +1,4 @@
-"""What runs in a Ray cluster: a keeper that lives as long as the job, and an actor on each host that starts its worker.
+"""The Ray actors of a job: a keeper that lives as long as the job, and an actor on each host that starts its worker.
 
 The keeper is detached, so it outlives the program that has started it. It owns the placement groups and the other actors: Ray
 ends them with it, and each worker has its end of a lifeline to its actor. So `ray.kill` of the keeper ends everything; and
@@ -167,6 +167,6 @@ class Keeper:
 
 
 def actor_resources(bundle: Mapping[str, float]) -> dict[str, Any]:
-    """What an actor that takes a whole bundle asks for, as options of Ray."""
+    """Return the options of a Ray actor that takes a whole bundle."""
     rest = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU")}
     return {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0), "resources": rest}

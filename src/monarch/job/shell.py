@@ -154,7 +154,7 @@ class _Shell(Actor):
 
     @concurrent_endpoint
     async def read(self) -> bytes:
-        """What it has written, as soon as there is something; nothing once it has ended."""
+        """Return the shell's output, as soon as there is some; nothing once it has ended."""
         import asyncio  # is there already, in an async actor
 
         return await asyncio.to_thread(self._read)

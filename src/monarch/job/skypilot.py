@@ -35,7 +35,7 @@ logger = logging.getLogger("monarch.job")
 
 
 class _Described(NamedTuple):
-    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
 
     resources: dict[str, Any]
     cluster_name: str | None
@@ -141,7 +141,7 @@ class SkyPilotJob(WorkersJob):
         logger.info("asked SkyPilot for cluster %s", self._cluster)
 
     def _script(self) -> str:
-        """What SkyPilot runs on each node. Which host of which mesh it is follows from its rank."""
+        """Return the script that SkyPilot runs on each node. The node's rank tells its mesh and its host in it."""
         spec = WorkerSpec("sky", "$SKYPILOT_NODE_RANK", f"tcp://:{self._described.monarch_port}", "$MONARCH_FIRST_NODE")
         command = shlex.join(worker_command(spec, [self._described.python_exe]))
         return f'export MONARCH_FIRST_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexec {command}\n'
@@ -232,7 +232,7 @@ class _Late(JobError):
 
 
 def _answer(sky: Any, request: Any, limit: float | None = _LIMIT, meanwhile: Callable[[], None] = lambda: None) -> Any:
-    """What SkyPilot answers to a request. It takes no time limit itself; what is late is left to a thread that holds up nothing.
+    """Return SkyPilot's answer to a request. SkyPilot has no time limit; a late answer is left to a thread of its own.
 
     Args:
         sky: SkyPilot.

@@ -99,7 +99,7 @@ def cancel(job: str) -> None:
 
 
 def run(*command: str, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """What a command of Slurm prints.
+    """Run a command of Slurm, and return its output.
 
     Raises:
         JobError: There is no such command, or it has failed, with what it said; or it does not come back.

@@ -31,7 +31,7 @@ class Part(NamedTuple):
     attempt: int | None = None
 
     def reports(self, status: Status) -> dict[HostId, Report]:
-        """What its workers have said in their latest attempt, by host."""
+        """Return the reports of its workers in their latest attempt, by host."""
         ranks: dict[str, list[int]] = {}
         for mesh, rank in self.hosts:
             ranks.setdefault(mesh, []).append(rank)
@@ -39,7 +39,8 @@ class Part(NamedTuple):
         return {(report.mesh, ranks[report.mesh][report.rank]): report for report in found}
 
     def has_ended(self, status: Status) -> bool:
-        """Whether nothing starts workers any more. A job that waits was requeued, and what has ended was another attempt."""
+        """Return whether nothing starts workers any more. A waiting job was requeued: its end was that of another
+        attempt."""
         return status.state not in PENDING and (self.folder / f"ended.{self._attempt(status)}").exists()
 
     def why_none_come(self, status: Status) -> str:
@@ -71,13 +72,14 @@ def holders(parts: Sequence[Part], hosts: Iterable[HostId]) -> dict[HostId, Part
 
 
 def reported(held: Mapping[HostId, Part], watched: Mapping[Part, Watched]) -> dict[HostId, Report]:
-    """What the workers of hosts have said, each in the part that has it."""
+    """Return the reports of the workers of hosts, each from the part that has the host."""
     by_part = {part: part.reports(watched[part].status) for part in watched}
     return {host: by_part[part][host] for host, part in held.items() if host in by_part[part]}
 
 
 def last_words(log: Path, prefix: str) -> str:
-    """What Slurm and the workers have printed last, for people: to `log`, or to files whose paths begin with `prefix`."""
+    """Return the last output of Slurm and the workers, for people: in `log`, or in files whose paths begin with
+    `prefix`."""
     folder, _, begin = prefix.rpartition("/")
     files = sorted(Path(folder).glob(begin + "*"), key=lambda path: path.suffix != ".err")
     for file in (log, *files):

@@ -1,4 +1,4 @@
-"""What Slurm is told, and what it answers, as text. Pure: nothing is run here.
+"""The text sent to Slurm, and the parsing of its answers. Pure: nothing is run here.
 
 Answers are read from the text of ``scontrol -o show job``, which has not changed in years, and needs no accounting. The JSON of
 Slurm's commands differs from release to release.
@@ -26,7 +26,7 @@ _FIELD = re.compile(r"(?<!\S)(JobState|Reason|StartTime|NodeList|NumNodes|Restar
 
 
 class Resources(NamedTuple):
-    """What each node of a mesh needs. None, or empty, is what Slurm gives by default.
+    """The resources of each node of a mesh. None, or empty, stands for Slurm's default.
 
     Attributes:
         partition: Where to queue.
@@ -61,7 +61,7 @@ class Resources(NamedTuple):
 
 
 class Described(NamedTuple):
-    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
 
     python_exe: str
     srun_args: tuple[str, ...]
@@ -87,7 +87,7 @@ class Group(NamedTuple):
 
 
 class Script(NamedTuple):
-    """What becomes the batch script of a job.
+    """The batch script of a job.
 
     Attributes:
         groups: The meshes. More than one make a heterogeneous job.
@@ -201,7 +201,7 @@ class Script(NamedTuple):
 
 
 class Status(NamedTuple):
-    """What Slurm says of a job.
+    """Slurm's status of a job.
 
     Attributes:
         state: As Slurm calls it; of a heterogeneous job, that of the component that is the furthest from running.

@@ -122,7 +122,7 @@ def _command(appdef: Any) -> list[str]:
 
 
 class Store(Protocol):
-    """What a store must be able to do; those of `torch.distributed` are."""
+    """The protocol of a store, as in `torch.distributed`."""
 
     def set(self, key: str, value: str) -> object: ...
     def get(self, key: str) -> Any:

@@ -56,7 +56,7 @@ _open: set[SSHJob] = set()
 
 
 class _Described(NamedTuple):
-    """What the user has described, beside the meshes: jobs alike in this can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
 
     python_exe: str
     ssh_args: tuple[str, ...]
@@ -391,7 +391,7 @@ class SSHJob(WorkersJob):
         return self._is_elsewhere() or bool(self._living())
 
     def _is_elsewhere(self) -> bool:
-        """Whether the connections are those of another machine, with which this one shares the folder of the file."""
+        """Return whether the connections are those of another machine that shares the folder of the file."""
         return not self._described.detach and self._machine not in ("", os.uname().nodename)
 
     def _check_here(self) -> None:

@@ -135,7 +135,7 @@ class Connection:
 
     @property
     def lives(self) -> bool:
-        """Whether the master answers."""
+        """True if the master answers."""
         return self._ask("-O", "check", self.host).returncode == 0
 
     def session(self, what: str, command: str, log: Path) -> Session:
@@ -143,7 +143,7 @@ class Connection:
         return Session(self.host, self._command(self.host, command), log, self._env, what)
 
     def run(self, script: str, limit: float) -> str:
-        """What a script prints there.
+        """Run a script there, and return its output.
 
         Raises:
             JobError: It has failed, or needs too long.

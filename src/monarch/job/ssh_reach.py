@@ -72,7 +72,7 @@ class Reach:
         self._forwarded: dict[str, set[str]] = {}  # paths that lead somewhere, by the host of the connection
 
     def lasts(self, hosts: Iterable[str]) -> bool:
-        """Whether there are connections to some hosts, and they last."""
+        """Return whether there are lasting connections to some hosts."""
         masters = [self._masters.get(host) for host in hosts]
         return all(master is not None and master.process.poll() is None for master in masters)
 

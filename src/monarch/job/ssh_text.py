@@ -1,4 +1,4 @@
-"""What `SSHJob` reads and writes as text: lists of hosts, scripts of sh, and what ssh says when it fails. Pure."""
+"""The text around `SSHJob`: lists of hosts, scripts of sh, error messages of ssh. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `state()` gives: the host meshes of a running job, by name."""
+"""The result of `state()`: the host meshes of a running job, by name."""
 
 from __future__ import annotations
 

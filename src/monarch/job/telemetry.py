@@ -36,7 +36,7 @@ def look_on() -> None:
 
 
 def looks_on() -> bool:
-    """Whether `look_on` was called."""
+    """Return whether `look_on` was called."""
     return _looks_on
 
 

@@ -107,11 +107,11 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
     def _is_running(self) -> bool:
-        """Whether any of it still runs."""
+        """Return whether any of it still runs."""
         return self.can_run(self)
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        """Whether `spec` describes what this was made from, so that it may take the place of this if this is broken."""
+        """Return whether `spec` describes the origin of this job, so that it may take its place if this one is broken."""
         return False
 
     def _kept(self) -> None:  # most kinds need none
@@ -124,7 +124,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         """Called before each `_state`: open the way to workers that this machine does not reach directly."""
 
     def _cleanup_log_context(self) -> str:
-        """What to look for, in case the rest of a job could not be removed: ids that are no secret."""
+        """Return the ids to look for if the rest of a job could not be removed; they are no secret."""
         return ""
 
     # What programs call

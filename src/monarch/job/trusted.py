@@ -78,7 +78,7 @@ def _check(path: Path, so: str) -> None:
 
 
 def _is_private(group: int) -> bool:
-    """Whether a group has our user in it, and nobody else."""
+    """Return whether a group has our user in it, and no one else."""
     try:
         me, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:

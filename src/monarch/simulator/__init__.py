@@ -1,4 +1,4 @@
-"""What a program with distributed tensors would take, without the machines: time, memory, traces.
+"""A simulator of programs with distributed tensors, without the machines: time, memory, traces.
 
 A `Simulator` has a mesh, on which programs run as on any other. Behind it is no worker but a model of one:
 

@@ -48,7 +48,7 @@ def layout_of(members: Sequence[int], per_host: int) -> Layout:
 
 
 def link_of(layout: Layout, machine: Machine) -> Link:
-    """What the members have between them."""
+    """Return the link between the members."""
     if layout.hosts == 1:
         return machine.host
     shares = layout.together * machine.network.bandwidth

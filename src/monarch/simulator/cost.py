@@ -1,4 +1,4 @@
-"""What one operation of torch is: its results, and the work that is in them.
+"""The cost of one operation of torch: its results, and the work in them.
 
 Found by running it on fake tensors, once per template. On a GPU the time is that of a *roofline*: work takes as long as the
 slower of what it needs, arithmetic and memory (Williams, Waterman and Patterson, "Roofline", 2009); a core of a CPU has to do
@@ -98,7 +98,7 @@ class Template(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What an operation does.
+    """The effect of an operation.
 
     Attributes:
         results: One per leaf of what it returns; None for what is an input or no tensor.

@@ -84,7 +84,7 @@ class IRGraph:
 
     @property
     def data_dag(self) -> list[DataEvent]:
-        """What befalls tensors and their memory, in order."""
+        """The events of tensors and their memory, in order."""
         return self._tensors.events
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a machine can do, in rates and delays: the numbers that a prediction is made from.
+"""A model of a machine: the rates and delays that a prediction is made from.
 
 Some are built in, from data sheets; `measure` finds those of the machine at hand. Nothing here imports torch.
 """

@@ -84,7 +84,7 @@ class _Meter:
         return 3 * _BYTES * _LARGE / self._computing(lambda: torch.add(a, a, out=b), 1)
 
     def fresh(self) -> float:
-        """What it costs more if results are kept, so that each must get new memory."""
+        """Return the extra cost of new memory for results that are kept."""
         if self._device != "cpu":
             return 0.0
         a, kept = torch.ones(_MIDDLE), 16

@@ -48,7 +48,7 @@ def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
 
 
 def _engine(factory: Factory, procs: ProcMesh) -> Engine:
-    """What stands for procs."""
+    """Return the engine that stands for procs."""
     made = factory(procs)
     mesh = made.mesh if isinstance(made, Simulator) else made
     if not isinstance(mesh, DeviceMesh) or mesh.engine.size != len(procs):

@@ -201,7 +201,7 @@ class Model:
         )
 
     def _held(self, outputs: Any) -> list[Held]:
-        """What an instruction has made, by its outputs."""
+        """Return the values that an instruction has made, by its outputs."""
         values = self._memory.values
         return [values[ref] for ref in ((outputs,) if type(outputs) is int else outputs) if ref in values]
 
@@ -441,7 +441,7 @@ class Model:
         return [answer(reader(value)) for value in given]
 
     def _answers(self, ranks: Ranks, method: str, args: tuple[Any, ...]) -> list[Any]:
-        """What each rank would answer."""
+        """Return the answer of each rank."""
         if method == "fetch":
             ids, wanted = args
             with no_mesh.activate():

@@ -21,7 +21,7 @@ _SECONDS: dict[str, Callable[[float, Layout, Machine], float]] = {
 
 
 class _Meeting(NamedTuple):
-    """What one cohort takes part in.
+    """A meeting of one cohort.
 
     Attributes:
         cohort: It.
@@ -203,7 +203,7 @@ class Moves:
 
 
 def collective_of(kind: str, scatter: bool) -> str:
-    """What a reduction is known as."""
+    """Return the common name of a reduction."""
     if scatter:
         return "all-to-all" if kind == "stack" else "reduce-scatter"
     return "all-gather" if kind == "stack" else "all-reduce"

@@ -1,4 +1,4 @@
-"""What happened in a simulation, for traces, graphs and reports."""
+"""The record of a simulation, for traces, graphs and reports."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Recorder:
             self._sent[ticket] = ranks, self._name(stream)
 
     def received(self, ticket: int, ranks: Sequence[int], stream: int, value: Held) -> None:
-        """What was sent has arrived."""
+        """Record the arrival of a value that was sent."""
         if self.graphed:
             senders, source = self._sent.pop(ticket)
             self.tensors.sends.append(

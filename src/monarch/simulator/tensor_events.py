@@ -1,4 +1,5 @@
-"""What befalls the tensors of a program, under the names of Monarch 0.7: when each, and its memory, is made, used and dropped."""
+"""The events of a program's tensors, under the names of Monarch 0.7: when each, and its memory, is made, used and
+dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every thread of every process of a program runs right now, equal stacks together: for programs that hang.
+"""The stacks of every thread of every process of a program, equal ones together: for programs that hang.
 
 The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process, whose I/O thread answers
 (`capture`); those that run no Python, as C code holds the GIL, it has dump their stacks by a signal, or looks at with py-spy

@@ -26,12 +26,12 @@ program = 0
 
 
 class GetStacks(NamedTuple):
-    """What do you do? Host agent ──▶ its procs and the client. Answer: a `Capture`, without the thread that answers. It may never come:
-    C code may hold the GIL."""
+    """Ask for stacks. Host agent ──▶ its procs and the client. Answer: a `Capture`, without the thread that answers. It
+    may never come: C code may hold the GIL."""
 
 
 class Capture(NamedTuple):
-    """What a process does.
+    """The stacks of a process.
 
     Attributes:
         program: The process of a script that it runs, and that is to be looked at instead; 0 for none.
@@ -81,7 +81,8 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
 
 
 class _Waits:
-    """Whose waits these are. One with a time limit is noted without its actor: it is that of the only one that could be meant."""
+    """The waits of a process by actor. One with a time limit is noted without its actor: it belongs to the only
+    possible one."""
 
     def __init__(self, here: ProcAddress, found: Sequence[Any], running: Sequence[Any]) -> None:
         self._here = here

@@ -29,7 +29,7 @@ _one_at_a_time = threading.Lock()  # a process has one file, from which two woul
 
 
 def state_of(pid: int) -> str:
-    """What the kernel says of a process, in words; empty if it runs, or sleeps, as processes do."""
+    """Return the kernel's state of a process in words; empty if it runs, or sleeps, as usual."""
     stat = stat_of(pid)
     return {
         "T": "is stopped (SIGSTOP, or Ctrl-Z)",
@@ -155,7 +155,7 @@ def by_py_spy(program: str, pid: int, native: bool = False, stopped: bool = Fals
 
 
 def run_py_spy(program: str, pid: int, native: bool, stopped: bool, seconds: float) -> str:
-    """What ``py-spy dump --json`` prints of a process.
+    """Return the output of ``py-spy dump --json`` for a process.
 
     Raises:
         ValueError: It could not look, or not in so many seconds; the text says why.

@@ -20,13 +20,13 @@ _NATIVE_LIMIT = 60.0  # seconds: py-spy takes a tenth of one per process, more w
 
 
 def of_hosts(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Stacks]:
-    """What this program has on some hosts, itself included; see `GetHostStacks`."""
+    """Gather the stacks of this program on some hosts, itself included; see `GetHostStacks`."""
     hub = current_hub()
     return gather(hub, agents_of(hosts), GetHostStacks(hub.root, mesh, ranks, native))
 
 
 def of_this_program(mesh: str | None = None, ranks: str | None = None) -> Future[Stacks]:
-    """What the program that this process is part of has on all its hosts.
+    """Gather the stacks of this process's program on all its hosts.
 
     Raises:
         ValueError: `ranks` is no expression for ranks.
@@ -40,7 +40,7 @@ def of_this_program(mesh: str | None = None, ranks: str | None = None) -> Future
 def of_program(
     connection: Connection, mesh: str | None = None, ranks: str | None = None, native: bool = False
 ) -> Future[Stacks]:
-    """What a running program has on all its hosts; all that runs on that of a worker.
+    """Gather the stacks of a running program on all its hosts; for a worker, of all processes there.
 
     Raises:
         ValueError: `ranks` is no expression for ranks.

@@ -92,7 +92,7 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
 
 
 def kind_of(frame: Frame) -> str:
-    """Whose code a frame is, by where its file lies."""
+    """Return the owner of a frame's code, by the place of its file."""
     path = frame.file
     if _ENGINE.search(path):
         return ENGINE

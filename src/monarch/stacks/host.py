@@ -35,8 +35,8 @@ from .model import CLIENT, HAS_ENDED, ProcStacks, ThreadStack
 
 
 class GetHostStacks(NamedTuple):
-    """What do the processes of your host run? A client, of the program or beside it ──▶ host agent. Answer: a list of `ProcStacks`,
-    within some seconds. An agent that has ended: so have its procs.
+    """Ask for the stacks of a host's processes. A client, of the program or beside it ──▶ host agent. Answer: a list of
+    `ProcStacks`, within some seconds. An agent that has ended: so have its procs.
 
     Attributes:
         root: The client whose procs are meant, and itself if it is on that host; None for everybody's.

@@ -1,4 +1,4 @@
-"""What the kernel says of processes and threads: where they are, and how long they have run. Nothing here waits.
+"""The kernel's view of processes and threads: where they are, and how long they have run. Nothing here waits.
 
 Each function answers also where the kernel does not tell, as in some sandboxes: with nothing.
 """
@@ -59,7 +59,7 @@ def system_call(number: int) -> str:
 
 
 def look_at(pid: int) -> Kernel | None:
-    """What there is to say of a process of this machine; None if it has ended."""
+    """Return the kernel's view of a process of this machine; None if it has ended."""
     try:
         ran = time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:

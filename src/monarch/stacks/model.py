@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
 
 class ThreadStack(NamedTuple):
-    """What a thread runs, or what a suspended task of an event loop would go on with.
+    """The stack of a thread, or of a suspended task of an event loop.
 
     Attributes:
         name: Of the thread; empty where nobody could ask for it.
@@ -87,7 +87,7 @@ class Mailbox(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What the kernel says of a process.
+    """The kernel's view of a process.
 
     Attributes:
         state: A letter: R runs, S sleeps, D is in a system call that nothing interrupts, T is stopped, t by a debugger, Z has ended.

@@ -38,7 +38,7 @@ class Stacks:
         return classes(self.procs)
 
     def lines(self, everything: bool = False) -> Iterator[tuple[str, str]]:
-        """What is shown, line by line, with what each is.
+        """Iterate over the lines of the report, each with its kind.
 
         Args:
             everything: Also threads that wait for work, and all frames of Monarch.

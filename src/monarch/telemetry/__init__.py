@@ -1,4 +1,4 @@
-"""What the processes of a program do, as tables: collected when somebody asks, from all hosts.
+"""The activity of a program's processes as tables, collected from all hosts on demand.
 
 A process counts and remembers little by itself. Who wants to know sends the control record `collect.Collect` to the host agents, which
 answer for the processes there; agents run no user code, so they always answer, and say who did not. `tables` names the tables. What

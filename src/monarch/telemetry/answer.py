@@ -19,7 +19,7 @@ Columns = dict[str, dict[str, list[Any]]]
 
 
 class Collected(NamedTuple):
-    """What was found.
+    """The collected rows.
 
     Attributes:
         columns: Of each table that was asked for all columns that were, also where there are no rows.
@@ -97,7 +97,7 @@ _TOLERANCE = 1_000_000  # microseconds; hosts that keep time by NTP are within m
 
 
 def skew(clock: int, asked: int, answered: int) -> str:
-    """What is wrong with a clock, in words; empty if it may be right.
+    """Describe the error of a clock; empty if it may be right.
 
     Args:
         clock: What it showed, between the two others; all in microseconds.
@@ -111,7 +111,7 @@ def skew(clock: int, asked: int, answered: int) -> str:
 
 
 def is_said_of(name: str, tables: Container[str]) -> bool:
-    """Whether a name in `Collected.silent` is that of a process, or of one of these tables of one."""
+    """Return whether a name in `Collected.silent` is that of a process, or of one of these tables of one."""
     table, is_one, _ = name.partition(" of ")
     return not is_one or table not in TABLES or table in tables
 

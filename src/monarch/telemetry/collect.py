@@ -36,8 +36,9 @@ _LIMIT = 3.0  # seconds beside the patience, where answers come one by one
 
 
 class Collect(NamedTuple):
-    """What is in these tables? A client, of the program or beside it ──▶ host agents; each of them ──▶ its procs and the client.
-    Answer: `Collected`. A process that has ended has no rows of its own; its agent and its owner have some of it.
+    """Collect the rows of these tables. A client, of the program or beside it ──▶ host agents; each of them ──▶ its
+    procs and the client. Answer: `Collected`. A process that has ended has no rows of its own; its agent and its owner
+    have some of it.
 
     Attributes:
         tables: Their names.

@@ -1,4 +1,4 @@
-"""What a host agent has to say of procs that have failed: read from their black boxes, for an hour."""
+"""The rows of failed procs, which their host agent reads from their black boxes, for an hour."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def status_events(asked: Asked) -> Iterator[Row]:
 
 @produces("messages", AGENT)
 def _messages(asked: Asked) -> Iterator[Row]:
-    """What they were handling, and what had taken longer than a second: good to a second, unless telemetry was on."""
+    """Return the messages that they were handling, or that had taken longer than a second: good to a second, unless
+    telemetry was on."""
     for dead, box in _boxes(asked):
         address = dead.proc.address
         for each in box.current:

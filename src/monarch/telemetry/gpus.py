@@ -128,7 +128,7 @@ def _load() -> Any:
 
 
 def _or_none(nvml: Any, get: Callable[..., Any], *args: Any) -> Any:
-    """What this device, or this user, is not told is missing, and nothing else."""
+    """Return a value, or None where the device, or this user, is not told it. Other errors are raised."""
     try:
         return get(*args)
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):

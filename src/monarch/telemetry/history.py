@@ -20,7 +20,7 @@ _EARLY = 0.5  # seconds; a tick may come that much before a row is due
 
 
 class Passed(NamedTuple):
-    """What an actor did in some seconds.
+    """An actor's activity in some seconds.
 
     Attributes:
         at: Their end, in microseconds since 1970.
@@ -59,7 +59,7 @@ class _Level:
         self._forget(at - self._kept * 1_000_000)
 
     def _forget(self, before: int) -> None:
-        """What is too old, or too much, with some more of the latter, so that it does not happen each time."""
+        """Drop entries that are too old or too many, with a margin of the latter, so that it does not happen each time."""
         rows, end = self._rows, 0
         if len(rows) > self._most * _WORDS:
             end = len(rows) - self._most * _WORDS * 3 // 4 // _WORDS * _WORDS
@@ -75,8 +75,10 @@ class _Level:
 
 
 class History:
-    """Args:
-    most: Bytes that it may take.
+    """A history of bounded size.
+
+    Args:
+        most: Bytes that it may take.
     """
 
     def __init__(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""What a host agent has to say: of its host, and of the processes on it, those that have ended among them.
+"""The rows of a host agent: its host, and the processes on it, ended ones included.
 
 It reads ``/proc``, and reads it when it is asked. What the kernel does not tell a process of its host is missing.
 """

@@ -92,7 +92,7 @@ class OutgoingSampler(Sampling):
 
 
 class _Recorder:
-    """What a process remembers.
+    """The recorder of a process.
 
     Args:
         hub: That of the process.

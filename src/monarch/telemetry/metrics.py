@@ -30,7 +30,7 @@ _logger = lazy_logger("monarch.telemetry")
 
 
 def fits(number: int) -> bool:
-    """Whether an integer has 64 bits at most, as those of tables."""
+    """Return whether an integer fits into 64 bits, as those of tables do."""
     return -(1 << 63) <= number < 1 << 63
 
 
@@ -46,7 +46,7 @@ class Observation(NamedTuple):
 
 
 class CallbackOptions(NamedTuple):
-    """What such a callback is given."""
+    """The options passed to an observable callback."""
 
     timeout_millis: float = 10_000
 
@@ -148,7 +148,7 @@ class Gauge(Instrument):
 
 
 class Distribution(NamedTuple):
-    """What a histogram knows of the values of one set of attributes."""
+    """The distribution of a histogram's values, for one set of attributes."""
 
     buckets: list[int]
     values: int
@@ -224,7 +224,7 @@ class Observable(Instrument):
 
     @property
     def runs(self) -> bool:
-        """Whether its callbacks are being called."""
+        """True if its callbacks are being called."""
         return self._runs.locked()
 
     def _ask(self) -> dict[Key, Any]:

@@ -148,7 +148,7 @@ def _ended_procs(asked: Asked) -> Iterator[Row]:
 
 
 def _is_of_client(asked: Asked) -> bool:
-    """Whether the client of the program runs on this host."""
+    """Return whether the client of the program runs on this host."""
     return asked.description.root.is_client
 
 

@@ -52,7 +52,7 @@ def start(hub: Hub, name: Callable[[], str], rank: int) -> None:
 
 
 def _wanted(signal: str) -> bool:
-    """Whether this signal is to be exported, and somebody to take it is named."""
+    """Return whether this signal is to be exported, and has a receiver."""
     allowed = os.environ.get(f"OTEL_{signal}_EXPORTER", "otlp").lower() == "otlp"
     if signal == "METRICS":
         allowed = allowed and config.value("enable_otel_metrics")
@@ -193,7 +193,7 @@ class _Exporter:
 
 
 class _Waiting(deque[Any]):
-    """What waits for the thread of a signal, which is woken when that is half of the most."""
+    """The entries that wait for the thread of a signal. It is woken when they are half of the maximum."""
 
     def __init__(self) -> None:
         super().__init__(maxlen=_MOST)

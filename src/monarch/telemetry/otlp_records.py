@@ -1,4 +1,5 @@
-"""What this process counts and remembers, in the types of OpenTelemetry's SDK, whose exporters send it. Imported where it is sent."""
+"""This process's counters and events in the types of OpenTelemetry's SDK, whose exporters send them. Imported only
+where they are sent."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _SCOPE = InstrumentationScope("monarch", RELEASE)
 
 
 def silence() -> None:
-    """What the SDK has to say on this thread of each request that fails is said once, by `otlp`; and nobody traces these requests."""
+    """Silence the SDK on this thread: `otlp` reports a failed request once, and these requests are not traced."""
     exporter = threading.get_ident()
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == "opentelemetry":
@@ -66,7 +67,7 @@ def exporter(signal: str) -> Callable[[Any], bool]:
 
 
 def resource(hub: Hub, mesh: str, rank: int) -> Resource:
-    """Who this process is; what the environment says of that counts more."""
+    """Return the resource of this process; values in the environment take precedence."""
     address = hub.address
     own = Resource(
         {

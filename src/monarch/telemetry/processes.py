@@ -1,4 +1,4 @@
-"""What a process that runs actors has to say: of its actors, of what they own, and of what they wait for."""
+"""The rows of a process with actors: its actors, what they own, and what they wait for."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _MOST_ROWS = 200_000  # of each table: some 50 MB
 
 
 class Profile:
-    """What all processes of a program do while a ``with`` runs; see `JobTrait.profile`.
+    """The profile of all processes of a program during a ``with``; see `JobTrait.profile`.
 
     Args:
         on_trace_ready: Called with this, once the block has ended without an exception.

@@ -106,7 +106,7 @@ class _Families:
 
 
 def exposition(found: Collected) -> str:
-    """What tables say, as Prometheus reads it.
+    """Return the tables in Prometheus's text format.
 
     Args:
         found: The tables `SCRAPED`, or some of them.

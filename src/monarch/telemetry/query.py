@@ -59,7 +59,7 @@ class Limits(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """What a query reads.
+    """The tables and columns that a query reads.
 
     Attributes:
         columns: By table, at least one each.
@@ -73,7 +73,7 @@ class Needs(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a source has found.
+    """The rows that a source has found.
 
     Attributes:
         tables: By name; anything that exports an Arrow stream.
@@ -245,7 +245,7 @@ def _needs(database: Any, text: str, source: Source) -> Needs:
 
 
 def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """What a plan says of each table that it reads."""
+    """Iterate over the scans of a plan, one per table that it reads."""
     for node in nodes:
         info = node.get("extra_info", {})
         if "Table" in info:
@@ -311,7 +311,7 @@ class _Busy:
         self._left = False  # the thread is: it closes the database
 
     def run(self, function: Callable[[], T]) -> T:
-        """What a function that uses the database returns, or raises.
+        """Run a function that uses the database, and return its result.
 
         Raises:
             TimeoutError: It can't even be interrupted.

@@ -1,4 +1,4 @@
-"""What fills the tables: functions by the name of the table, and where they run."""
+"""The producers of tables: functions by the name of the table, and where they run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PROC, AGENT = "proc", "agent"
 
 
 class Asked(NamedTuple):
-    """What a producer is given.
+    """The arguments of a producer.
 
     Attributes:
         service: Of the process that is asked.
@@ -39,13 +39,13 @@ class Asked(NamedTuple):
 
     @property
     def description(self) -> HostDescription:
-        """What runs here, for a producer in an agent."""
+        """The description of the host, for a producer in an agent."""
         assert self.described is not None
         return self.described
 
 
 class Incomplete(Exception):
-    """What a producer raises behind the last row that it can give; the text says what is missing, and why."""
+    """The error of a producer after its last row; the text tells the missing rows, and the reason."""
 
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
@@ -100,12 +100,12 @@ def produces(table: str, where: str = PROC, own_thread: bool = False) -> Callabl
 
 
 def producer_of(table: str, where: str) -> Producer | None:
-    """What fills a table in this kind of process; None if nothing does."""
+    """Return the producer of a table in this kind of process; None if there is none."""
     for module in _MODULES.get(table, _OTHERS):
         importlib.import_module(module, __package__)
     return _producers.get((table, where))
 
 
 def takes_a_thread(table: str) -> bool:
-    """Whether the I/O thread can't fill this table."""
+    """Return whether the I/O thread can't fill this table."""
     return table in _own_thread

@@ -68,7 +68,7 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
 
     @property
     def warnings(self) -> list[str]:
-        """What is missing, one line each."""
+        """The gaps, one line each."""
         return missing(self.silent, self.left_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -81,7 +81,7 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
 
 
 def missing(silent: Mapping[str, str], left_out: Mapping[str, int]) -> list[str]:
-    """What an answer or a file does not have, one line each."""
+    """List the gaps of an answer or a file, one line each."""
     lines = [f"{who} {'is off' if who.startswith(CLOCK) else 'did not answer'}: {why}" for who, why in silent.items()]
     return lines + [f"{count:,} rows of {table} were left out: too many" for table, count in left_out.items()]
 

@@ -95,12 +95,12 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
 
 
 def snapshot_source(connection: Any = None) -> Processes:
-    """What a file is made of; see `Processes`."""
+    """Return the content of a file; see `Processes`."""
     return Processes(connection, _MOST_ROWS)
 
 
 def is_run(path: Path) -> bool:
-    """Whether a file is as `write_run` has left it, by its end: who asked duckdb would lock what another program writes."""
+    """Return whether a file was written by `write_run`, by its end. Opening it with duckdb would lock out its writer."""
     try:
         if not path.is_file():  # a pipe is not waited for
             return False

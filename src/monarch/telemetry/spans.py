@@ -153,7 +153,7 @@ def trace_context() -> dict[str, str]:
 
 
 def _outside(here: Any) -> str:
-    """What a span is a part of that no other span of Monarch is around."""
+    """Return the parent of a span that no other span of Monarch encloses."""
     library = sys.modules.get("opentelemetry.trace")
     # the exporter may be importing it
     if library is not None and not getattr(library.__spec__, "_initializing", False):

@@ -30,7 +30,7 @@ def _stacks(asked: Asked) -> Iterator[Row]:
 
 
 class _Dump(NamedTuple):
-    """What py-spy has said of a process, or why it has not."""
+    """The output of py-spy for a process, or its error."""
 
     id: str
     pid: int

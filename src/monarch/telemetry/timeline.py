@@ -38,7 +38,7 @@ MESSAGE, SEND, SPAN, STEP = "message", "send", "span", "step"
 
 
 class Window(NamedTuple):
-    """What is shown: times in microseconds since 1970, by our clock.
+    """The window that is shown: times in microseconds since 1970, by our clock.
 
     Attributes:
         begin: From then on; what had begun before is there as well.
@@ -246,7 +246,8 @@ def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
 
 
 def _fits(each: _Slice, ends: list[int]) -> bool:
-    """Whether one ends before what it began in, in a lane that is not free, given when those end that may be open there."""
+    """Return whether a slice ends before the one it began in, in a lane that is not free, given the ends of those open
+    there."""
     while ends[-1] <= each.begin:
         ends.pop()
     return ends[-1] >= each.end

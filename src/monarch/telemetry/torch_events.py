@@ -1,4 +1,4 @@
-"""What torch's profiler sees of a process, on all its threads and devices, while a profile runs.
+"""Events of torch's profiler for a process, on all its threads and devices, while a profile runs.
 
 It runs on a thread of its own, which ends with the profile.
 """

@@ -1,4 +1,4 @@
-"""What each process does for a profile: it looks at each message for a while, and, where that is asked for, torch's profiler runs.
+"""A process's part in a profile: it looks at each message for a while, and, where asked, runs torch's profiler.
 
 What ends it: the next record, or the time that it names, so that whoever has asked may die.
 """
@@ -61,7 +61,7 @@ def _watch(service: ControlService, request: ControlRequest, record: Watch) -> N
 
 
 def profiled() -> bool:
-    """Whether a profile is open."""
+    """Return whether a profile is open."""
     return bool(_open)
 
 

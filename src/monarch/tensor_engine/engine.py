@@ -300,12 +300,12 @@ class Engine:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it has not exited, and another one over the same processes could do no more."""
+        """True if the engine has not exited, and its workers can still be used."""
         return self._closed is None and self.executor.is_usable
 
 
 class Template(NamedTuple):
-    """What the workers know under the number of a plan."""
+    """A plan as the workers know it, under its number."""
 
     path: str
     args: Any
@@ -322,12 +322,12 @@ living_streams: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDiction
 
 
 def holder() -> Any:
-    """What takes the instructions of this thread; None for the workers."""
+    """Return the buffer that takes the instructions of this thread; None for the workers."""
     return holders.get(threading.get_ident()) if holders else None
 
 
 def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
-    """What is to be freed there, as instructions."""
+    """Take the values that await freeing on these ranks, as instructions."""
     freed = ranks.freed
     found = [freed.popleft() for _ in range(len(freed))]
     if tuple not in map(type, found):

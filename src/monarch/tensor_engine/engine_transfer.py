@@ -26,7 +26,7 @@ _ENDED = "the tensor engine that it comes from has ended"
 
 
 class Offers:
-    """What this process offers to other engines. Handlers of messages look into it, so nothing here waits."""
+    """The values that this process offers to other engines. Message handlers look into it, so nothing here waits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What goes wrong with distributed tensors, as programs see it."""
+"""The errors of distributed tensors, as programs see them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _told: deque[int] = deque(maxlen=10_000)  # hashes of failures that the program 
 
 
 def was_told(poison: Poison) -> bool:
-    """Whether the program has had a `RemoteException` for a failure, wherever it was fetched."""
+    """Return whether the program has had a `RemoteException` for a failure, wherever it was fetched."""
     return hash(poison) in _told
 
 

@@ -1,4 +1,4 @@
-"""What an engine gives its instructions to: the seam between what a program says and what is done about it.
+"""The interface between an engine and the execution of its instructions: on workers, or in a simulation.
 
 There are two executors: `workers.Workers` has them run on processes, `monarch.simulator` tells how long that would take.
 """
@@ -39,7 +39,7 @@ Segment = tuple[Ranks, list[Instruction]]
 
 
 class Executor(Protocol):
-    """What executes instructions. An engine calls it under its lock, so from one thread at a time.
+    """The execution of instructions. An engine calls it under its lock, so from one thread at a time.
 
     Attributes:
         uid: The engine's id.
@@ -69,11 +69,13 @@ class Executor(Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether it is of use: not so if all of it is gone, or what another one over the same processes would have."""
+        """False if all of it is gone, or all that another executor over the same processes would have."""
 
     def check(self, ranks: Ranks) -> None:
-        """Raises:
-        SupervisionError: One of these ranks is known to be gone.
+        """Refuse ranks that are known to be gone.
+
+        Raises:
+            SupervisionError: One of these ranks is known to be gone.
         """
 
     def address(self, rank: int) -> ProcAddress:
@@ -112,7 +114,7 @@ def answer(make: Callable[[], Any]) -> Future[Any]:
 
 
 def answers(ranks: Ranks, values: Sequence[Any]) -> Any:
-    """What ranks have answered, as `Executor.call` gives it."""
+    """Wrap the answers of ranks in a `ValueMesh`, as `Executor.call` does."""
     shape = Shape(["rank"], Slice.new_row_major([len(ranks.ranks)]))
     return ValueMesh(shape, values)
 

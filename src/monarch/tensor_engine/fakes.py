@@ -34,7 +34,7 @@ _READING = "item(), float(), bool(), `if`, numpy() and the like, of a distribute
 
 
 class Meta:
-    """What is known of a tensor without its values. Made by `interned` only: equal ones are identical."""
+    """The metadata of a tensor, without its values. Made by `interned` only: equal ones are identical."""
 
     __slots__ = ("__weakref__", "device", "dtype", "offset", "shape", "stride")
 
@@ -49,7 +49,7 @@ class Meta:
 
     @property
     def geometry(self) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-        """What distinguishes views of the same memory that read it in the same way."""
+        """The geometry: equal for views of the same memory that read it in the same way."""
         return self.shape, self.stride, self.offset
 
     def fake(self) -> Any:
@@ -118,7 +118,7 @@ def faking() -> Iterator[None]:
 
 
 def is_faking() -> bool:
-    """Whether this thread is in `faking`."""
+    """Return whether this thread is in `faking`."""
     return _faking.on
 
 

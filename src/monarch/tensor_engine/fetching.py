@@ -122,7 +122,7 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
 
 
 def _part(tensor: torch.Tensor, mesh: DeviceMesh, label: str, dim: int) -> torch.Tensor:
-    """What each rank keeps of a tensor that is cut along a dimension of the mesh."""
+    """Return each rank's part of a tensor that is cut along a dimension of the mesh."""
     ranks, shape = mesh.size(label), list(tensor.shape)
     if not -len(shape) <= dim < len(shape):
         raise ValueError(

@@ -116,7 +116,7 @@ class Group:
         return dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK if self._one_host else socket.gethostname())
 
     def backend(self, device: torch.device) -> Any:
-        """What moves tensors of a device."""
+        """Return the backend that moves tensors of a device."""
         if device.type == "cpu":
             return self.cpu
         if self._gpu is None:
@@ -129,7 +129,7 @@ class Group:
         self._store.set(key, json.dumps(poison))
 
     def left(self, key: str) -> Poison:
-        """What another member has left, or is about to."""
+        """Return the failure that another member has left, or is about to."""
         return Poison(*json.loads(self._store.get(key)))
 
     def start_exchange(self, poison: Poison | None, data: torch.Tensor) -> Exchange:
@@ -143,12 +143,12 @@ class Group:
         return Exchange(self, f"poison/{self._exchanges}", poison, asks=not waits)
 
     def has_left(self, key: str) -> bool:
-        """Whether a member has left word."""
+        """Return whether a member has left a failure."""
         return bool(self._store.check([key]))
 
 
 class Exchange:
-    """What became of the inputs of all members.
+    """An exchange of inputs between all members of a group, and its outcome.
 
     Who brings a failure leaves word of it, and only then takes part. So who has the data of all knows that whoever has left word
     has done so; on one host a look into the store is all that it costs. Between hosts one number is sent beside the data, as
@@ -181,7 +181,7 @@ class Exchange:
 
 
 class Known:
-    """Who communicates with whom, by the numbers that the controller gave. The same for all streams of a worker.
+    """The groups and routes that the controller has numbered. The same for all streams of a worker.
 
     Attributes:
         groups: This rank's group of those with a number.

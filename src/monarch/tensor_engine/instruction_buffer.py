@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class InstructionBuffer:
-    """What one thread has issued since the holder was installed.
+    """The instructions that one thread has issued since the buffer was installed.
 
     Attributes:
         instructions: In order, each with where it goes.
@@ -104,7 +104,7 @@ class InstructionBuffer:
         self.moved.append((weakref.ref(tensor), tensor._value))
 
     def changes(self, storages: Iterable[Storage]) -> None:
-        """What the controller knows of these is about to change."""
+        """Save the controller's copies of these storages, which are about to change."""
         for storage in storages:
             if storage.known is not None and storage not in self._known:
                 with no_mesh.activate():
@@ -115,14 +115,14 @@ class InstructionBuffer:
         self.borrows.append(borrow)
 
     def may_know(self, value: Value) -> bool:
-        """Whether what the controller knows of a value may be used."""
+        """Return whether the controller's copy of a value may be used."""
         return True
 
     def draws(self, function: str) -> None:
         """This operation draws random numbers from a generator of the program."""
 
     def reference(self, value: Value) -> int:
-        """What stands for a value in pickled arguments."""
+        """Return the number that stands for a value in pickled arguments."""
         return value.id
 
     def void(self, why: str) -> None:
@@ -144,7 +144,8 @@ class InstructionBuffer:
                 self._pass_on(ranks, instruction)
 
     def _is_of_before(self, instruction: Instruction) -> bool:
-        """Whether it frees, begins or ends what was made before, which holds whatever becomes of the rest."""
+        """Return whether an instruction frees, begins or ends an earlier value, which holds whatever becomes of the
+        rest."""
         what = instruction[0]
         return what in (FREE, PROGRAM) or self._is_borrow_of_before(instruction)
 

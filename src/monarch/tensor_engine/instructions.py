@@ -71,7 +71,7 @@ class Number(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the controller says that a result is; a worker checks shape and type where a user's rule has said so.
+    """The controller's expectation of a result; a worker checks shape and type where a user's rule has given them.
 
     Attributes:
         shares: Position of the input with which it shares memory, or None.
@@ -83,7 +83,7 @@ class Expected(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a worker says that a new tensor is, where nobody has said it before.
+    """A worker's description of a new tensor that nothing else describes.
 
     Attributes:
         shares: Position of the input with which it shares memory, or None.
@@ -98,7 +98,7 @@ class Found(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a worker says of a call.
+    """A worker's report on a call.
 
     Attributes:
         skeleton: The result, with None for each leaf.

@@ -1,4 +1,4 @@
-"""What references stand for, on the rank that unpickles them: its tensors, its groups, its place in a mesh."""
+"""The local meaning of references, on the rank that unpickles them: its tensors, its groups, its place in a mesh."""
 
 from __future__ import annotations
 

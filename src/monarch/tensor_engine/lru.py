@@ -18,7 +18,7 @@ class LRU(Generic[K, V]):
         self._kept: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """What is kept under a key, which thereby is used."""
+        """Return the value under a key, and mark it as used."""
         found = self._kept.get(key)
         if found is not None:
             with suppress(KeyError):  # another thread has just put it out

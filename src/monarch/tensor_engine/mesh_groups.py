@@ -1,4 +1,4 @@
-"""Who communicates with whom: groups of ranks along dimensions of meshes, and routes from mesh to mesh.
+"""Communication groups along dimensions of meshes, and routes from mesh to mesh.
 
 Each is defined on the workers once per engine, under a number, before an instruction names it.
 """
@@ -67,13 +67,13 @@ def routes_between(source: RankMesh, destination: RankMesh) -> int:
 
 
 def pairs(source: RankMesh, destination: RankMesh) -> Iterator[tuple[int, int]]:
-    """Who sends to whom: for each rank of the destination the one of the source with the same coordinates."""
+    """Iterate over senders and receivers: for each rank of the destination, the source rank with the same coordinates."""
     for position, rank in zip(positions(destination, source._labels), destination.group.ranks, strict=True):
         yield source.group.ranks[position], rank
 
 
 def _number(engine: Engine, key: Hashable, define: Callable[[int], None]) -> int:
-    """What the workers of an engine know something by; it is defined there if it is new."""
+    """Return the number by which the workers of an engine know a key; a new one is defined there."""
     number = engine.defined.get(key)
     if number is None:
         number = len(engine.defined)

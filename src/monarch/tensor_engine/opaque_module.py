@@ -119,7 +119,7 @@ class _Node(torch.autograd.Function):
 
 
 class _Look(NamedTuple):
-    """What a parameter looks like."""
+    """The looks of a parameter: its shape, type and device."""
 
     name: str
     shape: tuple[int, ...]

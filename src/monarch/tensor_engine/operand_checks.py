@@ -180,7 +180,7 @@ def _leaves(arg: Any) -> list[Any]:
 
 
 def _from_operator() -> bool:
-    """Whether the innermost line outside of torch and of this package is in the middle of an operator.
+    """Return whether the innermost line outside of torch and of this package is in the middle of an operator.
 
     There Python takes a TypeError for "these types have no such operator", and says only that.
     """

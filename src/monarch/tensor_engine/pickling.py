@@ -92,7 +92,7 @@ def _reduce_parameter(parameter: Parameter) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether storage, type and geometry are all there is to it. torch knows what to do about the rest."""
+    """Return whether storage, type and geometry describe the tensor fully. torch handles the rest."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type in _WITH_STORAGE

@@ -149,7 +149,7 @@ def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any
 
 
 class _FakeEnd:
-    """What the generator of fakes gets for the pipe."""
+    """The fake end of a pipe, for the generator of fakes."""
 
     def __init__(self, mesh: DeviceMesh, sent: deque[Any]) -> None:
         self.sizes = mesh.sizes

@@ -1,4 +1,4 @@
-"""What an operation does, found once and kept: the shapes of its results, what they share memory with, what it writes.
+"""Plans of operations, cached: the shapes of results, shared memory, written arguments.
 
 A plan is made by running the operation on fakes. It holds for every call with the same function, the same metadata of
 tensors and the same other arguments; numbers that cannot change a shape (the 2.5 in ``x * 2.5``) do not count.
@@ -26,7 +26,7 @@ _UNSPECIFIED = ("aten::empty", "aten::new_empty")  # what their results hold nob
 
 
 class Operator:
-    """What the schema of an operator says.
+    """The schema of an operator, as far as plans need it.
 
     Attributes:
         free: Positions and names of arguments whose number is a value only.
@@ -87,7 +87,7 @@ def _path_of_custom(name: str) -> str | None:
 
 
 def _kind(argument: Any) -> str:
-    """Whether a number, or a list of numbers, may stand there of which the type alone matters."""
+    """Return the kind of an argument whose type alone matters: a number, a list of numbers, or neither."""
     found = argument.type
     if isinstance(found, torch.OptionalType):
         found = found.getElementType()
@@ -102,7 +102,7 @@ _operators: dict[int, Operator] = {}
 
 
 def operator(func: Any) -> Operator:
-    """What is known of `func`, an ``OpOverload``. (By its id, as torch has its hash computed in Python.)"""
+    """Return the `Operator` of `func`, an ``OpOverload``. (By its id, as torch has its hash computed in Python.)"""
     found = _operators.get(id(func))
     return found if found is not None else _operators.setdefault(id(func), Operator(func))
 

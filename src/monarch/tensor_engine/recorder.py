@@ -1,4 +1,4 @@
-"""What one call of a recorded function has issued: kept, taken apart by rank and stream, and compared."""
+"""The instructions of one call of a recorded function: kept, split by rank and stream, compared."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ class Recorder(InstructionBuffer):
             storages[storage] = None
 
     def was_made(self, value: Value) -> bool:
-        """Whether it was made in the call."""
+        """Return whether the value was made in the call."""
         return value.id in self._made
 
     def moved_elsewhere(self) -> bool:
-        """Whether the shape of a tensor from elsewhere was changed in place."""
+        """Return whether the shape of a tensor from outside the call was changed in place."""
         return any(handle() is not None and not self.was_made(value) for handle, value in self.moved)
 
     # taken apart
@@ -142,7 +142,7 @@ class Recorder(InstructionBuffer):
         return list(found)
 
     def is_on(self, ref: int, lane: Ranks) -> bool:
-        """Whether some ranks have a value that was not made in the call, on their stream."""
+        """Return whether some ranks have a value from outside the call, on their stream."""
         there = self.used[ref].lane
         return there.stream == lane.stream and lane.members <= there.members
 

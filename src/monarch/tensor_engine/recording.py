@@ -62,7 +62,7 @@ class _Made(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What is replayed on one stream of some ranks.
+    """The replayed part of one stream of some ranks.
 
     Attributes:
         lane: Where.
@@ -162,7 +162,7 @@ class _Recording:
             yield _Part(lane, number, formals, results)
 
     def fits(self, arguments: Sequence[Tensor]) -> bool:
-        """Whether the arguments share memory with captures as they did."""
+        """Return whether the arguments share memory with captures as they did in the recording."""
         return self._pattern_of(arguments) == self._pattern
 
     def _pattern_of(self, arguments: Sequence[Tensor]) -> list[int | None]:

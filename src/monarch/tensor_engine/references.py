@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Found:
-    """What was pickled.
+    """The tensors met while pickling, and their engine.
 
     Attributes:
         tensors: The tensors.

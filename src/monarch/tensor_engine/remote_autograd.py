@@ -88,7 +88,7 @@ class _Node(torch.autograd.Function):
 
 
 class _Context:
-    """What forward and backward get for ``ctx``; attributes may be set."""
+    """The ``ctx`` of forward and backward; attributes may be set."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad

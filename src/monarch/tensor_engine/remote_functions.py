@@ -219,7 +219,7 @@ class Remote(Generic[P, R]):
     # without a rule
 
     def _key(self, mesh: RankMesh, arguments: Arguments) -> Any:
-        """What results depend on; None where that can't be told, as an argument can't be hashed."""
+        """Return the key that results depend on; None if an argument can't be hashed."""
         parts: list[Any] = [mesh.engine.uid, arguments.tree]
         parts += [type(leaf) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in arguments.leaves]
         values = [tensor._value for tensor in arguments.tensors]
@@ -372,7 +372,7 @@ is not its business. The first that answers counts; without an answer the functi
 
 
 def resolve(function: Any) -> Any:
-    """What workers find a function by.
+    """Return the reference by which workers find a function.
 
     Raises:
         TypeError: It is neither callable nor a dotted name.
@@ -390,7 +390,7 @@ def resolve(function: Any) -> Any:
 
 
 def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, Any]:
-    """What a rule says: the plan, with the leaves of the result as a list, and their structure."""
+    """Apply a user's rule; return the plan, with the leaves of the result as a list, and their structure."""
     with no_mesh.activate(), fakes.faking():
         stand_ins = [tensor._value.meta.fake() for tensor in arguments.tensors]
         versions = [fake._version for fake in stand_ins]
@@ -449,7 +449,8 @@ def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> 
 
 
 def _kind(told: Told) -> Any:
-    """What must be the same on all ranks. How a result lies in memory need not: a part of a tensor may be another one on each."""
+    """Return the part of a report that must be equal on all ranks. Memory layout need not be: a part of a tensor may
+    differ by rank."""
     leaves = [
         (leaf.shape, leaf.dtype, leaf.device.type, leaf.shares) if isinstance(leaf, Found) else leaf
         for leaf in told.leaves

@@ -1,4 +1,4 @@
-"""What one stream of a worker does: runs instructions in the order in which they come. Their values are in `stream_state`.
+"""A stream of a worker: runs instructions in the order in which they come. Their values are in `stream_state`.
 
 A runner works where messages are read, or, once the engine is *spread*, on a thread of its own: then what reads messages only
 hands them out, and no stream holds up another. Streams share no values but those that `stream_rendezvous` pass on.
@@ -265,7 +265,7 @@ def _shapes(values: Sequence[Any]) -> list[Any]:
 
 
 def _reshaped(call: Call, args: Any, kwargs: Any, inputs: Sequence[Any], before: Sequence[Any]) -> str:
-    """What is wrong where a function has changed the shape of an argument in place."""
+    """Describe the error of a function that has changed the shape of an argument in place."""
     was, now, value = next(each for each in zip(before, _shapes(inputs), inputs, strict=True) if each[0] != each[1])
     return (
         f"{name_of(call.function)} changed the shape of its argument {_name_in(call, args, kwargs, value)} in place, from "
@@ -285,7 +285,7 @@ def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
 
 
 def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
-    """What the controller must know of a result: all of a new tensor, the position of an input, or that it is no tensor."""
+    """Describe a result for the controller: a new tensor, the position of an input, or None for any other object."""
     if not isinstance(leaf, torch.Tensor):
         return None
     for index, value in enumerate(inputs):

@@ -1,4 +1,4 @@
-"""What the ranks have of a tensor, side by side: for people who look at it, in a terminal or in a notebook."""
+"""A table of the ranks' shards of a tensor, for a terminal or a notebook."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import torch
 
 
 class Rendezvous:
-    """What was given and not taken yet, by ticket; of one ticket first in, first out."""
+    """Values given and not taken yet, by ticket; of one ticket first in, first out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

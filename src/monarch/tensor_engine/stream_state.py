@@ -26,7 +26,7 @@ Replay = Callable[["StreamState", Sequence[int], Sequence[int]], None]
 
 
 class Shared:
-    """What the streams of a worker have in common.
+    """The state that the streams of a worker share.
 
     Attributes:
         rank: The worker's, in the engine.
@@ -120,7 +120,7 @@ class StreamState(ABC):
     # failures
 
     def failed(self, site: int, function: str, error: Exception) -> Poison:
-        """What stands for the results of an operation that raised."""
+        """Return the poison in place of the results of an operation that raised."""
         self.poisoned = True
         shown = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frame
         text = "".join(traceback.format_exception(type(error), error, shown))
@@ -135,7 +135,7 @@ class StreamState(ABC):
         self.poison_aliases([inputs[index] for index in writes], poison)
 
     def poison_aliases(self, ids: Iterable[int], poison: Poison) -> None:
-        """What was to be changed is lost, and with it all that shares its memory."""
+        """Poison the given values and every alias of their storage."""
         self.poison_sharing([self.slots.get(ref) for ref in ids], poison)
 
     def poison_sharing(self, values: Iterable[Any], poison: Poison) -> None:

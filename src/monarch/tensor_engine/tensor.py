@@ -271,7 +271,7 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
 
 
 def _is_normal(args: Any) -> bool:
-    """Whether the first argument is a tensor that was not made in inference mode."""
+    """Return whether the first argument is a tensor that was not made in inference mode."""
     return bool(args) and isinstance(args[0], torch.Tensor) and not args[0].is_inference()
 
 
@@ -383,7 +383,7 @@ def _constant(mesh: RankMesh, data: torch.Tensor) -> Tensor:
 
 
 def _known(value: Value) -> torch.Tensor | None:
-    """What the controller knows of a value. What is recorded holds for other values as well."""
+    """Return the controller's copy of a value. During recording there is none: a recording serves other values as well."""
     known, shape = value.storage.known, value.meta.shape
     if known is None or ((held := holder()) is not None and not held.may_know(value)):
         return None
@@ -393,7 +393,7 @@ def _known(value: Value) -> torch.Tensor | None:
 
 
 def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]) -> torch.Tensor | None:
-    """What an operation makes of values that the controller knows: the result if it is new."""
+    """Compute an operation on values whose copies the controller has; return the result if it is new."""
     knowns = [_known(value) for value in values]
     if plan.known and all(known is not None for known in knowns):
         local_args, local_kwargs = _place((args, kwargs), knowns.__getitem__)

@@ -1,4 +1,5 @@
-"""What a handle stands for: a value that the ranks keep, the memory that views share, and why either can't be used now."""
+"""The state behind a handle: a value kept by the ranks, the memory that views share, and the reason why either can't be
+used."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Bar(NamedTuple):
 
 
 class Storage:
-    """What views of one another have in common.
+    """The shared storage of views.
 
     Attributes:
         known: The value, as a local tensor of one element, where the controller knows it: what it put in itself, and
@@ -46,7 +47,7 @@ class Storage:
 
 
 class Value:
-    """What the ranks of a mesh keep under one number; freed there when nobody refers to this any more.
+    """A value that the ranks of a mesh keep under one number; freed there when nothing refers to this object any more.
 
     Attributes:
         lane: The ranks, and the stream.
@@ -89,6 +90,6 @@ class TensorBase(torch.Tensor):
 
     @property
     def dropped(self) -> bool:
-        """Whether `drop` was called on it, or on what it shares memory with; or it was borrowed, and that has ended."""
+        """True after `drop` of the value, or of one that shares its memory; or after the end of its borrowing."""
         barred = self._value.storage.barred
         return type(barred) is Bar and barred.label == "DROPPED"

@@ -21,10 +21,12 @@ from .stream_state import Shared
 
 
 class Worker(Actor):
-    """Args:
-    uid: The engine's id.
-    ranks: How many ranks it has.
-    local_ranks: How many of them are on one host.
+    """The actor on each rank that executes instructions.
+
+    Args:
+        uid: The engine's id.
+        ranks: How many ranks it has.
+        local_ranks: How many of them are on one host.
     """
 
     def __init__(self, uid: str, ranks: int, local_ranks: int) -> None:
@@ -61,7 +63,7 @@ class Worker(Actor):
 
     @endpoint
     def ask(self, stream: int, method: str, args: tuple[Any, ...]) -> Any:
-        """What a method of the runner answers."""
+        """Return the answer of a method of the runner."""
         return getattr(self._main, method)(*args)
 
     @endpoint(explicit_response_port=True)
@@ -154,7 +156,8 @@ def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...])
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
-    """What libraries of torch expect to find; and the threads of one operation are this rank's share of the host's cores.
+    """Set the variables that libraries of torch expect, and this rank's share of the host's cores as threads of one
+    operation.
 
     Else each rank takes all of them, and where operations are small, threads that wait for their turn cost tenfold.
     """

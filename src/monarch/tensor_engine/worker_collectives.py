@@ -1,4 +1,4 @@
-"""What workers do beyond running functions: sharing out numbers, dropping, and moving data between ranks.
+"""The instructions of workers besides running functions: defining groups, dropping, and moving data between ranks.
 
 A rank whose input has failed takes part in all communication, with zeros, so that its peers do not wait for ever; they
 learn that it has failed, and all of them take the failure as the result.
@@ -57,7 +57,7 @@ _FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class Look(NamedTuple):
-    """What a tensor looks like, for those that have none."""
+    """The looks of a tensor, for ranks that do not have it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

@@ -52,7 +52,7 @@ class Came(Message):
 
 
 class Answered(Message):
-    """What was asked once is answered."""
+    """A message: a single question has been answered."""
 
     def __init__(self, take: Callable[[Any, str], None], answer: Any, trouble: str) -> None:
         super().__init__()
@@ -102,10 +102,12 @@ class Overlay(ModalScreen[None]):
 
 
 class Dashboard(App[None]):
-    """Args:
-    access: To the server.
-    refresh: Seconds between looks.
-    theme: One of Textual's.
+    """The app.
+
+    Args:
+        access: To the server.
+        refresh: Seconds between looks.
+        theme: One of Textual's.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -335,7 +337,7 @@ class Dashboard(App[None]):
         self._keys.update(Text(keys, "dim"))
 
     def _connection(self) -> tuple[bool, str]:
-        """Whether the connection is lost, and what to say of it."""
+        """Return whether the connection is lost, and the text about it."""
         source = self._pane.source
         if source is None:
             return False, "asks when told to"

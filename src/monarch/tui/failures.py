@@ -13,7 +13,7 @@ from .text import LOOKING, Row, wrapped
 
 
 class Failures(Folded):
-    """What has failed."""
+    """The screen of failures."""
 
     TITLE = "Failures"
     HINTS = "Tab fold  c fold all  Enter last output"

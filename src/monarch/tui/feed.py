@@ -15,7 +15,8 @@ _LONGEST = 30.0  # seconds of that
 
 
 class Feed:
-    """What ends its waits: `stop`, which closes its connection; or the time that a connection may be silent.
+    """A feed of events. Its waits end by `stop`, which closes the connection, or by the time that a connection may be
+    silent.
 
     Args:
         source: What looks.

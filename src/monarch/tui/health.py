@@ -61,7 +61,7 @@ def _verdict(why: Any) -> dict[str, Any]:
 
 
 def _node(node: Any) -> tuple[list[str], str]:
-    """What is to be asked next, and what is wrong with it."""
+    """Return the next questions, and the faults of a node."""
     properties = node["properties"]
     if error := properties.get("Error"):
         return [], str(error["message"])

@@ -224,7 +224,7 @@ def _is_here(host: str) -> bool:
 
 
 def told(error: Exception) -> str:
-    """What a person is told of a question that has failed."""
+    """Return the text about a failed question, for people."""
     return str(error) or type(error).__name__ if isinstance(error, FAILURES) else unreadable(error)
 
 

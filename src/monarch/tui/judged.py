@@ -1,4 +1,4 @@
-"""What the screens have in common that show why the program does not go on."""
+"""The common part of screens that show why the program does not go on."""
 
 from __future__ import annotations
 

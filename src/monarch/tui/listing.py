@@ -69,7 +69,7 @@ class Listing(Widget, can_focus=True):
 
     @property
     def at_end(self) -> bool:
-        """Whether the cursor stands on the last line."""
+        """True if the cursor stands on the last line."""
         return self.cursor >= len(self.lines) - 1
 
     def find(self, text: str) -> bool:

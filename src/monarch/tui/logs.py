@@ -22,7 +22,7 @@ _MOST_SHOWN = 100_000  # characters
 
 
 class Logs(Pane):
-    """What was said."""
+    """The screen of logs."""
 
     TITLE = "Logs"
     HINTS = "m which ranks  Enter whole line"

@@ -24,7 +24,7 @@ _MOST_FAILURES = 5
 
 
 class Now(Pane):
-    """What is wrong."""
+    """The first screen: the verdict."""
 
     TITLE = "Now"
     HINTS = "Enter goes there  v other figure"

@@ -23,7 +23,7 @@ KEYS = (
 
 
 class Dashboard(Protocol):
-    """What a screen may ask of the app."""
+    """The protocol of the app, as screens see it."""
 
     def open(self, name: str, about: Any = None) -> None:
         """Open another screen: its title in lower case, and what it is to go to, such as ``trainers[3]``."""
@@ -94,7 +94,7 @@ class Pane(Container):
         raise NotImplementedError
 
     def about(self) -> Any:
-        """What the marked line is about; None if that is nothing."""
+        """Return the subject of the marked line; None if it has none."""
         return None
 
     def place_of(self, about: Any) -> int | None:
@@ -108,7 +108,7 @@ class Pane(Container):
         """Go to something, such as ``trainers[3]``."""
 
     def note(self) -> str:
-        """What the status says of this screen."""
+        """Return this screen's note in the status line."""
         return ""
 
     def on_resize(self) -> None:
@@ -137,7 +137,7 @@ class Folded(Pane):
         self._abouts: list[Any] = []
 
     def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
-        """What a group is about (None: it has no head), its head line, its other lines."""
+        """Iterate over groups: the subject (None: no head), the head line, the other lines."""
         raise NotImplementedError
 
     def rows(self) -> tuple[Sequence[Row], Row]:

@@ -1,4 +1,5 @@
-"""What the program does, as `/v1/now` shows it and its events keep it current: by mesh, in columns of one value per rank. Pure."""
+"""The state of the program, as `/v1/now` shows it and its events keep it current: by mesh, in columns of one value per
+rank. Pure."""
 
 from __future__ import annotations
 
@@ -93,11 +94,11 @@ class Picture:
                 yield Rank(uid, number)
 
     def value(self, rank: Rank, column: str) -> Any:
-        """What a column has for a rank."""
+        """Return the value of a column for a rank."""
         return self.meshes[rank.uid]["columns"][column][rank.number]
 
     def name(self, rank: Rank) -> str:
-        """What people call it."""
+        """Return the name of a rank, for people."""
         return f"{self.meshes[rank.uid]['name']}[{rank.number}]"
 
     def state(self, mesh: Mapping[str, Any], number: int) -> str:

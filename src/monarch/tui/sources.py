@@ -1,4 +1,4 @@
-"""What screens show. Each source says how it is asked for, on the thread of a feed, and keeps what has come, on that of the screen."""
+"""The data of screens. Each source asks on the thread of a feed, and keeps the answers on that of the screen."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Node(NamedTuple):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether it is an actor, or a proc, that was stopped."""
+        """True for an actor, or a proc, that was stopped."""
         return "(stopped" in self.label
 
 

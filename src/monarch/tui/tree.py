@@ -21,7 +21,7 @@ _STATUS = {"failed": "bold red", "processing": "yellow", "stopped": "dim", "idle
 
 
 class Tree(Pane):
-    """What there is."""
+    """The screen of hosts, procs and actors."""
 
     TITLE = "Tree"
     HINTS = "Tab expand  Enter details  c s h p C d"

@@ -11,7 +11,7 @@ from .text import Row, duration
 
 
 class Waits(Judged):
-    """Who waits for whom."""
+    """The screen of waits."""
 
     TITLE = "Waits"
     HINTS = "Tab fold  c fold all  Enter stack"
