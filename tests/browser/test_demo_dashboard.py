@@ -12,6 +12,7 @@ import pytest
 
 from helpers.browsers import Tab, chromium
 from helpers.demo import Demo, demo
+from helpers.perfetto_traces import shown_by
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -89,36 +90,42 @@ def says(tab: Tab, text: str) -> Any:
     return tab.page.locator("canvas[aria-label=Tracks]")
 
 
-def test_a_thousand_ranks_are_bands_that_keys_unfold(tab: Tab) -> None:
+def test_a_thousand_ranks_are_bands_of_hosts_that_keys_unfold(tab: Tab) -> None:
     page = tab.open("timeline?span=120")
-    tracks = says(tab, "trainers[0-15]")
-    assert 50 < int(tracks.get_attribute("aria-valuemax") or "0") < 100  # never a track for each rank
+    tracks = says(tab, "trainers[0-7] on h0")
+    assert 124 < int(tracks.get_attribute("aria-valuemax") or "0") < 160  # a band for each host of the largest mesh
     tab.wait_for("main", "ten times as long; the longest")
     for theme in THEMES:
         page.emulate_media(color_scheme=theme)
         assert tab.violations() == []
     page.emulate_media(color_scheme="light")
     tab.picture("timeline")
-    for _ in range(26):
+    for _ in range(52):
         tracks.press("ArrowDown")
-    says(tab, "trainers[416-431]").press("Enter")
-    page.wait_for_url(re.compile("ranks=416-431"))
+    says(tab, "trainers[416-423] on h52").press("Enter")
+    page.wait_for_url(re.compile("hosts=52-52"))
     says(tab, "trainers[416]: step")
     tracks.press("ArrowDown")
     said = says(tab, "trainers[417]: step").get_attribute("aria-valuetext")
     assert "goes on" in said and "waiting" not in said
     tab.wait_for("[role=region][aria-label='What this rank did'] td", "step")
     assert tab.violations() == []
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Perfetto").click()
+    shown = shown_by(saved.value.path())
+    assert {re.search(r"actor (trainer\[\d+\])", each.track)[1] for each in shown if each.category == "message"} == {
+        f"trainer[{rank}]" for rank in range(416, 424)
+    }
     page.get_by_role("button", name="all ranks").click()
-    says(tab, "trainers[0-15]")
+    says(tab, "trainers[0-7] on h0")
 
 
 def test_a_pointer_unfolds_a_band_and_drags_to_another_time(tab: Tab) -> None:
     page = tab.open("timeline?span=120")
-    tracks = says(tab, "trainers[0-15]")
+    tracks = says(tab, "trainers[0-7] on h0")
     tracks.click(position={"x": 400, "y": 20 + 11 * 5 + 5})
-    page.wait_for_url(re.compile("ranks=80-95"))
-    box = says(tab, "trainers[80]").bounding_box()
+    page.wait_for_url(re.compile("hosts=5-5"))
+    box = says(tab, "trainers[40]").bounding_box()
     page.mouse.move(box["x"] + 400, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + 900, box["y"] + 60, steps=5)
@@ -276,6 +283,10 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         tab.wait_for("dl", "0 (hosts=0, gpus=0)")
         assert tab.complaints == []
         tab.open("timeline?span=120")  # which asks again where the answer takes too long
-        tracks = tab.wait_for("canvas[aria-label=Tracks]")
-        assert "trainers[0-127]" in (tracks.get_attribute("aria-valuetext") or "")
+        tracks = says(tab, "trainers[0-127] on h0 to h15")
+        tracks.press("ArrowDown")
+        tracks.press("Enter")
+        tab.page.wait_for_url(re.compile("hosts=16-31"))
+        says(tab, "trainers[128-135] on h16").press("Enter")
+        says(tab, "trainers[128]: step")
         context.close()

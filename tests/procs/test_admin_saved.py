@@ -24,6 +24,8 @@ from monarch.admin.keys import ACT, VIEW
 from monarch.admin.saved import SavedRun
 from monarch.errors import QueryError
 
+pytestmark = pytest.mark.timeout(300)  # programs, and databases of a whole run, on a busy machine
+
 COMMAND = [sys.executable, "-m", "monarch.tools", "dashboard", "--no-browser", "--json"]
 
 
@@ -109,6 +111,16 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
         sql = {"sql": "SELECT count(*) AS n FROM procs WHERE mesh = 'trainers'"}
         status, body = asker.raw("POST", "/v1/query", sql, cookie)
         assert status == 200 and json.loads(body)["rows"] == [{"n": 16}]
+        later = tmp_path / "later"  # another run, which takes the place of that one
+        later.write_bytes(content)
+        with duckdb.connect(str(later)) as other:
+            other.execute("UPDATE hosts SET timestamp_us = timestamp_us + 5000000")
+            other.execute("DELETE FROM procs WHERE mesh = 'metrics'")
+        later.replace(tmp_path / "kept.duckdb")
+        assert get("/v1/time") == {"now": seconds["now"] + 5, "runs": False}
+        now = get("/v1/now")
+        assert isinstance(now, dict) and counts.pop("metrics")
+        assert {mesh["name"]: mesh["size"] for mesh in now["meshes"].values()} == counts
         for method, path in (("GET", "/v1/stacks"), ("POST", "/v1/meshes/trainers/stop")):
             status, body = asker.raw(method, path, headers=cookie)
             assert status == 409 and "needs a program that runs" in json.loads(body)["error"]["message"]

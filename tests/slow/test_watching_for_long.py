@@ -5,6 +5,7 @@ A minute here, some seconds where the variable CI is set; `SOAK_SECONDS=3600` wa
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import time
 from collections.abc import Iterator
@@ -69,6 +70,7 @@ def grows(page: list[int], helper: list[int]) -> bool:
 
 def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, Tab]) -> None:
     program, tab = watched
+    faulthandler.cancel_dump_traceback_later()  # it would end an hour after eleven minutes; the mark above has the limit
     session = tab.page.context.new_cdp_session(tab.page)
     watch(tab, SECONDS / ROUNDS)  # all that is made once is there
     page: list[int] = []

@@ -19,7 +19,7 @@ import uvicorn
 
 from .. import config
 from ..programs import connect
-from . import api, front, logs, more, runs, v1
+from . import api, front, logs, more, runs, trace, v1
 from . import connection as http
 from .app import App
 from .door import PROGRAM_ENDED
@@ -27,7 +27,7 @@ from .guard import Guard
 from .keys import Keys
 from .program import Watched
 
-TABLES = (api, front, logs, more, runs, v1)
+TABLES = (api, front, logs, more, runs, trace, v1)
 """The modules with routes; those of the first win."""
 
 _PR_SET_PDEATHSIG = 1

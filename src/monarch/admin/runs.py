@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import programs
-from .._namedtuple import NamedTuple
 from ..errors import QueryError
 from ..telemetry.query import Limits, run
 from ..telemetry.run_file import RunFile, is_run
 from ..why.run import of_run
 from .keys import ACT
 from .routes import ApiError, Call, route
-from .saved import SavedRun
+from .saved import KeptFile, SavedRun, as_it_is
 
 MOST = 50
 """Files that are listed, the latest ones."""
@@ -38,18 +37,9 @@ _SUMMARY = """
 _SECONDS = 20.0
 
 
-class _File(NamedTuple):
-    """A file as it was at one moment: one that takes its place is another."""
-
-    path: Path
-    written: int
-    inode: int
-    bytes: int
-
-
 _lock = threading.Lock()
-_open: dict[_File, SavedRun] = {}
-_told: dict[_File, dict[str, Any]] = {}
+_open: dict[Path, SavedRun] = {}
+_told: dict[KeptFile, dict[str, Any]] = {}
 
 
 def split(path: str) -> tuple[str, str]:
@@ -70,8 +60,8 @@ def opened(folder: str, name: str) -> SavedRun:
     for file in _files(folder):
         if _id(file.path) == name:
             with _lock:
-                found = _open.pop(file, None) or SavedRun(str(file.path))
-                _open[file] = found  # the latest is the last one
+                found = _open.pop(file.path, None) or SavedRun(str(file.path))
+                _open[file.path] = found  # the latest is the last one
                 while len(_open) > _MOST_OPEN:
                     del _open[next(iter(_open))]
             return found
@@ -86,27 +76,22 @@ def _runs(call: Call) -> Any:
     return {"folder": folder, "runs": [_summary(file) for file in _files(folder)], "programs": _programs(call)}
 
 
-def _files(folder: str) -> list[_File]:
+def _files(folder: str) -> list[KeptFile]:
     """Those that are there, the latest first. No other database is opened: its lock would make the program fail that writes it."""
     found = []
     for pattern in _PATTERNS:
         for path in Path(folder).glob(pattern):
             with suppress(FileNotFoundError):  # it has gone meanwhile
-                found.append(_as_it_is(path))
+                found.append(as_it_is(path))
     found.sort(key=lambda file: file.written, reverse=True)
     return list(islice((file for file in found if is_run(file.path)), MOST))
-
-
-def _as_it_is(path: Path) -> _File:
-    status = path.stat()
-    return _File(path, status.st_mtime_ns, status.st_ino, status.st_size)
 
 
 def _id(path: Path) -> str:
     return sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:16]
 
 
-def _summary(file: _File) -> dict[str, Any]:
+def _summary(file: KeptFile) -> dict[str, Any]:
     with _lock:
         told = _told.get(file)
     if told is not None:
@@ -114,7 +99,7 @@ def _summary(file: _File) -> dict[str, Any]:
     told = {"id": _id(file.path), "path": str(file.path), "bytes": file.bytes, **_read(file.path)}
     with suppress(FileNotFoundError), _lock:
         # else another one was read, which has taken its place
-        if told["error"] is None and _as_it_is(file.path) == file:
+        if told["error"] is None and as_it_is(file.path) == file:
             _told[file] = told
             while len(_told) > 2 * MOST:
                 del _told[next(iter(_told))]

@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import os
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
-from typing import Any, NoReturn, cast
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
 
+from .._namedtuple import NamedTuple
 from ..logs.filter import LineFilter
 from ..programs import Connection
 from ..telemetry import Collected
@@ -21,11 +25,32 @@ from .logs import matching
 from .program import OF_ACT, Shared, Watched
 from .routes import ApiError
 
+T = TypeVar("T")
+
 _READ = 30.0  # seconds in which tables of the file are read
 
 
+class KeptFile(NamedTuple):
+    """A file as it was at one moment: one that takes its place is another."""
+
+    path: Path
+    written: int
+    inode: int
+    bytes: int
+
+
+def as_it_is(path: Path) -> KeptFile:
+    """A file as it is now.
+
+    Raises:
+        FileNotFoundError: It has gone.
+    """
+    status = path.stat()
+    return KeptFile(path, status.st_mtime_ns, status.st_ino, status.st_size)
+
+
 class SavedRun(Watched):
-    """A program that has left a file, as the routes see it.
+    """A program that has left a file, as the routes see it. Where another file takes its place, that one.
 
     Args:
         path: The file.
@@ -37,8 +62,8 @@ class SavedRun(Watched):
         super().__init__(cast(Connection, _NoProgram()))
         self._path = path
         self._kept: dict[str, Shared[Collected]] = {}
-        self._made = Shared(self._when_made, math.inf)
-        self.verdict = Shared(lambda: of_run(path), math.inf)
+        self._made = _OfFile(path, self._when_made)
+        self.verdict = _OfFile(path, lambda: of_run(path))
 
     @property
     def folder(self) -> str:
@@ -73,7 +98,7 @@ class SavedRun(Watched):
         """As of a program that runs; a file is read once, and has as many rows as it has."""
         with self._lock:
             for table in tables:
-                self._kept.setdefault(table, Shared(lambda table=table: self._read(table), math.inf))  # type: ignore[misc]
+                self._kept.setdefault(table, _OfFile(self._path, lambda table=table: self._read(table)))  # type: ignore[misc]
         each = {table: self._kept[table].get() for table in tables}
         columns = {table: found.columns[table] for table, found in each.items()}
         silent = {who: why for found in each.values() for who, why in found.silent.items()}
@@ -85,6 +110,28 @@ class SavedRun(Watched):
         answer = run(f"SELECT * FROM {table}", RunFile(self._path), Limits(seconds=_READ))
         columns = {name: [row[name] for row in answer.rows] for name in TABLES[table].columns}
         return Collected({table: columns}, answer.silent, answer.left_out)
+
+
+class _OfFile(Shared[T]):
+    """What was read of a file, until another takes its place; of one that has gone, what was read of it.
+
+    Args:
+        path: The file.
+        look: Reads.
+    """
+
+    def __init__(self, path: str, look: Callable[[], T]) -> None:
+        super().__init__(look, math.inf)
+        self._path = Path(path)
+        self._file: KeptFile | None = None
+
+    def get(self) -> T:
+        with suppress(FileNotFoundError):
+            file = as_it_is(self._path)
+            with self._lock:
+                if file != self._file:
+                    self._file, self._found = file, None
+        return super().get()
 
 
 class _NoProgram:

@@ -35,6 +35,11 @@ export async function get<T>(path: string, values: Values = {}, signal?: AbortSi
   return (await (await answer(response)).json()) as T;
 }
 
+/** As `get`, of an answer that is a file. */
+export async function getFile(path: string, values: Values = {}): Promise<Blob> {
+  return await (await answer(await fetch(`${path}?${query(values)}`))).blob();
+}
+
 export async function post<T>(path: string, body: object = {}, signal?: AbortSignal): Promise<T> {
   return (await (await send(path, body, signal)).json()) as T;
 }
@@ -42,6 +47,15 @@ export async function post<T>(path: string, body: object = {}, signal?: AbortSig
 /** As `post`, of an answer that is a file. */
 export async function postForFile(path: string, body: object = {}): Promise<Blob> {
   return await (await send(path, body)).blob();
+}
+
+/** Have the browser save a file. */
+export function save(content: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
 async function send(path: string, body: object, signal?: AbortSignal): Promise<Response> {

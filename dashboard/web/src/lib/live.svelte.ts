@@ -11,7 +11,8 @@ export type Link = "off" | "connecting" | "live" | "silent" | "lost" | "refused"
 const QUIET = 12_000; // milliseconds without a byte: in a stream, the server says something every 5 s
 const GIVEN_UP = 40_000; // likewise, after which another connection is tried: a network that is gone says nothing
 const BEHIND = 15; // seconds that the server may not have seen the program
-const [SOON, LATEST] = [1000, 30_000]; // milliseconds before a connection is tried again: twice as many each time
+/** Milliseconds before a connection is tried again: twice as many each time. */
+export const [SOON, LATEST] = [1000, 30_000];
 const AGAIN = 5000; // milliseconds before something is asked for again that had no answer
 const STEP = 5; // seconds: ages are shown in steps, so that nothing is drawn, or read out, each second
 
@@ -209,14 +210,22 @@ export class Asked<T> {
     return this.every(AGAIN, question, true);
   }
 
-  /** Ask now, and again so many milliseconds after each answer, until it is refused; returns what ends it, for `$effect`. */
+  /**
+   * Ask now, and again so many milliseconds after each answer, until it is refused; returns what ends it, for `$effect`. Where there is no
+   * answer, each pause is twice as long as the one before.
+   */
   every(milliseconds: number, question: (signal: AbortSignal) => Promise<T>, once = false): () => void {
     let timer = 0;
     let over = false;
+    let pause = milliseconds;
     const again = async () => {
-      if (!document.hidden && (await this.ask(question)) && once) return;
-      if (this.#refused && !over) set("refused", this.error);
-      else if (!over) timer = window.setTimeout(again, milliseconds);
+      const asks = !document.hidden;
+      const answered = asks && (await this.ask(question));
+      if (over || (answered && once)) return;
+      if (this.#refused) return set("refused", this.error);
+      if (answered) pause = milliseconds;
+      timer = window.setTimeout(again, pause);
+      if (asks && !answered) pause = Math.min(2 * pause, LATEST);
     };
     untrack(() => void again());
     return () => {

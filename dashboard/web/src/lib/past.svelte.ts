@@ -1,6 +1,6 @@
 /** The time that is looked at: `at` in the URL, in seconds since 1970, or now. Of the file of a run, when that was made. */
 import { get, sql, type Answer } from "./api";
-import type { Asked } from "./live.svelte";
+import { isFinal, LATEST, SOON, type Asked } from "./live.svelte";
 import { route, setQuery } from "./route.svelte";
 
 interface Told {
@@ -9,15 +9,20 @@ interface Told {
 }
 
 let told = $state.raw<Told | undefined>();
+const AGAIN = 10_000; // milliseconds
 let ahead = 0; // seconds that the clock there is ahead of ours
 
-async function ask(): Promise<void> {
+/** Ask what time it is there, until that is told; of a file again and again, as another run may take its place. */
+async function ask(pause = SOON): Promise<void> {
   try {
-    const found = await get<Told>("v1/time");
+    const found = document.hidden && told ? told : await get<Told>("v1/time");
     ahead = found.now - Date.now() / 1000;
     told = found;
-  } catch {
-    told = { now: Date.now() / 1000, runs: true }; // what is wrong with the connection the page says
+    if (found.runs) return;
+    window.setTimeout(ask, AGAIN);
+  } catch (problem) {
+    told ??= { now: Date.now() / 1000, runs: true }; // what is wrong with the connection the page says
+    if (!isFinal(problem)) window.setTimeout(ask, pause, Math.min(2 * pause, LATEST));
   }
 }
 
@@ -70,6 +75,5 @@ export function looked(asked: Asked<Answer>, text: (until: string) => string): (
   if (!past.ready) return undefined;
   if (past.live) return asked.every(5000, (signal) => sql(text(past.us), signal));
   const question = text(past.us);
-  void asked.ask((signal) => sql(question, signal));
-  return () => asked.stop();
+  return asked.until((signal) => sql(question, signal));
 }

@@ -5,18 +5,37 @@ export const TRACKS = 64;
 /** Parts of time that bands are drawn in. */
 export const PARTS = 200;
 /** Bands at most, of all meshes together. */
-const BANDS = 100;
+const BANDS = 160;
 
+/** A mesh, and those of its ranks that are looked at; their hosts are numbered in the order of their first ranks. */
 export interface Mesh {
   id: string;
   mesh: string;
   size: number;
+  ranks: number[];
+  /** Of each of these ranks, the number of its host. */
+  hosts: number[];
+  /** Names of hosts by their numbers. */
+  machines: Record<string, string | null>;
 }
 
-/** A row: ranks of a mesh that lie side by side, or one. */
-export interface Track extends Mesh {
-  first: number;
-  last: number;
+/** How ranks are put together to bands: of each mesh, by its id, so many neighbouring hosts, or ranks. */
+export interface Fold {
+  by: "host" | "rank";
+  many: Map<string, number>;
+}
+
+/** A row: a rank, or a band. */
+export interface Track {
+  id: string;
+  mesh: string;
+  size: number;
+  /** Which band of its mesh it is. */
+  band: number;
+  ranks: number[];
+  /** The first and the last of its hosts, and what they are called. */
+  hosts: [number, number];
+  machines: string;
 }
 
 export interface Band {
@@ -54,45 +73,92 @@ export interface Wait {
   waits_for: string;
 }
 
-/** How many ranks a row has: one, or as many as it takes to have few rows. */
-export function perRow(meshes: readonly Mesh[], range: readonly [number, number] | undefined): number {
-  const sizes = range ? [range[1] - range[0] + 1] : meshes.map(({ size }) => size);
-  if (sizes.reduce((sum, size) => sum + size, 0) <= TRACKS) return 1;
-  let ranks = 2;
-  while (sizes.reduce((sum, size) => sum + Math.ceil(size / ranks), 0) > BANDS) ranks *= 2;
-  return ranks;
+/** How ranks become rows: each has its own, or bands are of hosts, or of ranks where they share one. A mesh with few of them on a host has more hosts in a band. */
+export function foldOf(meshes: readonly Mesh[]): Fold | undefined {
+  if (meshes.reduce((sum, { ranks }) => sum + ranks.length, 0) <= TRACKS) return undefined;
+  const hostsOf = ({ hosts }: Mesh) => new Set(hosts).size;
+  const by = meshes.some((mesh) => hostsOf(mesh) > 1) ? "host" : "rank";
+  const units = meshes.map((mesh) => (by === "host" ? hostsOf(mesh) : mesh.ranks.length));
+  const dense = meshes.map(({ ranks }, at) => ranks.length / units[at]!);
+  for (let ranks = Math.max(by === "host" ? 1 : 2, ...dense); ; ranks *= 2) {
+    const many = dense.map((each) => 2 ** Math.ceil(Math.log2(ranks / each)));
+    if (units.reduce((sum, count, at) => sum + Math.ceil(count / many[at]!), 0) > BANDS) continue;
+    return { by, many: new Map(meshes.map(({ id }, at) => [id, many[at]!])) };
+  }
 }
 
-export function tracksOf(meshes: readonly Mesh[], range: readonly [number, number] | undefined, ranks: number): Track[] {
-  return meshes.flatMap((mesh) => {
-    const [from, to] = range ? [range[0], Math.min(range[1], mesh.size - 1)] : [0, mesh.size - 1];
-    const rows: Track[] = [];
-    for (let band = Math.floor(from / ranks); band * ranks <= to; band++) {
-      rows.push({ ...mesh, first: Math.max(from, band * ranks), last: Math.min(to, (band + 1) * ranks - 1) });
+export function tracksOf(meshes: readonly Mesh[], fold: Fold | undefined): Track[] {
+  return meshes.flatMap(({ id, mesh, size, ranks, hosts, machines }) => {
+    const found = new Map<number, Track>();
+    ranks.forEach((rank, index) => {
+      const host = hosts[index] ?? 0;
+      const band = Math.floor((fold?.by === "host" ? host : rank) / (fold?.many.get(id) ?? 1));
+      const track = found.get(band) ?? { id, mesh, size, band, ranks: [], hosts: [host, host], machines: "" };
+      found.set(band, track);
+      track.ranks.push(rank);
+      track.hosts = [Math.min(track.hosts[0], host), Math.max(track.hosts[1], host)];
+    });
+    const called = (host: number) => machines[host] ?? "a silent host";
+    for (const track of found.values()) {
+      const [first, last] = track.hosts;
+      track.machines = first === last ? called(first) : `${called(first)} to ${called(last)}`;
     }
-    return rows;
+    return [...found.values()].sort((one, other) => one.band - other.band);
   });
 }
 
-export const nameOf = ({ mesh, first, last }: Track) => `${mesh}[${first === last ? first : `${first}-${last}`}]`;
+/** Which track a rank of a mesh is in, by both. */
+export const placesOf = (tracks: readonly Track[]) => new Map(tracks.flatMap(({ id, ranks }, at) => ranks.map((rank): [string, number] => [`${id} ${rank}`, at])));
+
+/** Ranks as text: `0-3,7`. */
+export function ranges(ranks: readonly number[]): string {
+  const found: [number, number][] = [];
+  for (const rank of ranks) {
+    const last = found.at(-1);
+    if (last && last[1] === rank - 1) last[1] = rank;
+    else found.push([rank, rank]);
+  }
+  return found.map(([first, last]) => (first === last ? first : `${first}-${last}`)).join(",");
+}
+
+export const nameOf = ({ mesh, ranks }: Track) => `${mesh}[${ranges(ranks)}]`;
 
 const us = (seconds: number) => Math.round(seconds * 1e6);
+
+/** The first and the last; undefined: all. */
+export type Range = readonly [number, number] | undefined;
 
 /** What is looked at: a time, and ranks of a mesh, or all. */
 export interface View {
   from: number;
   to: number;
   mesh: string | undefined;
-  range: readonly [number, number] | undefined;
+  /** Numbers of its hosts. */
+  hosts: Range;
+  ranks: Range;
   /** Whether it is how things are at its end, so that tables of how things are belong to it. */
   current: boolean;
 }
 
-/** A number of the URL, and nothing else, gets into SQL. */
-const chosen = ({ mesh, range }: View) =>
-  `p.mesh <> 'client'${mesh ? ` AND p.mesh_id = ${BigInt(mesh)}` : ""}${range ? ` AND p.rank BETWEEN ${range[0]} AND ${range[1]}` : ""}`;
+/** Each rank, with the number of its host in its mesh; one that was started again elsewhere is where it is now. */
+const PLACED = `
+    stands AS (
+      SELECT DISTINCT ON (mesh_id, rank) mesh_id, mesh, rank, size, host_id FROM procs WHERE mesh <> 'client'
+      ORDER BY mesh_id, rank, state = 'ended'),
+    numbered AS (
+      SELECT mesh_id, host_id, row_number() OVER (PARTITION BY mesh_id ORDER BY min(rank), host_id) - 1 AS host
+      FROM stands GROUP BY mesh_id, host_id),
+    placed AS (SELECT mesh_id, mesh, rank, size, host_id, host FROM stands JOIN numbered USING (mesh_id, host_id))`;
 
-const OF_ACTOR = "JOIN actors a ON a.id = actor JOIN procs p ON p.id = a.proc_id";
+/** A number of the URL, and nothing else, gets into SQL. */
+function chosen({ mesh, hosts, ranks }: View): string {
+  const within = (column: string, range: Range) => (range ? ` AND r.${column} BETWEEN ${range[0]} AND ${range[1]}` : "");
+  return (mesh ? `r.mesh_id = ${BigInt(mesh)}` : "true") + within("host", hosts) + within("rank", ranks);
+}
+
+/** From an id of a process to the rank that it is of. */
+const placedBy = (proc: string) => `JOIN procs p ON p.id = ${proc} JOIN placed r ON r.mesh_id = p.mesh_id AND r.rank = p.rank`;
+const OF_ACTOR = `JOIN actors a ON a.id = actor ${placedBy("a.proc_id")}`;
 
 /** Calls that were handled in that time. One that began long before it and is over is not asked for, but where one looks back. */
 function calls({ from, to, current }: View): string {
@@ -106,21 +172,25 @@ function calls({ from, to, current }: View): string {
     calls AS (SELECT * FROM kept${current ? ` UNION ALL ${since}` : ""})`;
 }
 
-export const meshesOf = (mesh: string | undefined) => `
-  SELECT p.mesh_id::VARCHAR AS id, any_value(p.mesh) AS mesh, max(p.size) AS size FROM procs p
-  WHERE ${chosen({ mesh, range: undefined, from: 0, to: 0, current: true })} GROUP BY p.mesh_id ORDER BY size DESC, mesh`;
+export const meshesOf = (view: View) => `
+  WITH ${PLACED}
+  SELECT r.mesh_id::VARCHAR AS id, any_value(r.mesh) AS mesh, max(r.size) AS size, list(r.rank ORDER BY r.rank) AS ranks,
+    list(r.host ORDER BY r.rank) AS hosts, map_from_entries(list(DISTINCT (r.host, h.machine))) AS machines
+  FROM placed r LEFT JOIN hosts h ON h.id = r.host_id WHERE ${chosen(view)} GROUP BY r.mesh_id ORDER BY size DESC, mesh`;
 
 /** Of each band, and each part of time, the seconds of the longest call that was handled in it. */
-export function bandsOf(view: View, ranks: number): string {
+export function bandsOf(view: View, { by, many }: Fold): string {
+  const band = `r.${by} // CASE r.mesh_id ${[...many].map(([id, each]) => `WHEN ${BigInt(id)} THEN ${each}`).join(" ")} ELSE 1 END`;
   const part = Math.max(1, us(view.to - view.from) / PARTS);
   const [from, to] = [us(view.from), us(view.to)];
   return `
-  WITH ${calls(view)},
-    placed AS (
-      SELECT p.mesh_id, p.rank // ${ranks} AS band, finish - begin AS took,
+  WITH ${PLACED},
+    ${calls(view)},
+    parts AS (
+      SELECT r.mesh_id, ${band} AS band, finish - begin AS took,
         unnest(range(((greatest(begin, ${from}) - ${from}) / ${part})::INT, least(${PARTS - 1}, ((finish - ${from}) / ${part})::INT) + 1)) AS part
       FROM calls ${OF_ACTOR} WHERE finish >= ${from} AND begin <= ${to} AND ${chosen(view)}),
-    cells AS (SELECT mesh_id, band, part, max(took) / 1e6 AS took FROM placed GROUP BY ALL)
+    cells AS (SELECT mesh_id, band, part, max(took) / 1e6 AS took FROM parts GROUP BY ALL)
   SELECT mesh_id::VARCHAR AS id, band, list(part) AS part, list(round(took, 4)) AS took FROM cells GROUP BY ALL`;
 }
 
@@ -129,14 +199,15 @@ export function slicesOf(view: View): string {
   const [from, to] = [us(view.from), us(view.to)];
   const early = us(view.from - Math.max(60, view.to - view.from));
   return `
-  WITH ${calls(view)},
+  WITH ${PLACED},
+    ${calls(view)},
     found AS (
-      SELECT p.mesh_id, p.rank, 'call' AS kind, coalesce(calls.endpoint, '') AS name, begin, CASE WHEN NOT open THEN finish - begin END AS took
+      SELECT r.mesh_id, r.rank, 'call' AS kind, coalesce(calls.endpoint, '') AS name, begin, CASE WHEN NOT open THEN finish - begin END AS took
         FROM calls ${OF_ACTOR} WHERE ${chosen(view)}
-      UNION ALL SELECT p.mesh_id, p.rank, 'span', s.name, s.timestamp_us, s.duration_us FROM spans s JOIN procs p ON p.id = s.process_id
+      UNION ALL SELECT r.mesh_id, r.rank, 'span', s.name, s.timestamp_us, s.duration_us FROM spans s ${placedBy("s.process_id")}
         WHERE s.timestamp_us >= ${early} AND s.timestamp_us <= ${to} AND ${chosen(view)}
-      UNION ALL SELECT p.mesh_id, p.rank, 'step', s.step::VARCHAR, s.timestamp_us - coalesce(s.duration_us, 0), s.duration_us
-        FROM steps s JOIN procs p ON p.id = s.proc_id WHERE s.timestamp_us >= ${from} AND s.timestamp_us <= ${to} AND ${chosen(view)}),
+      UNION ALL SELECT r.mesh_id, r.rank, 'step', s.step::VARCHAR, s.timestamp_us - coalesce(s.duration_us, 0), s.duration_us
+        FROM steps s ${placedBy("s.proc_id")} WHERE s.timestamp_us >= ${from} AND s.timestamp_us <= ${to} AND ${chosen(view)}),
     latest AS (SELECT * FROM found WHERE begin <= ${to} AND coalesce(begin + took >= ${from}, true) ORDER BY begin DESC LIMIT 30000)
   SELECT mesh_id::VARCHAR AS id, rank, kind, list(name ORDER BY begin) AS name, list(begin / 1e6 ORDER BY begin) AS begin,
     list(took / 1e6 ORDER BY begin) AS took FROM latest GROUP BY mesh_id, rank, kind`;
@@ -144,19 +215,21 @@ export function slicesOf(view: View): string {
 
 /** The life of actors, equal events of a second together, and failures. */
 export const happenedOf = (view: View) => `
-  WITH life AS (
-    SELECT min(e.timestamp_us) / 1e6 AS time, e.new_status AS what, p.mesh_id::VARCHAR AS id, p.mesh, count(*) AS many, min(p.rank) AS first,
-      max(p.rank) AS last, any_value(e.reason) AS reason
-    FROM actor_status_events e JOIN actors a ON a.id = e.actor_id JOIN procs p ON p.id = a.proc_id
+  WITH ${PLACED},
+  life AS (
+    SELECT min(e.timestamp_us) / 1e6 AS time, e.new_status AS what, r.mesh_id::VARCHAR AS id, r.mesh, count(*) AS many, min(r.rank) AS first,
+      max(r.rank) AS last, any_value(e.reason) AS reason
+    FROM actor_status_events e JOIN actors a ON a.id = e.actor_id ${placedBy("a.proc_id")}
     WHERE e.timestamp_us >= ${us(view.from)} AND e.timestamp_us <= ${us(view.to)} AND ${chosen(view)}
-    GROUP BY e.timestamp_us // 1000000, e.new_status, p.mesh_id, p.mesh),
+    GROUP BY e.timestamp_us // 1000000, e.new_status, r.mesh_id, r.mesh),
   failures AS (
     SELECT failure_occurred_at / 1e6, 'failure', NULL, coalesce(failure_root_cause_actor, node_id), 1, 0, 0, failure_error_message
     FROM actor_failures WHERE failure_occurred_at BETWEEN ${us(view.from)} AND ${us(view.to)} AND NOT failure_is_propagated)
   FROM (FROM life UNION ALL FROM failures) ORDER BY what IN ('Failed', 'failure') DESC, time DESC LIMIT 200`;
 
 export const waitsOf = (view: View) => `
-  SELECT p.mesh_id::VARCHAR AS id, p.rank, w.since_us / 1e6 AS since, w.endpoint, w.waits_for FROM waits w JOIN procs p ON p.id = w.proc_id
+  WITH ${PLACED}
+  SELECT r.mesh_id::VARCHAR AS id, r.rank, w.since_us / 1e6 AS since, w.endpoint, w.waits_for FROM waits w ${placedBy("w.proc_id")}
   WHERE w.since_us IS NOT NULL AND ${chosen(view)} ORDER BY since LIMIT 2000`;
 
 /** Of each mesh the seconds that a call usually takes: the median of its bands, at the time when that was least. */

@@ -1,0 +1,36 @@
+"""The route of a time that is over as a file for ui.perfetto.dev."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..telemetry.window import trace
+from .logs import moment
+from .routes import Call, Field, Page, route
+
+_SECONDS = 60.0
+
+
+@route(
+    "GET",
+    "/v1/trace",
+    seconds=_SECONDS,
+    answers="application/octet-stream",
+    fields={
+        "since": Field(
+            "string", "From then on: seconds since 1970, or RFC 3339; a minute before its end if nothing is said"
+        ),
+        "until": Field("string", "Until then; now if nothing is said"),
+        "mesh": Field("string", "Name or id of a mesh of procs"),
+        "rank": Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4"),
+    },
+)
+def _trace(call: Call) -> Page:
+    """What ranks did in a time that is retained, as a file for ui.perfetto.dev: messages, spans, steps. It is refused where there are
+    more than 100,000 of one kind: then a shorter time, or fewer ranks."""
+    until = moment(call.text("until", ""), call.program.time()["now"])
+    since = moment(call.text("since", ""), until - 60)
+    query = partial(call.program.query, role=call.role, seconds=_SECONDS)
+    mesh, rank = call.query.get("mesh"), call.query.get("rank")
+    found = trace(query, int(since * 1e6), int(until * 1e6), mesh, rank)
+    return Page(found.content, "application/octet-stream")
