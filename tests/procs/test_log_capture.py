@@ -18,6 +18,7 @@ import pytest
 
 from helpers.waiting import PATIENCE
 from monarch._core.client.client import client
+from monarch._core.processes.output import Output
 from monarch.actor import Actor, endpoint
 from monarch.logs.captured import log_lines
 from monarch.logs.line import LogLine
@@ -32,7 +33,17 @@ Read = Callable[[], list[LogLine]]
 def captured(monkeypatch: pytest.MonkeyPatch) -> Read:
     """The lines that have come since the last time."""
     lines: list[LogLine] = []
-    monkeypatch.setattr(client().printer, "show", lambda output: lines.extend(log_lines(output, "a job")))
+
+    class Captures:
+        due = None
+
+        def show(self, output: Output) -> None:
+            lines.extend(log_lines(output, "a job"))
+
+        def expire(self) -> None: ...
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr(client().printer, "_view", Captures())
 
     def read() -> list[LogLine]:
         got = lines[:]

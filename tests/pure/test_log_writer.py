@@ -27,7 +27,7 @@ RECORD = Note("trainers", "train", 40, "a.library", "file.py:12", 3.5)
 
 
 def said(*texts: str, source: Source = TRAINER, note: Note = NOBODY) -> Output:
-    return Output(source, "stdout", 1.25, [(note, list(texts))])
+    return Output(source, "stdout", 1.25, [(note, "\n".join(texts))])
 
 
 class Told:

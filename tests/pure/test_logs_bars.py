@@ -38,6 +38,6 @@ def test_lines_are_shown_once_beside_a_bar_that_is_broken(
     view = View(lambda stream, text: written.append(text))
     for rank in range(2):
         source = Source("trainers", rank, f"gpus={rank}", "machine", 0, 2, False, f"uid.{rank}")
-        view.show(Output(source, "stdout", 1.0, [(NOBODY, ["hello"])], collect=window))
+        view.show(Output(source, "stdout", 1.0, [(NOBODY, "hello")], collect=window))
     view.flush()
     assert "".join(written).count("hello") == 2

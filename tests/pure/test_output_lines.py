@@ -17,7 +17,7 @@ RECORD = Note("trainers", "train", 40, "a.library", "file.py:12", 1.5)
 
 
 def texts(runs: list[Run]) -> list[str]:
-    return [text for _, lines in runs for text in lines]
+    return [line for note, text in runs for line in ([text] if note.logger else text.split("\n"))]
 
 
 def feed(splitter: LineSplitter, data: bytes) -> list[str]:
@@ -128,7 +128,7 @@ def noted(note: Note, *lines: str) -> bytes:
 def test_lines_that_follow_each_other_are_of_one_run_if_the_same_one_says_them() -> None:
     data = noted(TRAIN, "one", "two") + noted(EVALUATE, "three") + b"of a child\n" + noted(TRAIN, "four")
     runs, shown = LineSplitter().feed(data)
-    assert runs == [(TRAIN, ["one", "two"]), (EVALUATE, ["three"]), (NOBODY, ["of a child"]), (TRAIN, ["four"])]
+    assert runs == [(TRAIN, "one\ntwo"), (EVALUATE, "three"), (NOBODY, "of a child"), (TRAIN, "four")]
     assert shown == runs
 
 
@@ -138,21 +138,22 @@ def test_heads_are_read_whatever_the_chunks(size: int) -> None:
     splitter = LineSplitter()
     got: list[tuple[Note, str]] = []
     for start in range(0, len(data), size):
-        got += [(note, text) for note, texts in splitter.feed(data[start : start + size])[0] for text in texts]
+        found = splitter.feed(data[start : start + size])[0]
+        got += [(note, line) for note, text in found for line in text.split("\n")]
     assert got == [(TRAIN, "one"), (TRAIN, "two"), (TRAIN, "three"), (NOBODY, ""), (EVALUATE, "four")]
 
 
 def test_who_begins_before_a_line_has_ended_begins_a_new_one() -> None:
     runs, _ = LineSplitter().feed(b"a child, not ended" + noted(TRAIN, "one") + b"a thread" + noted(NOBODY, "another"))
     assert runs == [
-        (NOBODY, ["a child, not ended"]), (TRAIN, ["one"]), (NOBODY, ["a thread", "another"])
+        (NOBODY, "a child, not ended"), (TRAIN, "one"), (NOBODY, "a thread\nanother")
     ]  # fmt: skip
 
 
 def test_a_record_of_several_lines_stays_one() -> None:
     record = head_of(RECORD) + b"it failed" + NEWLINE + b"Traceback:" + NEWLINE + b"  ValueError\n"
     runs, _ = LineSplitter().feed(noted(TRAIN, "before") + record)
-    assert runs == [(TRAIN, ["before"]), (RECORD, ["it failed\nTraceback:\n  ValueError"])]
+    assert runs == [(TRAIN, "before"), (RECORD, "it failed\nTraceback:\n  ValueError")]
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20))
@@ -170,11 +171,11 @@ def test_a_prompt_is_shown_once_and_is_part_of_its_line() -> None:
     splitter = LineSplitter()
     assert splitter.feed(head_of(TRAIN) + b"how many? ") == ([], [])
     assert splitter.waiting
-    assert splitter.prompt() == [(TRAIN, ["how many? "])]
+    assert splitter.prompt() == [(TRAIN, "how many? ")]
     assert not splitter.waiting
     assert splitter.prompt() == []
     whole, shown = splitter.feed(b"three\n" + noted(TRAIN, "next"))
-    assert whole == [(TRAIN, ["how many? three", "next"])]
+    assert whole == [(TRAIN, "how many? three\nnext")]
     assert texts(shown) == ["three", "next"]
 
 
@@ -199,7 +200,7 @@ def test_bytes_that_look_like_a_head_and_are_none_do_no_harm() -> None:
     splitter = LineSplitter()
     for _ in range(3):
         splitter.feed(BEGIN + b"a" * 70_000 + b"\rb")
-    assert splitter.feed(b"\n")[0] == [(NOBODY, ["b"])]
+    assert splitter.feed(b"\n")[0] == [(NOBODY, "b")]
 
 
 def test_where_others_print_too_there_is_no_prompt() -> None:
@@ -214,7 +215,7 @@ def test_a_progress_bar_is_one_line_with_its_last_state() -> None:
     splitter.alone = False
     assert splitter.feed(head_of(TRAIN) + b"\r 10%") == ([], [])
     assert splitter.feed(b"\r 50%\r100%") == ([], [])
-    assert splitter.feed(b"\r100%\n") == ([(TRAIN, ["100%"])], [(TRAIN, ["100%"])])
+    assert splitter.feed(b"\r100%\n") == ([(TRAIN, "100%")], [(TRAIN, "100%")])
 
 
 def test_a_progress_bar_that_prints_alone_is_shown_as_it_goes() -> None:
@@ -234,7 +235,7 @@ def test_what_a_progress_bar_has_shown_is_not_kept_for_hours() -> None:
     for i in range(100_000):
         splitter.feed(b"\r%7d of 100000" % i)
         assert len(splitter._rest) < 2 * lines._BAR
-    assert splitter.feed(b"\n")[0] == [(TRAIN, ["  99999 of 100000"])]
+    assert splitter.feed(b"\n")[0] == [(TRAIN, "  99999 of 100000")]
 
 
 def test_what_a_progress_bar_has_shown_is_not_shown_again() -> None:

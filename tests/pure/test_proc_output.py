@@ -69,6 +69,10 @@ class Clock:
                 timer.callback()
 
 
+def lines(output: Output) -> list[str]:
+    return [text for _, texts in output.said for text in texts]
+
+
 class Sink:
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -76,7 +80,7 @@ class Sink:
         self.room: Callable[[], None] = lambda: None
 
     def put(self, output: Output, room: Callable[[], None]) -> bool:
-        self.taken += output.lines
+        self.taken += lines(output)
         self.room = room
         return self.has_room
 
@@ -98,6 +102,7 @@ class World:
     def __init__(self) -> None:
         self.clock = Clock()
         self.shown: list[str] = []
+        self.messages: list[list[Output]] = []
         self.output = ProcOutput(cast(Any, self.clock), self._publish, lambda: False)
         request = SpawnRequest(
             "uid", "trainers", {"gpus": 2}, 2, (), ActorAddress(CLIENT, 1), CLIENT, [], "/", None, (), {}
@@ -106,8 +111,9 @@ class World:
         (out, self.stdout), (err, self.stderr) = os.pipe(), os.pipe()
         self.output.follow(self.entry, out, err)
 
-    def _publish(self, client: ProcAddress, output: Output) -> bool:
-        self.shown += output.lines
+    def _publish(self, client: ProcAddress, together: list[Output]) -> bool:
+        self.messages.append(together)
+        self.shown += [line for output in together for line in lines(output)]
         return True
 
     def print(self, text: str) -> None:
@@ -139,6 +145,34 @@ def test_lines_that_follow_each_other_closely_are_read_together(world: World) ->
     world.print("later")
     world.clock.turn()
     assert world.shown[-1] == "later"
+
+
+def test_what_several_pipes_say_in_a_while_is_one_message(world: World) -> None:
+    for number in range(5):
+        for pipe in (world.stdout, world.stderr):
+            os.write(pipe, f"{pipe} says {number}\n".encode())
+        world.clock.turn()
+    before = len(world.messages)
+    for number in range(5, 8):
+        for pipe in (world.stdout, world.stderr):
+            os.write(pipe, f"{pipe} says {number}\n".encode())
+        world.clock.wait(proc_output._GATHER)
+        assert len(world.clock.later) == 1, "one timer, however many gather"
+    assert [len(message) for message in world.messages[before:]] == [2, 2, 2]
+    for pipe in (world.stdout, world.stderr):
+        of_one = [line for line in world.shown if line.startswith(f"{pipe} ")]
+        assert of_one == [f"{pipe} says {number}" for number in range(8)]
+
+
+def test_pipes_that_fall_silent_are_listened_to_again(world: World) -> None:
+    for text in ("one", "two", "three"):
+        world.print(text)
+        world.clock.turn()
+    world.clock.wait(proc_output._GATHER)
+    world.clock.wait(proc_output._GATHER)
+    assert world.shown == ["one", "two", "three"]
+    assert len(world.clock.handlers) == 2
+    assert world.clock.later == []
 
 
 def test_who_asks_for_what_was_printed_does_not_wait_for_lines_to_gather(world: World) -> None:

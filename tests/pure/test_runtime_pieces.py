@@ -61,6 +61,12 @@ def test_messages_of_the_system_have_names_that_no_method_has(meta: bytes) -> No
 # what the client writes
 
 
+def show(shown: Output) -> None:
+    printer = output.Printer()
+    printer.put(shown)
+    printer.close()
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
     stream: str, monkeypatch: pytest.MonkeyPatch
@@ -73,7 +79,7 @@ def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
             return len(text)
 
     monkeypatch.setattr(sys, stream, File())
-    output.show(Output(TRAINER, stream, 1.0, [(NOBODY, ["one", ""]), (Note("an_actor"), ["two"])]))
+    show(Output(TRAINER, stream, 1.0, [(NOBODY, "one\n"), (Note("an_actor"), "two")]))
     assert written == ["[trainers 1] one\n[trainers 1] \n[trainers 1] two\n"]
 
 
@@ -82,7 +88,7 @@ def test_lines_for_a_terminal_that_is_gone_are_dropped(file: Any, monkeypatch: p
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed if file else None)
-    output.show(Output(TRAINER, "stdout", 1.0, [(NOBODY, ["one"])]))
+    show(Output(TRAINER, "stdout", 1.0, [(NOBODY, "one")]))
 
 
 def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None:
@@ -94,13 +100,19 @@ def test_a_printer_that_never_printed_has_no_thread_and_nothing_to_end() -> None
 def test_a_printer_goes_on_where_what_shows_its_lines_fails(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(output: Output) -> None:
-        raise ZeroDivisionError("in a progress bar")
+    class Broken:
+        due = None
+
+        def show(self, output: Output) -> None:
+            raise ZeroDivisionError("in a progress bar")
+
+        def expire(self) -> None: ...
+        def flush(self) -> None: ...
 
     printer = output.Printer()
-    printer.show = fail
+    printer._view = Broken()
     for text in ("one", "two"):
-        printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, [text])]))
+        printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, text)]))
     printer.close()
     assert capsys.readouterr().out == "[trainers 1] one\n[trainers 1] two\n"
     assert caplog.text.count("ZeroDivisionError: in a progress bar") == 2
@@ -126,7 +138,7 @@ def test_a_printer_goes_on_whatever_fails_on_its_thread(capsys: pytest.CaptureFi
     printer, called, view = output.Printer(), threading.Event(), Broken()
     printer._view = view
     printer.put(fail)
-    printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, ["one"])]))
+    printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, "one")]))
     printer.put(called.set)
     assert called.wait(PATIENCE)
     assert view.due is None
@@ -140,7 +152,7 @@ def test_a_printer_that_is_closed_has_written_everything_in_order_and_has_no_thr
     before = threading.active_count()
     printer = output.Printer()
     for i in range(100):
-        printer.put(Output(TRAINER._replace(rank=i), "stdout", 1.0, [(NOBODY, ["line"])]))
+        printer.put(Output(TRAINER._replace(rank=i), "stdout", 1.0, [(NOBODY, "line")]))
     printer.close()
     assert capsys.readouterr().out == "".join(f"[trainers {i}] line\n" for i in range(100))
     assert threading.active_count() == before

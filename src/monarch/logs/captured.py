@@ -19,7 +19,7 @@ def log_lines(output: Output, job: str = "") -> Iterator[LogLine]:
         job: Id of the job, or of the program.
     """
     source = output.source
-    for note, texts in output.runs:
+    for note, texts in output.said:
         stream = "log" if note.logger else output.stream
         for text in texts:
             yield LogLine(

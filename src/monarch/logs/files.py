@@ -78,7 +78,7 @@ class LogFiles:
         name, size = output.source.proc, output.size
         with self._changed:
             if self._is_stuck:
-                self._missing += sum(len(texts) for _, texts in output.runs)
+                self._missing += output.count
                 return True
             self._queue.append(output)
             waiting = self._waiting[name] = self._waiting.get(name, 0) + size
@@ -227,7 +227,7 @@ class LogFiles:
 
     def _miss(self, outputs: list[Output]) -> None:
         with self._changed:
-            self._missing += sum(len(texts) for output in outputs for _, texts in output.runs)
+            self._missing += sum(output.count for output in outputs)
 
     def _recovered(self) -> None:
         with self._changed:
@@ -356,7 +356,7 @@ def text_of(outputs: Iterable[Output]) -> list[str]:
     """Return the lines of outputs for people: the time, then the text."""
     lines: list[str] = []
     for output in outputs:
-        for note, texts in output.runs:
+        for note, texts in output.said:
             said = _clock(note.time or output.time)
             lines += [f"{said} {text}\n" for text in texts]
     return lines
@@ -366,7 +366,7 @@ def json_of(outputs: Iterable[Output], job: str) -> list[str]:
     """Return what `LogLine.to_json` returns for each line of outputs, with newlines."""
     lines: list[str] = []
     for output in outputs:
-        for note, texts in output.runs:
+        for note, texts in output.said:
             before, after = _around(output, note, job)
             lines += [before + _quoted(text) + after for text in texts]
     return lines

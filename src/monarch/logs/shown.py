@@ -33,11 +33,11 @@ class Shown(NamedTuple):
         if not self.stream:
             return None
         runs = []
-        for note, texts in output.runs:
+        for note, texts in output.said:
             if not note.logger or note.level >= self.level:
                 kept = texts if self.match is None else list(filter(self.match.search, texts))
                 if kept:
-                    runs.append((note, kept))
+                    runs.append((note, "\n".join(kept)))
         return output._replace(runs=runs, collect=(mesh, self.window)) if runs else None
 
 

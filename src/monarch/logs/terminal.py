@@ -70,7 +70,7 @@ class Look:
         source = output.source
         prefix = self._prefix(f"{mesh} {source.rank}" if mesh else "", source.rank)
         tames = self._tames and not source.alone
-        lines = (self._lines(prefix, text, note.level, tames) for note, texts in output.runs for text in texts)
+        lines = (self._lines(prefix, text, note.level, tames) for note, texts in output.said for text in texts)
         return "\n".join(lines) + output.end
 
     def _prefix(self, who: str, rank: int) -> str:

@@ -86,11 +86,12 @@ class Unshown:
         with suppress(TimeoutError):
             block(self.flush(agents), _BRIEF)
 
-    def take(self, agent: ProcAddress, item: Output | Mark) -> None:
+    def take(self, agent: ProcAddress, item: list[Output] | Mark) -> None:
         """Something has come from a host: lines to be printed, or a mark behind those that have."""
-        if isinstance(item, Output):
-            self._printer.put(item)
-            self._say_shown(agent, item)
+        if isinstance(item, list):
+            self._printer.put(*item)
+            for output in item:
+                self._say_shown(agent, output)
         elif item.number in self._asked:
             self._asked[item.number].came(item.agent)
 

@@ -131,7 +131,7 @@ class RemotePeer:
         """Wait until the receiver has room.
 
         Raises:
-            BackpressureError: The receiver has taken nothing in for `message_delivery_timeout` seconds.
+            BackpressureError: The receiver has had no room for `message_delivery_timeout` seconds.
         """
         if threading.get_ident() == self._hub.poller.thread_id:
             return  # the thread that reads the credits must not wait for them
@@ -140,8 +140,8 @@ class RemotePeer:
             made = self._room.wait_for(lambda: self.failure or self.outstanding <= self._window // 2, timeout)
         if not made:
             raise BackpressureError(
-                f"{self.address} has not read for {timeout:g}s; {self.outstanding} bytes are on their way to it. Is it stuck? "
-                "The limits are send_buffer_limit and message_delivery_timeout."
+                f"{self.address} has had no room for this message for {timeout:g}s: it reads nothing, or slower than it is sent "
+                f"to; {self.outstanding} bytes are on their way to it. The limits are send_buffer_limit and message_delivery_timeout."
             )
 
 

@@ -105,8 +105,8 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
             block(room.future, timeout)
         except TimeoutError:
             raise BackpressureError(
-                f"{address} has not read for {timeout:g}s what was sent to one of its actors or ports, which holds all it "
-                "may. Is it stuck? The limits are mailbox_limit, mailbox_bytes_limit and message_delivery_timeout."
+                f"{address}: one of its actors or ports has had no room for this message for {timeout:g}s: it reads nothing, or "
+                "slower than it is sent to. The limits are mailbox_limit, mailbox_bytes_limit and message_delivery_timeout."
             ) from None
         finally:
             if noted is not None:

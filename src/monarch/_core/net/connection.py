@@ -154,7 +154,7 @@ class Connection(Lendable):
             segment: The buffers, when the caller has already written them for several receivers.
 
         Raises:
-            BackpressureError: The peer has not read for `send_timeout` seconds, and the queue is full.
+            BackpressureError: The queue was full for `send_timeout` seconds.
         """
         buffers = frame.buffers
         if buffers:
@@ -388,8 +388,9 @@ class Connection(Lendable):
             drained = condition.wait_for(lambda: self._closed or self._has_room, self._send_timeout)
         if not drained:
             raise BackpressureError(
-                f"{self.peer} has not read for {self._send_timeout:g}s; {self._queued + self._segments_unread} bytes wait for it. "
-                "Is it stuck? The limits are send_buffer_limit and message_delivery_timeout."
+                f"{self.peer} has had no room for this message for {self._send_timeout:g}s: it reads nothing, or slower than it is "
+                f"sent to; {self._queued + self._segments_unread} bytes wait for it. The limits are send_buffer_limit and "
+                "message_delivery_timeout."
             )
 
     @property

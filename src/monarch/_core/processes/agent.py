@@ -152,7 +152,7 @@ class Agent(ControlService):
     def _output_shown(self, request: ControlRequest, record: OutputShown) -> None:
         self.procs.output.shown(record.name, record.size)
 
-    def _publish(self, client: ProcAddress, output: Output | Mark) -> bool:
+    def _publish(self, client: ProcAddress, output: list[Output] | Mark) -> bool:
         subscriber = self._subscribers.get(client)
         if subscriber is None:
             return False
@@ -171,10 +171,10 @@ class Agent(ControlService):
     def tell_client(self, client: ProcAddress, text: str) -> None:
         """Have a client show a line that is of no proc; on any thread."""
         here = Source("", 0, "", socket.gethostname(), 0, 1, alone=True)
-        line = Output(here, "stderr", time.time(), [(NOBODY, [text])])
+        line = Output(here, "stderr", time.time(), [(NOBODY, text)])
 
         def tell() -> None:
-            self._publish(client, line)
+            self._publish(client, [line])
 
         self.hub.poller.call_soon(tell)
 

@@ -76,8 +76,7 @@ class LineSplitter:
         runs = _runs(whole)
         if self._continues:
             self._continues = False
-            _, texts = runs[0]
-            texts[0] = _CONTINUED + texts[0]
+            runs[0] = runs[0][0], _CONTINUED + runs[0][1]
         settled = _settled(runs) if b"\r" in whole else runs
         if shown:
             return settled, _runs(whole[shown:])
@@ -101,16 +100,15 @@ class LineSplitter:
 
 def _runs(whole: bytes) -> list[Run]:
     if BEGIN not in whole:
-        return [(NOBODY, _text(whole).split("\n"))]
+        return [(NOBODY, _text(whole))]
     if whole.startswith(BEGIN):
         head = whole[: whole.find(END) + 1]
         note = read_note(head)
-        lines = whole.count(b"\n") + 1
-        if head and not note.logger and whole.count(BEGIN) == lines:
-            texts = _text(whole[len(head) :]).split("\n" + head.decode(errors="replace"))
-            if len(texts) == lines:  # each begins with the same head
-                return [(note, texts)]
-    runs: list[Run] = []
+        if head and not note.logger:
+            heads, ends = whole.count(BEGIN) - 1, whole.count(b"\n")
+            if heads == ends == whole.count(b"\n" + head):  # each line begins with the same head
+                return [(note, _text(whole[len(head) :].replace(b"\n" + head, b"\n")))]
+    runs: list[tuple[Note, list[str]]] = []
     for line in whole.split(b"\n"):
         first, *others = line.split(BEGIN)  # more than one where somebody else began before the line ended
         if first or not others:
@@ -122,11 +120,11 @@ def _runs(whole: bytes) -> list[Run]:
                 _add(runs, note, _text(text.replace(NEWLINE, b"\n") if note.logger else text))
             else:
                 _add(runs, NOBODY, _text(BEGIN + part))
-    return runs
+    return [(note, "\n".join(texts)) for note, texts in runs]
 
 
-def _add(runs: list[Run], note: Note, text: str) -> None:
-    if runs and runs[-1][0] == note:
+def _add(runs: list[tuple[Note, list[str]]], note: Note, text: str) -> None:
+    if runs and runs[-1][0] == note and not note.logger:
         runs[-1][1].append(text)
     else:
         runs.append((note, [text]))
@@ -138,7 +136,7 @@ def _text(data: bytes) -> str:
 
 def _settled(runs: list[Run]) -> list[Run]:
     """Of a progress bar, which goes back to where its line begins, the state that is left."""
-    return [(note, ["\n".join(map(_last_state, text.split("\n"))) for text in texts]) for note, texts in runs]
+    return [(note, "\n".join(map(_last_state, text.split("\n")))) for note, text in runs]
 
 
 def _last_state(line: str) -> str:

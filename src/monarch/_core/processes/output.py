@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import groupby
 from typing import Protocol
 
 from ... import config
@@ -28,8 +29,10 @@ logger = lazy_logger("monarch.runtime")
 
 _LIMIT = 64 << 20  # characters that wait for whoever reads the client's output
 
-Run = tuple[Note, list[str]]
-"""Lines that follow each other, and who said all of them. A record of `logging` is one line, with newlines in it."""
+_AT_ONCE = 64 << 10  # characters that are written in one piece, if so many wait
+
+Run = tuple[Note, str]
+"""Lines that follow each other, with newlines between them, and who said all of them. A record of `logging` is one line."""
 
 
 class Source(NamedTuple):
@@ -63,7 +66,7 @@ class Output(NamedTuple):
         source: Which.
         stream: ``"stdout"`` or ``"stderr"``, to which records of `logging` were written as well.
         time: When the agent has read them, in seconds since the epoch.
-        runs: The lines, without newlines.
+        runs: The lines.
         end: What follows the last of them: nothing, after a prompt.
         collect: Where the client is to collect them before it shows them: the id of the mesh, and for how many seconds.
     """
@@ -76,18 +79,23 @@ class Output(NamedTuple):
     collect: tuple[str, float] | None = None
 
     @property
-    def lines(self) -> Iterator[str]:
-        """The lines, whoever said them."""
-        return (text for _, texts in self.runs for text in texts)
+    def said(self) -> Iterator[tuple[Note, list[str]]]:
+        """The lines, by who said them."""
+        return ((note, [text] if note.logger else text.split("\n")) for note, text in self.runs)
+
+    @property
+    def count(self) -> int:
+        """How many lines it has."""
+        return sum(len(texts) for _, texts in self.said)
 
     @property
     def size(self) -> int:
         """How many characters it has."""
-        return sum(map(len, self.lines))
+        return sum(len(text) for _, text in self.runs)
 
     def to_text(self) -> str:
         """As it is shown where nothing else is asked for: with mesh and rank in front of each line if several procs print."""
-        text = "\n".join(self.lines)
+        text = "\n".join(text for _, text in self.runs)
         if not self.source.alone and config.value("prefix_with_rank"):
             prefix = f"[{self.source.mesh} {self.source.rank}] "
             text = prefix + text.replace("\n", "\n" + prefix)
@@ -158,27 +166,25 @@ class Printer:
         self._queue: deque[Output | Callable[[], object]] = deque()
         self._changed = threading.Condition()
         self._waiting = 0  # characters
-        self._left_out = LeftOut(0, 0)
+        self._left_out = 0, 0  # lines, and their characters
         self._closed = False
-        self.show: Callable[[Output], None] = self._show
-        """Writes what was put, on the thread of this printer."""
         self._view: View | None = None
         self.written = 0
-        """How many outputs were written."""
+        """How often something was written."""
         self._thread = threading.Thread(target=self._run, name="monarch-output", daemon=True)
         self._thread.start()  # with the client: later, the system may have no thread to give
 
-    def put(self, item: Output | Callable[[], object]) -> None:
+    def put(self, *items: Output | Callable[[], object]) -> None:
         """Have something written; or called, when all that was put before it is written."""
         with self._changed:
-            if isinstance(item, Output):
-                size = item.size
-                if self._waiting + size > _LIMIT:
-                    lines = self._left_out.lines + sum(len(texts) for _, texts in item.runs)
-                    self._left_out = LeftOut(lines, self._left_out.characters + size)
-                    return
-                self._waiting += size
-            self._queue.append(item)
+            for item in items:
+                if isinstance(item, Output):
+                    size, (lines, characters) = item.size, self._left_out
+                    if self._waiting + size > _LIMIT:
+                        self._left_out = lines + item.count, characters + size
+                        continue
+                    self._waiting += size
+                self._queue.append(item)
             self._changed.notify()
 
     def flush(self) -> None:
@@ -198,57 +204,66 @@ class Printer:
             with self._changed:
                 if not self._queue and not self._closed:
                     self._changed.wait(self._patience())
-                item = self._queue.popleft() if self._queue else None
-                ended = self._closed and item is None
+                action = self._next() if self._queue else None
+                ended = self._closed and action is None
             if ended:
                 _tried(self.flush)
                 return
             if self._view is not None and self._patience() == 0.0:
                 _tried(self._view.expire)
-            if not isinstance(item, Output):
-                if item is not None:
-                    _tried(item)
-                continue
-            if not _tried(self.show, item):
-                show(item)
-            with self._changed:
-                self.written += 1
-                self._waiting -= item.size
-                left_out, self._left_out = self._left_out, LeftOut(0, 0)
-            if left_out.lines:
-                write("stderr", left_out.explain() + "\n")
+            if action is not None:
+                _tried(action)
 
-    def _show(self, output: Output) -> None:
-        """Write an output as it is, unless something else is asked for, now or from now on."""
-        if output.collect is None and _is_plain(output.stream):
-            show(output)
-        else:
-            self._view = make_view(write)
-            self.show = self._view.show
-            self._view.show(output)
+    def _next(self) -> Callable[[], object]:
+        """Take what is to be called next; outputs that wait already are written together."""
+        first = self._queue.popleft()
+        if not isinstance(first, Output):
+            return first
+        outputs, size = [first], first.size
+        while self._queue and isinstance(item := self._queue[0], Output) and size < _AT_ONCE:
+            outputs.append(item)
+            size += item.size
+            self._queue.popleft()
+        return lambda: self._write(outputs, size)
+
+    def _write(self, outputs: list[Output], size: int) -> None:
+        for (stream, plain), together in groupby(outputs, lambda output: (output.stream, self._is_plain(output))):
+            if plain:
+                write(stream, "".join(output.to_text() for output in together))
+            else:
+                self._view = self._view or make_view(write)
+                for output in together:
+                    if not _tried(self._view.show, output):
+                        write(stream, output.to_text())
+        with self._changed:
+            self.written += 1
+            self._waiting -= size
+            (lines, characters), self._left_out = self._left_out, (0, 0)
+        if lines:
+            write(
+                "stderr",
+                f"monarch: {lines} lines ({characters} characters) of output were left out, as what had come before was not "
+                "read from this program's stdout or stderr in time\n",
+            )
+
+    def _is_plain(self, output: Output) -> bool:
+        """Whether it is written as it is: nothing else is asked for, or was before."""
+        if (
+            self._view is not None
+            or output.collect
+            or config.value("log_format") != "text"
+            or os.environ.get("FORCE_COLOR")
+        ):
+            return False
+        try:
+            return not getattr(sys, output.stream).isatty()
+        except Exception:  # there is none, or the program has put something in its place
+            return True
 
     def _patience(self) -> float | None:
         """Seconds until something that is held back is to be shown."""
         due = self._view.due if self._view is not None else None
         return None if due is None else max(0.0, due - time.monotonic())
-
-
-class LeftOut(NamedTuple):
-    """Lines that were not shown."""
-
-    lines: int
-    characters: int
-
-    def explain(self) -> str:
-        return (
-            f"monarch: {self.lines} lines ({self.characters} characters) of output were left out, as what had come before "
-            "was not read from this program's stdout or stderr in time"
-        )
-
-
-def show(output: Output) -> None:
-    """Write an output as it is where nothing else was asked for."""
-    write(output.stream, output.to_text())
 
 
 def _tried(action: Callable[..., object], *args: object) -> bool:
@@ -278,15 +293,6 @@ def _keep_lines_whole(*streams: object) -> None:
 def _flush(stream: io.TextIOWrapper) -> None:
     with suppress(Exception):
         stream.flush()
-
-
-def _is_plain(stream: str) -> bool:
-    if config.value("log_format") != "text" or os.environ.get("FORCE_COLOR"):
-        return False
-    try:
-        return not getattr(sys, stream).isatty()
-    except Exception:  # there is none, or the program has put something in its place
-        return True
 
 
 def _short_pieces(text: str) -> Iterator[str]:

@@ -13,8 +13,8 @@ from functools import partial
 
 from ..calls.pending import countdown
 from ..hub.prints import NOBODY
-from ..net.poller import Poller, Timer
-from ..shape import Extent, Point
+from ..net.poller import Poller, Timer, guarded
+from ..shape import Point
 from ..wire.address import ProcAddress
 from .lines import LineSplitter
 from .output import Output, OutputSink, Run, Source
@@ -22,12 +22,15 @@ from .proc_entry import ProcEntry
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
-_GATHER = 0.01  # seconds in which lines of a proc that prints one after the other gather, to be read together
-_MUCH = 1 << 15  # bytes: a read that finds more has waited long enough
+_GATHER = (
+    0.02  # seconds in which lines of procs that print one after the other gather, to be read and passed on together
+)
+_TOGETHER = 16  # reads whose lines are one message, at most
+_MUCH = 3 << 14  # bytes: a read that finds more has waited long enough
 _MOST_UNSHOWN = 1 << 20
 """Characters of one proc that may be on their way to the client's terminal."""
 
-Publish = Callable[[ProcAddress, Output], bool]
+Publish = Callable[[ProcAddress, list[Output]], bool]
 
 
 class ProcOutput:
@@ -48,6 +51,9 @@ class ProcOutput:
         self._several = several
         self._printing: dict[str, _Printing] = {}  # by the names of their processes
         self._rests: set[tuple[_Printing, str, LineSplitter]] = set()  # text without a newline, until it is shown
+        self._gathering: dict[tuple[_Printing, int], None] = {}  # pipes that are read together, in a while
+        self._unsent: dict[ProcAddress, list[tuple[_Printing, Output]]] = {}
+        self._collects = False  # while these are read: what is not sent goes together
         self.sinks: dict[ProcAddress, OutputSink] = {}
 
     def keep(self, client: ProcAddress, sink: OutputSink | None) -> None:
@@ -100,8 +106,8 @@ class ProcOutput:
                     self._printing[name].when_read.append(partial(self.passed_on, then, others))
                     return
             try:
-                for printing in list(self._printing.values()):
-                    for fd in list(printing.gathering):
+                for printing, fd in list(self._gathering):
+                    if fd in printing.streams:
                         self._read(printing, fd)
                 for rest in self._rests.copy():
                     self._show_rest(*rest)
@@ -127,20 +133,30 @@ class ProcOutput:
                 self._release(printing, "client")
 
     def _listen(self, printing: _Printing) -> None:
-        for fd in printing.streams.keys() - printing.gathering:
-            self._poller.add(fd, lambda events, fd=fd: self._read(printing, fd))  # type: ignore[misc]  # bound now
+        for fd in printing.streams:
+            if (printing, fd) not in self._gathering:
+                self._listen_to(printing, fd)
+
+    def _listen_to(self, printing: _Printing, fd: int) -> None:
+        self._poller.add(fd, lambda events: self._read(printing, fd))
 
     def _gather(self, printing: _Printing, fd: int) -> None:
         """Read this pipe in a while, whatever comes: to read each line by itself would cost all others more than it is worth."""
-
-        def listen() -> None:
-            printing.gathering.discard(fd)
-            if fd in printing.streams and not printing.held:
-                self._poller.add(fd, lambda events: self._read(printing, fd))
-
-        printing.gathering.add(fd)
         self._poller.remove(fd)
-        self._poller.call_later(_GATHER, listen)
+        if not self._gathering:
+            self._poller.call_later(_GATHER, self._read_gathered)
+        self._gathering[printing, fd] = None
+
+    def _read_gathered(self) -> None:
+        waiting, self._gathering, self._collects = self._gathering, {}, True
+        for number, (printing, fd) in enumerate(waiting, 1):
+            if fd in printing.streams and not printing.held:
+                self._listen_to(printing, fd)
+                guarded(partial(self._read, printing, fd))
+            if number % _TOGETHER == 0:
+                guarded(self._send)
+        self._collects = False
+        self._send()
 
     def _hold(self, printing: _Printing, reason: str) -> None:
         if not printing.held:
@@ -174,9 +190,9 @@ class ProcOutput:
             self._pass_on(printing, stream, *splitter.feed(data))
             now = time.monotonic()
             if (
-                now - printing.last_read < _GATHER
+                now - printing.last_read < 2 * _GATHER
                 and len(data) < _MUCH
-                and fd not in printing.gathering
+                and (printing, fd) not in self._gathering
                 and not printing.held
             ):
                 self._gather(printing, fd)
@@ -190,7 +206,6 @@ class ProcOutput:
 
     def _close(self, printing: _Printing, fd: int) -> None:
         found = printing.streams.pop(fd, None)
-        printing.gathering.discard(fd)
         if found is not None:
             self._pass_on(printing, found[0], *found[1].finish())
             self._poller.remove(fd)
@@ -199,7 +214,9 @@ class ProcOutput:
     def _pass_on(self, printing: _Printing, stream: str, lines: list[Run], unshown: list[Run]) -> None:
         if not lines:
             return
-        printing.entry.tail.extend(text for _, texts in lines for text in texts)
+        tail = printing.entry.tail
+        for note, text in lines:
+            tail.extend([text] if note.logger else text.rsplit("\n", tail.maxlen or -1))
         output = Output(self._source(printing), stream, time.time(), lines)
         sink = self.sinks.get(printing.entry.mesh.root)
         if sink is not None and not sink.put(
@@ -218,11 +235,20 @@ class ProcOutput:
         if shown is None:
             return
         if sink is not None and printing.unshown > _MOST_UNSHOWN:
-            printing.left_out += sum(len(texts) for _, texts in shown.runs)
-        elif self._publish(mesh.root, shown):
-            printing.unshown += shown.size
-            if sink is None and printing.unshown > _MOST_UNSHOWN:
-                self._hold(printing, "client")
+            printing.left_out += shown.count
+        else:
+            self._unsent.setdefault(mesh.root, []).append((printing, shown))
+            if not self._collects:
+                self._send()
+
+    def _send(self) -> None:
+        unsent, self._unsent = self._unsent, {}
+        for client, said in unsent.items():
+            if self._publish(client, [output for _, output in said]):
+                for printing, output in said:
+                    printing.unshown += output.size
+                    if printing.unshown > _MOST_UNSHOWN and client not in self.sinks:
+                        self._hold(printing, "client")
 
     def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:
         """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
@@ -237,15 +263,16 @@ class ProcOutput:
             source = self._source(printing)
             text = f"monarch: {printing.left_out:,} lines were left out here; they are in {sink.place_of(source)}"
             printing.left_out = 0
-            self._publish(printing.entry.mesh.root, Output(source, "stderr", time.time(), [(NOBODY, [text])]))
+            self._publish(printing.entry.mesh.root, [Output(source, "stderr", time.time(), [(NOBODY, text)])])
 
     def _source(self, printing: _Printing) -> Source:
         entry, known = printing.entry, printing.source
         mesh = entry.mesh
         alone = mesh.size == 1 and not self._several()
         if known is None or (known.mesh, known.alone) != (mesh.name, alone):
+            point = ",".join(f"{label}={index}" for label, index in Point(entry.rank, mesh.extent).items())
             known = printing.source = Source(
-                mesh.name, entry.rank, _point(mesh.extent, entry.rank), mesh.machine, entry.incarnation, mesh.size, alone,
+                mesh.name, entry.rank, point, mesh.machine, entry.incarnation, mesh.size, alone,
                 entry.address.proc,
             )  # fmt: skip
         return known
@@ -259,13 +286,8 @@ class _Printing:
         self.streams: dict[int, tuple[str, LineSplitter]] = {}
         self.source: Source | None = None
         self.last_read = 0.0
-        self.gathering: set[int] = set()  # pipes that are read in a while
         self.unshown = 0  # characters
         self.left_out = 0  # lines
         self.patience: Timer | None = None
         self.held: set[str] = set()  # why its pipes are not read
         self.when_read: list[Callable[[], object]] = []
-
-
-def _point(extent: Extent, rank: int) -> str:
-    return ",".join(f"{label}={index}" for label, index in Point(rank, extent).items())
