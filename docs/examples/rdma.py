@@ -3,7 +3,7 @@
 from array import array
 
 from monarch.actor import Actor, endpoint, this_host
-from monarch.rdma import RDMAAction, RDMABuffer, RDMAError, SharedState, Split, pull, share_state
+from monarch.rdma import RDMAAction, RDMABuffer, RDMAError, Replica, SharedState, Split, pull, share_state
 
 
 # region owner
@@ -92,6 +92,24 @@ assert list(array("d", columns.tobytes()))[-3:] == [19.0, 20.0, 21.0]
 assert versions == (0, 0)
 shards[1].train.call_one().get()
 assert pull(sources, {"w": columns}, shards=Split(dim=1, rank=1, count=2)).get() == (0, 1)
+# endregion
+
+
+# region replica
+class Follower(Actor):
+    def __init__(self, sources: list[SharedState]) -> None:
+        self.matrix = memoryview(bytearray(8 * 4 * 6)).cast("d", (4, 6))
+        self.replica = Replica(sources, {"w": self.matrix})
+
+    @endpoint
+    def follow(self) -> tuple[int | None, ...]:
+        return self.replica.pull().get()  # moves nothing if there is nothing new
+
+
+followers = procs.spawn("followers", Follower, sources)
+assert list(followers.follow.call().get().values()) == [(0, 1), (0, 1)]
+shards[0].train.call_one().get()
+assert list(followers.follow.call().get().values()) == [(1, 1), (1, 1)]
 # endregion
 
 # region errors

@@ -6,7 +6,7 @@
 What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what processes tell each other;
 `registry`, the owner's side; `leases`, the holder's side; `paths`, the ways to move bytes; `transfer`, which ties these
 together; `plane`, one per process; `buffer` and `action`, the public face; on top of it `state`, with `shards`, `tensors`,
-`seqlock` and `steps`. Importing this imports neither torch nor numpy.
+`seqlock` and `steps`, and `replica`, with `directory`. Importing this imports neither torch nor numpy.
 
 What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then `registry`.
 """
@@ -31,6 +31,7 @@ from .errors import (
     TransferTimeoutError,
 )
 from .paths.choice import PathReport
+from .replica import Replica
 from .shards import Shard, Split
 from .state import SharedState, empty_like, pull, push, share_state
 
@@ -49,6 +50,7 @@ __all__ = [
     "RDMATcpFallbackWarning",
     "RDMAWarning",
     "RDMAWriteTransferWarning",
+    "Replica",
     "Shard",
     "SharedState",
     "Split",

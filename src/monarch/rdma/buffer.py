@@ -243,9 +243,14 @@ class RDMABuffer:
         """The claim that this process shows to the owner."""
         return self._lease.claim
 
-    def ask_owner(self, record: tuple[Any, ...], here: Callable[[], Any], what: str) -> Future[Any]:
-        """Have the owner's process do something; `here` does it where that is this one."""
-        if self._info.owner == self.plane.hub.address:
+    @property
+    def process(self) -> ProcAddress:
+        """The owner's process."""
+        return self._info.owner
+
+    def ask_owner(self, record: tuple[Any, ...], here: Callable[[], Any] | None, what: str) -> Future[Any]:
+        """Have the owner's process do something; `here`, if given, does it where that is this one."""
+        if here is not None and self._info.owner == self.plane.hub.address:
             answer: Future[Any] = completed(here())
         else:
             answer = ask(self.plane.hub, self._info.owner, record, f"{what} of {self._info}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, register, subscribe
 from ..errors import BackpressureError
+from .directories import Directories
 from .errors import UnavailableError
 from .leases import Leases
 from .memory import HostMemory, Memory, share_with_process
@@ -31,6 +32,8 @@ from .records import (
     Put,
     Recall,
     Refusal,
+    Seek,
+    Settle,
     WriteStep,
 )
 from .registry import RefusedError, Registry
@@ -56,6 +59,7 @@ class Plane:
         self.told: set[tuple[object, ...]] = set()  # what was warned of
         self._writes: dict[int, Writes] = {}  # of shared states of this process, by the buffer of their words
         self.registry.when_freed.append(partial(_forget, self._writes))
+        self.directories = Directories(self.registry)
         self._nixl: NixlAgent | None = None
         self._starting = threading.Lock()
         hub.inbound_lost_hooks.append(self._process_lost)  # so the hub keeps it, and nothing else has to
@@ -85,6 +89,7 @@ class Plane:
         self.registry.holder_lost(address)
         for writes in list(self._writes.values()):
             writes.writer_lost(address)
+        self.directories.process_lost(address)
 
     def atomic(self, wanted: Atomic) -> int | Refusal:
         """Change a word of a buffer of this process."""
@@ -167,6 +172,16 @@ def _write(service: ControlService, request: ControlRequest, record: WriteStep) 
     request.answer(plane_of(service.hub).count_write(request.peer, record))
 
 
+@handles(Seek)
+def _seek(service: ControlService, request: ControlRequest, record: Seek) -> None:
+    plane_of(service.hub).directories.seek(request.peer, record, request.answer)
+
+
+@handles(Settle)
+def _settle(service: ControlService, request: ControlRequest, record: Settle) -> None:
+    plane_of(service.hub).directories.settle(request.peer, record)
+
+
 @handles(NixlRequest)
 def _nixl(service: ControlService, request: ControlRequest, record: NixlRequest) -> None:
     plane = plane_of(service.hub)
@@ -232,4 +247,4 @@ def _recall(service: ControlService, request: ControlRequest, record: Recall) ->
     plane_of(service.hub).leases.recall(request.peer, record, request.answer)
 
 
-register(_open, _news, _drop, _atomic, _write, _nixl, _cuda, _get, _put, _recall)
+register(_open, _news, _drop, _atomic, _write, _seek, _settle, _nixl, _cuda, _get, _put, _recall)

@@ -141,6 +141,35 @@ class WriteStep(NamedTuple):
     failed: bool
 
 
+class Seek(NamedTuple):
+    """A replica wants a version of a shared state. Replica ──▶ owner. Answer: the `Copy` to read, None for the sources
+    themselves, or a `Refusal`; once there is room.
+
+    Attributes:
+        claim: Of the versions of the first source.
+        number: Of the replica, in its process.
+        wish: A `Wish`.
+    """
+
+    claim: Claim
+    number: int
+    wish: Any
+
+
+class Settle(NamedTuple):
+    """What became of a `Seek`. Replica ──▶ owner. No answer.
+
+    Attributes:
+        copy: The `Copy` that the replica has; None if it has none, and wants none.
+        failed: It could not read from whom it was told to.
+    """
+
+    claim: Claim
+    number: int
+    copy: Any
+    failed: bool
+
+
 class NixlRequest(NamedTuple):
     """Asks the owner to register a buffer with nixl. Holder ──▶ owner. Answer: a `NixlOffer` or a `Refusal`."""
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import mmap
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._core.plane import map_future, subscribe
 from ..actor import Future
@@ -94,7 +94,7 @@ def share_state(state: State, *, shards: Shards | None = None, copy: bool = True
         state: Mappings and sequences, nested as you like, of contiguous tensors or arrays.
         shards: Which part of a whole each tensor is: a `Split` for all of them; a mapping from names (a key, or the tuple of
             keys that lead there) to `Shard` or `Split`, where tensors that are not in it are whole; or a function of the
-            tuple of keys.
+            tuple of keys. A `DTensor` (FSDP2, tensor parallelism) knows its part: this is not asked for it.
         copy: Put a copy of all tensors into one region per device, which `SharedState.update` renews; otherwise share the
             tensors themselves, one buffer for each. Then change them within `SharedState.writing`.
 
@@ -120,7 +120,7 @@ def empty_like(sources: States, *, shards: Shards | None = None) -> Any:
     Raises:
         ImportError, KeyError, TypeError, ValueError: That library is not installed here; or as `share_state`.
     """
-    given = _all(sources, "empty_like(sources)")
+    given = checked_sources(sources, "empty_like(sources)")
     entries = {name: entry for source in reversed(given) for name, entry in source.entries.items()}
     rule = rule_of(shards, list(entries))
     leaves = {name: new_tensor(entry, _wanted_shape(name, entry, rule(name))) for name, entry in entries.items()}
@@ -156,10 +156,43 @@ def pull(
         InconsistentStateError: From the future: somebody wrote all the time, or a write failed and left a source torn.
         RDMAError: From the future: the transfer failed.
     """
-    given = _all(sources, "pull(sources)")
+    given = checked_sources(sources, "pull(sources)")
+    plan = plan_reads(given, tensors_of(into, shards))
+    steps = _pull(plan, consistent, Deadline(checked_timeout(timeout)))
+    seen = in_turn(given[0].versions.buffer.plane, steps, "a state to be pulled")
+    return map_future(seen, lambda seen: plan.by_source(seen.began))
+
+
+class Plan(NamedTuple):
+    """What fills the tensors of a state.
+
+    Attributes:
+        given: How many sources there are.
+        read: The numbers of those that are read, ascending, and
+        sources: these sources.
+        operations: The reads.
+    """
+
+    given: int
+    read: tuple[int, ...]
+    sources: tuple[SharedState, ...]
+    operations: tuple[Operation, ...]
+
+    def by_source(self, versions: Sequence[int]) -> tuple[int | None, ...]:
+        """The versions of those that are read, with None for each of the others."""
+        found = dict(zip(self.read, versions, strict=True))
+        return tuple(found.get(index) for index in range(self.given))
+
+
+def plan_reads(given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor]) -> Plan:
+    """Find a source for each element.
+
+    Raises:
+        KeyError, ValueError: As `pull`.
+    """
     operations: list[Operation] = []
     used: set[int] = set()
-    for name, tensor, offers in _matches(given, tensors_of(into, shards), "source"):
+    for name, tensor, offers in _matches(given, tensors, "source"):
         if tensor.memory.readonly:
             raise ValueError(f"{shown(name)} is read-only, and can't be filled")
         taken, missing = cover(tensor.block, [entry.block for _, entry in offers])
@@ -169,55 +202,93 @@ def pull(
             source, entry = offers[index]
             used.add(source)
             operations += _operations(tensor, given[source], entry, part, write=False)
-    read = sorted(used)
-    steps = _pull([given[index] for index in read], operations, consistent, Deadline(checked_timeout(timeout)))
-    seen = in_turn(given[0].versions.buffer.plane, steps, "a state to be pulled")
-    return map_future(seen, lambda seen: _by_source(len(given), read, seen))
+    read = tuple(sorted(used))
+    return Plan(len(given), read, tuple(given[index] for index in read), tuple(operations))
 
 
-def _by_source(count: int, read: Sequence[int], seen: Seen) -> tuple[int | None, ...]:
-    versions = dict(zip(read, seen.began, strict=True))
-    return tuple(versions.get(index) for index in range(count))
-
-
-class _BeingWrittenError(Exception):
+class BeingWrittenError(Exception):
     """Reason to read again."""
 
 
-def _pull(
-    sources: Sequence[SharedState], operations: Sequence[Operation], consistent: bool, deadline: Deadline
-) -> Steps[Seen]:
+def _pull(plan: Plan, consistent: bool, deadline: Deadline) -> Steps[Seen]:
     """Try until nobody has written meanwhile; what the versions were."""
-    plane = sources[0].versions.buffer.plane
-    look = Look([source.versions for source in sources])
-    seconds, last = _FIRST_PAUSE, ""
+    plane = plan.sources[0].versions.buffer.plane
+    look = Look([source.versions for source in plan.sources])
+    pauses = Pauses(plane, deadline)
     while True:
         try:
-            return (yield from _pull_once(plane, look, operations, consistent, deadline))
-        except _BeingWrittenError as error:
-            last = str(error)
+            return (yield from pull_once(plane, look, plan.operations, deadline, consistent))
+        except BeingWrittenError as error:
+            pauses.reason = str(error)
         except TransferTimeoutError:
-            if not last:
-                raise
-            raise InconsistentStateError(last) from None
-        yield pause(plane, min(seconds, deadline.left()))
-        seconds = min(2 * seconds, _LAST_PAUSE)
+            pauses.explain()
+            raise
+        yield pauses.next()
 
 
-def _pull_once(
-    plane: Plane, look: Look, operations: Sequence[Operation], consistent: bool, deadline: Deadline
+class Pauses:
+    """Pauses between two tries, each longer than the one before, until the deadline.
+
+    Args:
+        longest: In seconds.
+
+    Attributes:
+        reason: For the last try; empty if there is none.
+    """
+
+    def __init__(self, plane: Plane, deadline: Deadline, longest: float = _LAST_PAUSE) -> None:
+        self.reason = ""
+        self._longest = longest
+        self._plane = plane
+        self._deadline = deadline
+        self._seconds = _FIRST_PAUSE
+
+    def next(self) -> Future[None]:
+        seconds, self._seconds = self._seconds, min(2 * self._seconds, self._longest)
+        return pause(self._plane, min(seconds, self._deadline.left()))
+
+    def explain(self) -> None:
+        """The time is over: raises InconsistentStateError if the reason is known."""
+        if self.reason:
+            raise InconsistentStateError(self.reason) from None
+
+
+def pull_once(
+    plane: Plane,
+    look: Look,
+    operations: Sequence[Operation],
+    deadline: Deadline,
+    consistent: bool = True,
+    version: int | None = None,
 ) -> Steps[Seen]:
-    yield submit(plane, look.operations, deadline)
-    before = look.seen()
-    if consistent and not before.settled:
-        raise _BeingWrittenError(f"a write of the state has begun and not ended, for {deadline.timeout:g}s")
-    if consistent and before.torn:
-        raise InconsistentStateError("a write of the state failed and left it torn; write all of it anew")
+    """Read once; what the versions were.
+
+    Args:
+        version: That of the only source, if no other one is wanted.
+
+    Raises:
+        BeingWrittenError: It was written meanwhile, or has another version.
+        InconsistentStateError, RDMAError: As `pull`.
+    """
+    before = yield from look_at(plane, look, deadline, consistent)
+    if version is not None and before.began != (version,):
+        raise BeingWrittenError("the state has another version by now")
     yield submit(plane, operations, deadline)
     yield submit(plane, look.operations, deadline)
     if consistent and look.seen().began != before.began:
-        raise _BeingWrittenError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
+        raise BeingWrittenError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
     return before
+
+
+def look_at(plane: Plane, look: Look, deadline: Deadline, consistent: bool = True) -> Steps[Seen]:
+    """The versions of some states. Raises as `pull_once` where they can't be read now."""
+    yield submit(plane, look.operations, deadline)
+    seen = look.seen()
+    if consistent and not seen.settled:
+        raise BeingWrittenError(f"a write of the state has begun and not ended, for {deadline.timeout:g}s")
+    if consistent and seen.torn:
+        raise InconsistentStateError("a write of the state failed and left it torn; write all of it anew")
+    return seen
 
 
 def push(state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60) -> Future[None]:
@@ -236,7 +307,7 @@ def push(state: State, targets: States, *, shards: Shards | None = None, timeout
         KeyError, TypeError, ValueError: No target has a tensor, or it has another type there.
         RDMAError: From the future: the transfer failed.
     """
-    given = _all(targets, "push(targets)")
+    given = checked_sources(targets, "push(targets)")
     operations: dict[int, list[Operation]] = {}
     for _, tensor, takers in _matches(given, tensors_of(state, shards), "target"):
         for target, entry in takers:
@@ -283,10 +354,15 @@ def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed
     subscribe(begin, lambda: plane.workers.submit(end))
 
 
-def _all(states: States, use: str) -> list[SharedState]:
-    given = [states] if isinstance(states, SharedState) else list(states)
+def checked_sources(states: States, use: str) -> list[SharedState]:
+    """At least one.
+
+    Args:
+        use: Of which argument, in errors.
+    """
+    given = [states] if isinstance(states, SharedState) else list(states) if isinstance(states, Iterable) else []
     if not given or not all(isinstance(state, SharedState) for state in given):
-        raise TypeError(f"{use}: got {given!r}, expected a SharedState or some of them")
+        raise TypeError(f"{use}: got {states!r}, expected a SharedState or some of them")
     return given
 
 

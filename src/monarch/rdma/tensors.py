@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .blocks import Block
+from .distributed import is_distributed, local_part
 from .memory import Memory, memory_of
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 
 State = Mapping[Any, Any] | Sequence[Any]
-"""Mappings and sequences, nested as you like, of contiguous tensors or arrays."""
+"""Mappings and sequences, nested as you like, of contiguous tensors or arrays; also of distributed tensors."""
 
 _FORMATS = {
     "b": "int8", "B": "uint8", "c": "uint8", "?": "bool", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32",
@@ -67,7 +68,13 @@ def tensors_of(state: State, shards: Shards | None) -> dict[Name, LocalTensor]:
     rule = rule_of(shards, list(leaves))
     if not leaves:
         raise ValueError("the state has no tensors")
-    return {name: _tensor(value, name, rule(name)) for name, value in leaves.items()}
+    found: dict[Name, LocalTensor] = {}
+    for name, value in leaves.items():
+        if not is_distributed(value):
+            found[name] = _tensor(value, name, rule(name))
+        elif (part := local_part(value, shown(name))) is not None:
+            found[name] = _tensor(part.tensor, name, part.shard)
+    return found
 
 
 def sequences_of(state: Any, name: Name = ()) -> Iterator[Name]:
