@@ -56,7 +56,7 @@ LAYERS = {
     "monarch.mounts": 5,
     "monarch.gather_mount": 5.5,
     "monarch.remotemount": 5.5,
-    "monarch.environments": 6,
+    "monarch.environments": 5.5,
     "monarch.testing": 5,
     "monarch.queues": 5,
     "monarch.builtins": 6,

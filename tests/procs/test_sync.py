@@ -211,8 +211,6 @@ def test_an_actor_brings_a_folder_to_its_own_host(hosts: HostMesh, tmp_path: Pat
     assert run(one, "synced_own", "m.VALUE") == [9]
 
 
-def test_an_environment_is_refused_and_so_is_what_is_no_folder(hosts: HostMesh, tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="environments"):
-        asyncio.run(hosts.sync_workspace(tmp_path, conda=True))
+def test_what_is_no_folder_is_refused(hosts: HostMesh, tmp_path: Path) -> None:
     with pytest.raises(NotADirectoryError, match="nowhere"):
         sync(hosts, tmp_path / "nowhere")

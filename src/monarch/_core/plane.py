@@ -34,6 +34,7 @@ from .hub.life import black_box, life_events
 from .hub.prints import Note
 from .hub.statistics import statistics_of
 from .mesh.actor_mesh import check_names
+from .mesh.bootstrap import python_bootstrap_cmd
 from .mesh.owned import OwnedActors, OwnedProcs
 from .mesh.proc_mesh import flush_logs
 from .mesh.shaped import ShapedMesh, names_of
@@ -155,6 +156,7 @@ __all__ = [
     "owners_of",
     "parse_channel",
     "pickling",
+    "python_bootstrap_cmd",
     "random_uid",
     "read_answer",
     "read_value",

@@ -1,4 +1,5 @@
-"""A virtual environment of this host, made from a file of requirements; or by conda, from an ``environment.yml``.
+"""A virtual environment of this host, made from a file of requirements; or by conda, from an ``environment.yml``; or of files that
+a client has mirrored, see `enter`.
 
     BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -34,7 +35,9 @@ _LIMIT = 3600.0  # seconds
 _PAUSE = 0.1  # seconds until a lock is tried again; the kernel offers no wait with an end
 _KEPT = 14 * 86400.0  # seconds, since somebody has asked for it
 _MOST_LINES = 30  # of what an installer says
-_COMPLETE = "complete"
+COMPLETE = "complete"
+"""Name of the file of an environment that says so."""
+
 YAML = (".yml", ".yaml")  # what conda reads
 
 
@@ -86,7 +89,7 @@ class _Plan(NamedTuple):
     @property
     def digest(self) -> str:
         """Of all that it is made from."""
-        parts = [sys.version, sys.executable, *_below(), "|", *self.of.lines, "|", *self.of.constraints, "|"]
+        parts = [*of_worker(), "|", *self.of.lines, "|", *self.of.constraints, "|"]
         parts += [*self.of.editable, f"|{self.offline}", self.conda, *self.of.contents()]
         if self.wheels:
             parts += ["|", *content_of(Path(self.wheels))]
@@ -109,18 +112,34 @@ def make(wanted: Wanted) -> Made:
     folder = root if wanted.conda else source.parent
     conda = wanted.conda or (text_of(source) if source.suffix in YAML else "")
     plan = _Plan(Requirements(folder) if conda else _read(source), folder, wheels, wanted.offline, conda)
+    fill = _make_by_conda if conda else _make_venv
+    return made_once(plan.digest, lambda folder, lock: fill(folder, plan, lock), plan.of.editable)
+
+
+def made_once(digest: str, fill: Callable[[Path, int], object], editable: Sequence[str] = ()) -> Made:
+    """Have an environment here, on top of that of the worker.
+
+    Args:
+        digest: Of all that it is made from.
+        fill: Makes it, in a folder that is not there, and says which lock a process that it starts has to inherit.
+        editable: Folders that it imports from as well.
+
+    Raises:
+        EnvironmentFailed: `fill` does; or it has no Python, or another version than the worker.
+    """
     base = own_folder(_base())
-    folder = base / plan.digest
+    folder = base / digest
     with _locked(Path(f"{folder}.lock"), _LIMIT) as lock:
-        new = not (folder / _COMPLETE).exists()
+        new = not (folder / COMPLETE).exists()
         if new:
             shutil.rmtree(folder, ignore_errors=True)
             try:
-                _make(folder, plan, lock)
+                fill(folder, lock)
+                _complete(folder, editable)
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
-        os.utime(folder / _COMPLETE)
+        os.utime(folder / COMPLETE)
     if new:
         _collect(base)
     return Made(f"{folder}/bin/python", new)
@@ -152,17 +171,17 @@ def _read(source: Path) -> Requirements:
     return found
 
 
-def _make(folder: Path, plan: _Plan, lock: int) -> None:
-    if plan.conda:
-        _make_by_conda(folder, plan, lock)
-    else:
-        _make_venv(folder, plan, lock)
+def _complete(folder: Path, editable: Sequence[str]) -> None:
     packages = _packages(folder)
     # Python runs lines that begin with `import` when it starts; the lock ends with the process.
-    used = f"import fcntl, os; fcntl.flock(os.open({str(folder / _COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
+    used = (
+        f"import fcntl, os; fcntl.flock(os.open({str(folder / COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
+    )
     below = [f"import site; site.addsitedir({each!r})" for each in _below()]
-    (packages / "zz_monarch.pth").write_text("\n".join([used, *plan.of.editable, *below, ""]))
-    (folder / _COMPLETE).touch()
+    own = packages / "zz_monarch.pth"
+    own.unlink(missing_ok=True)  # a copy of an environment has that of the other one
+    own.write_text("\n".join([used, *editable, *below, ""]))
+    (folder / COMPLETE).write_text("\n".join(_below()))
 
 
 def _packages(folder: Path) -> Path:
@@ -216,10 +235,17 @@ def _make_venv(folder: Path, plan: _Plan, lock: int) -> None:
         _run([*install, *options, "-r", str(file)], plan.folder, lock)
 
 
+def of_worker() -> list[str]:
+    """What an environment is made on top of."""
+    return [sys.version, sys.executable, *_below()]
+
+
 def _below() -> list[str]:
     """Folders of packages of the worker."""
     folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
-    return [*filter(os.path.isdir, folders), str(Path(__file__).parents[2])]
+    with suppress(OSError):  # of a process that is in one of these itself
+        folders += Path(sys.prefix, COMPLETE).read_text().splitlines()
+    return list(dict.fromkeys([*filter(os.path.isdir, folders), str(Path(__file__).parents[2])]))
 
 
 def _uv() -> list[str]:
@@ -278,9 +304,9 @@ def _collect(base: Path) -> None:
     for folder in {each.with_suffix("") for each in base.iterdir()}:
         path = Path(f"{folder}.lock")
         with suppress(OSError, EnvironmentFailed), _locked(path, 0):
-            if not _is_needed(folder / _COMPLETE):
+            if not _is_needed(folder / COMPLETE):
                 # first: what is left if this process dies is no environment
-                (folder / _COMPLETE).unlink(missing_ok=True)
+                (folder / COMPLETE).unlink(missing_ok=True)
                 shutil.rmtree(folder, ignore_errors=True)
                 path.unlink()
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._core.plane import ControlRequest, HostedProc, ProcAddress, handles, register
+from .._core.plane import ControlRequest, HostedProc, ProcAddress, handles, python_bootstrap_cmd, register
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
 from .manifest import Change, Manifest, decode
@@ -166,6 +166,7 @@ class _Host:
         self._stores: dict[str, Store] = {}
         self._active: dict[str, _Active] = {}  # the last one last
         self._stayed: dict[str, list[str]] = {}  # by workspace
+        self._environments: dict[ProcAddress, tuple[str, str]] = {}  # of programs: their interpreter, the folder here
         self._reloaded: dict[tuple[str, ProcAddress], float] = {}  # by workspace and proc: how new what it runs is
         self._service: Any = None
 
@@ -192,6 +193,8 @@ class _Host:
             self._work.get()()
 
     def client_lost(self, address: ProcAddress) -> None:
+        self._environments.pop(address, None)
+
         def drop() -> None:
             for name, (build, _, _, client) in list(self._builds.items()):
                 if client == address:
@@ -323,8 +326,12 @@ class _Host:
     # on the I/O thread
 
     def adapt(self, request: Any) -> Any:
-        """Have procs import from the workspace that their program's folders are in, or else from the last one."""
-        every = list(self._active.values())
+        """Have procs start in the environment of their program, and import from the workspace that its folders are in, or else from
+        the last one.
+        """
+        if request.root in self._environments:
+            request = _started_in(request, *self._environments[request.root])
+        every = [active for active in self._active.values() if active.dirs]
         if not every:
             return request
         for active in reversed(every):
@@ -341,6 +348,29 @@ class _Host:
 
 
 _host = _Host()
+
+
+def start_procs_in(root: ProcAddress, python: str, folder: str) -> None:
+    """Start procs of a program in another environment from now on, unless it says what to start.
+
+    Args:
+        root: Its client.
+        python: The interpreter of that.
+        folder: That of the environment.
+    """
+    _host._environments[root] = python, folder
+
+
+def _started_in(request: Any, python: str, folder: str) -> Any:
+    usual = None, python_bootstrap_cmd(python).as_command()
+    command = python_bootstrap_cmd(f"{folder}/bin/python").as_command()
+    path = os.environ.get("PATH", os.defpath) if request.environ is None else request.environ.get("PATH", os.defpath)
+    env = {"CONDA_PREFIX": folder, "PATH": f"{folder}/bin{os.pathsep}{path}"}
+    starts = tuple(
+        start._replace(command=command, env={**env, **start.env}) if start.command in usual else start
+        for start in request.starts
+    )
+    return request._replace(starts=starts)
 
 
 @handles(Look)

@@ -28,10 +28,12 @@ class Rules(NamedTuple):
     Attributes:
         levels: Of each folder with rules, the outermost first: its path with a slash at its end, the name of its file, its patterns.
         fingerprint: Another one for other rules.
+        but: A path, where nothing else is left out, whatever files of rules say; empty where they count.
     """
 
     levels: tuple[tuple[str, str, Any], ...] = ()
     fingerprint: str = ""
+    but: str = ""
 
     def below(self, folder: str, names: Container[str]) -> Rules:
         """Those of a folder in it.
@@ -45,7 +47,7 @@ class Rules(NamedTuple):
         """
         rules = self
         for name in FILES:
-            if name in names:
+            if name in names and not self.but:
                 rules = rules._and(folder, name)
         return rules
 
@@ -69,6 +71,8 @@ class Rules(NamedTuple):
         """Why something in a folder is left out; empty if it is not."""
         if name in _ALWAYS:
             return "always left out"
+        if self.but == f"{folder}/{name}":
+            return "left out of environments"
         path = f"{folder}/{name}/" if is_folder else f"{folder}/{name}"
         for base, source, patterns in reversed(self.levels):
             include = patterns.check_file(path[len(base) :]).include

@@ -37,6 +37,7 @@ class SyncResult(NamedTuple):
         reloads: One of each proc that had something to reload.
         changing: Files, by their paths here, that changed while they were sent: hosts have them as they were read a moment later,
             which may be in the middle of a change.
+        environment: What came of the sync of the conda environment, if that was asked for.
     """
 
     files: int
@@ -50,6 +51,7 @@ class SyncResult(NamedTuple):
     left: list[tuple[str, str]]
     reloads: list[ProcReload]
     changing: list[str]
+    environment: SyncResult | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -61,6 +63,8 @@ class SyncResult(NamedTuple):
             lines.append(f"changed while they were sent, and went as they were a moment later: {listed(self.changing)}")
         lines += [f"{host}: {folder} stays, as programs have made files there" for host, folder in self.left]
         lines += [f"{each.proc}: {_said(each)}" for each in self.reloads]
+        if self.environment is not None:
+            lines.append(f"environment: {self.environment}")
         return "\n".join(lines)
 
     def _said(self) -> str:

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pickle import PickleBuffer
 from typing import Any
 
@@ -89,9 +90,12 @@ def sync_hosts(
     return result
 
 
-async def sync_to(hosts: Sequence[str], workspace: object, auto_reload: bool) -> SyncResult:
-    """As `sync_hosts`, for what stands for a workspace, while the loop goes on."""
-    return await asyncio.to_thread(sync_hosts, hosts, Workspace.of(workspace), auto_reload)
+async def sync_to(hosts: Sequence[str], workspace: object, conda: bool, auto_reload: bool) -> SyncResult:
+    """As `sync_hosts`, for what stands for a workspace, while the loop goes on; a conda environment before it, if that is wanted."""
+    mirror = import_module("monarch.environments.mirror").mirror_to if conda else None  # upward, so by name
+    environment = await mirror(hosts, workspace) if mirror else None
+    result = await asyncio.to_thread(sync_hosts, hosts, Workspace.of(workspace), auto_reload)
+    return result._replace(environment=environment)
 
 
 class _Push:
@@ -107,7 +111,7 @@ class _Push:
     def __init__(self, hosts: Sequence[str], workspace: Workspace) -> None:
         self._hub = current_hub()
         self._key = workspace.key
-        self._dirs = {str(folder): place for folder, place in workspace.dirs.items()}
+        self._dirs = workspace.imported
         self._sources: dict[str, str] = {}
         self._build = f"{random_uid():x}"
         self.agents = agents_of(hosts)
@@ -192,7 +196,7 @@ class _Push:
         return [agent for agent in agents if agent.host not in self.failed]
 
     def _begin(self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float) -> _Step:
-        answers = _Answers(agents, f"{type(record).__name__} of {len(agents)} hosts")
+        answers = Answers(agents, f"{type(record).__name__} of {len(agents)} hosts")
         return _Step(answers, answers.ask(self._hub, record, seconds) if agents else None)
 
     def _ask(self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float) -> dict[ProcAddress, Any]:
@@ -270,12 +274,12 @@ class _Push:
 class _Step:
     """What was asked, until its answers are looked at."""
 
-    def __init__(self, answers: _Answers, future: Future[dict[ProcAddress, Any]] | None) -> None:
+    def __init__(self, answers: Answers, future: Future[dict[ProcAddress, Any]] | None) -> None:
         self.answers = answers
         self.future = future
 
 
-class _Answers(Gathering[dict[ProcAddress, Any]]):
+class Answers(Gathering[dict[ProcAddress, Any]]):
     """By process. Of those that have none, `silent` says why."""
 
     def read(self, frames: Sequence[Any]) -> dict[ProcAddress, Any]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .._namedtuple import NamedTuple
-from .ignore import QUIET, Rules, rules_above
+from .ignore import QUIET, Rules
 from .manifest import Change, File, Manifest, check
 from .progress import Progress
 from .workspace import Workspace
@@ -27,6 +27,7 @@ from .workspace import Workspace
 CHUNK = 1 << 20
 """Bytes that are read at once."""
 
+_ENVIRONMENT = {"pyvenv.cfg", "conda-meta"}  # either is in one
 _FORMAT = 3
 _TICK = 50_000_000  # ns: what has changed so shortly before it was looked at may have changed again without a new time
 
@@ -87,7 +88,7 @@ class Scanner:
             look = _Look(self._seen, self._taken, copied, copies, progress)
             for folder, place in self._workspace.dirs.items():
                 look.add_place(place)
-                look.walk(str(folder), place and f"{place}/", rules_above(str(folder)), str(folder))
+                look.walk(str(folder), place and f"{place}/", self._workspace.rules_of(folder), str(folder))
         look.files.sort()
         manifest = Manifest(look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items())))
         if len(self._workspace.dirs) > 1:
@@ -176,9 +177,9 @@ class _Look:
         with os.scandir(folder) as listing:
             entries = list(listing)
         names = {entry.name for entry in entries}
-        if "pyvenv.cfg" in names and folder != root:
+        if folder != root and not _ENVIRONMENT.isdisjoint(names):
             self.folders.pop(place[:-1], None)
-            self.skipped.append((f"{place}", "a virtual environment, which works at its own place only"))
+            self.skipped.append((f"{place}", "an environment, which works at its own place only"))
             return
         rules = rules.below(folder, names)
         before = self._seen.get(folder)

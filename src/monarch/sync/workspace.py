@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from .ignore import Rules, rules_above
+
 Dirs = Mapping[str | os.PathLike[str], str] | Iterable[str | os.PathLike[str]]
 
 
@@ -18,7 +20,7 @@ class Workspace:
 
     Args:
         dirs: Folders, each of which goes by its own name there; or folder to path in the workspace, where "" is the workspace itself.
-        env: Only for programs of Monarch 0.7: environments are not mirrored.
+        env: The `monarch.environments.CondaEnvironment` that ``sync_workspace(conda=True)`` brings along; None for the active one.
 
     Attributes:
         dirs: Folder, made absolute, to its path in the workspace.
@@ -80,6 +82,15 @@ class Workspace:
             role.env.update(
                 WORKSPACE_DIR=root, PYTHONPATH=os.pathsep.join([*places, *before]), CONDA_DIR="${img_root}/conda"
             )
+
+    @property
+    def imported(self) -> dict[str, str]:
+        """As `dirs`, for hosts: folders that procs import from."""
+        return {str(folder): place for folder, place in self.dirs.items()}
+
+    def rules_of(self, folder: Path) -> Rules:
+        """What is left out of one of its folders, by what is above it."""
+        return rules_above(str(folder))
 
     @property
     def key(self) -> str:

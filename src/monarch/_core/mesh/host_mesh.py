@@ -275,26 +275,24 @@ class HostMesh(DrawnMesh):
 
         Args:
             workspace: A folder; folders; a dict of folder to path in the workspace; or a `monarch.sync.Workspace`.
-            conda: Not supported; see `monarch.environments`.
+            conda: Bring the active conda environment, too, or that of the workspace; this program's procs start in it then.
             auto_reload: Have this program's procs there reload modules that have changed.
 
         Returns:
             A `monarch.sync.SyncResult`: what was sent, left out, reloaded; its text says so in a few lines.
 
         Raises:
-            NotImplementedError: `conda` is True.
             OSError: A file of the workspace can't be read.
+            RuntimeError: No conda environment is active; or, an `EnvironmentFailed`, a host can't make it.
             SyncError: A host has failed; the others are done.
         """
         self._check_usable()
-        if conda:
-            raise NotImplementedError("use monarch.environments: in_environment(hosts, CondaEnvironment())")
         await self.initialized
         hub = context()._cell.hub
         if hub.address == hub.root:
             client.client().ensure_agent()
         names = self._hosts
-        return await proc_mesh.sync_to([names[rank] for rank in self._shape.ranks()], workspace, auto_reload)
+        return await proc_mesh.sync_to([names[rank] for rank in self._shape.ranks()], workspace, conda, auto_reload)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):

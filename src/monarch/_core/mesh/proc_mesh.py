@@ -393,7 +393,7 @@ def stacks_of(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | Non
     raise NotImplementedError  # replaced by the public face: this is a plane
 
 
-async def sync_to(hosts: Sequence[str], workspace: object, auto_reload: bool) -> Any:
+async def sync_to(hosts: Sequence[str], workspace: object, conda: bool, auto_reload: bool) -> Any:
     """Bring a workspace to hosts; what came of it, a `monarch.sync.SyncResult`."""
     raise NotImplementedError  # replaced by the public face: this is a plane
 
