@@ -1,7 +1,8 @@
-"""Fit a model with eight workers and a parameter server that never handles a message.
+"""Fit a model with eight workers and a parameter server that moves no data itself.
 
-The server puts its weights and a gradient slot for every worker into shared state dicts, hands out the names of that memory,
-and computes. Workers fetch the weights and deliver their gradients by themselves: nothing of the server's runs for that.
+The server shares its weights and a gradient slot for every worker, hands out the names of that
+memory, and computes. Workers fetch the weights and deliver their gradients by themselves: no code
+of the server runs for that.
 
     python examples/parameter_server.py
 
@@ -15,6 +16,7 @@ What to look for:
 
 import random
 from array import array
+from dataclasses import dataclass
 
 from monarch.actor import Actor, current_rank, endpoint, this_host
 from monarch.rdma import RDMABuffer, SharedState, pull, push, share_state
@@ -26,13 +28,13 @@ LEARNING_RATE = 0.3
 TRUTH = [3.0, -2.0, 0.5, 1.0]  # what the workers' data was made with; the last one is the bias
 
 
+@dataclass(frozen=True)
 class Handles:
-    """What the server hands out."""
+    """Names of the server's memory."""
 
-    def __init__(self, weights: SharedState, gradients: list[SharedState], done: RDMABuffer) -> None:
-        self.weights = weights
-        self.gradients = gradients
-        self.done = done
+    weights: SharedState
+    gradients: list[SharedState]  # one for each worker
+    done: RDMABuffer  # how many gradients were delivered
 
 
 class Server(Actor):
@@ -54,7 +56,7 @@ class Server(Actor):
 
     @endpoint
     def step(self) -> list[float]:
-        """One step of gradient descent with what the workers have put here."""
+        """One step of gradient descent, with the mean of the gradients; the new weights."""
         for index in range(len(TRUTH)):
             mean = sum(gradient["w"][index] for gradient in self.gradients) / WORKERS
             self.weights["w"][index] -= LEARNING_RATE * mean
@@ -66,7 +68,7 @@ class Server(Actor):
 
 
 class Worker(Actor):
-    """Has data of its own; gets at the server's memory without asking it."""
+    """Has data of its own; reads and writes the server's memory without asking it."""
 
     def __init__(self, handles: Handles) -> None:
         self.handles = handles
@@ -100,8 +102,10 @@ def main() -> None:
         weights = server.step.call_one().get()
         if step % 15 == 0 or step == STEPS - 1:
             print(f"step {step:2}  weights {'  '.join(f'{w:6.3f}' for w in weights)}")
-    print(f"{server.count.call_one().get()} gradients were delivered")
-    assert all(abs(w - truth) < 0.01 for w, truth in zip(weights, TRUTH, strict=True))
+    delivered = server.count.call_one().get()
+    print(f"{delivered} gradients were delivered")
+    assert delivered == WORKERS * STEPS, "a gradient is missing"
+    assert all(abs(w - truth) < 0.01 for w, truth in zip(weights, TRUTH, strict=True)), "not the weights of the data"
     procs.stop().get()
 
 
