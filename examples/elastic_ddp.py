@@ -8,7 +8,7 @@ one process that trains alone.
 
 What to look for:
 
-* ``Training``                 model, optimizer and loop as in any script; `state` and `world` are what is new
+* ``Training``                 model, optimizer and loop as in any script; `world` is what is new
 * ``world.size / BATCH``       so that the gradient is the mean over the batch, however many ranks share it
 * ``group.run()``              the program: reports as they come, whatever happens to the ranks
 """
@@ -18,9 +18,7 @@ import math
 import os
 import random
 import signal
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
 import torch
 from torch import nn
@@ -44,10 +42,8 @@ class Training:
         self.targets = self.inputs.prod(1, keepdim=True)
         self.batches = Batches(SAMPLES, BATCH)
 
-    def state(self) -> Mapping[str, Any]:  # what a new rank gets from a living one
-        return {"model": self.model, "optimizer": self.optimizer}
-
     def train(self, world: World) -> None:  # begins again whenever the ranks have changed
+        world.restore(model=self.model, optimizer=self.optimizer)  # from the memory of a living rank
         model = DistributedDataParallel(self.model)
         for step in world.steps(STEPS):
             mine = self.batches.indices(step, world)

@@ -5,19 +5,18 @@ The trainers kill themselves, at points of their own code, so that each death is
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -26,8 +25,8 @@ pytest.importorskip("torch", reason="elastic training is that of torch")
 import torch
 import torch.distributed as dist
 
+from helpers.deaths import Deaths
 from helpers.workers import attached_cluster
-from monarch._core.plane import completed
 from monarch.actor import HostMesh
 from monarch.config import configured
 from monarch.elastic import Batches, ElasticGroup, Report, World
@@ -45,34 +44,6 @@ def hosts(_booted: None) -> Iterator[HostMesh]:
     with attached_cluster(1, env={"MONARCH_HEARTBEAT_TIMEOUT": "2s"}) as cluster:
         with configured(preload=["torch._dynamo"]):  # DistributedDataParallel imports it, for over a second
             yield cluster.hosts
-
-
-class Deaths:
-    """Kills the ranks that come to certain moments.
-
-    Args:
-        folder: Remembers how often somebody came to each.
-        at: For each moment, which of those who come to it die: 0 is the first, of all ranks and times.
-        signal: By which signal.
-    """
-
-    def __init__(self, folder: Path, at: Mapping[str, Collection[int]], signal: int = signal.SIGKILL) -> None:
-        self.folder = folder
-        self.at = at
-        self.signal = signal
-
-    def __call__(self, moment: str) -> None:
-        for number in itertools.count() if moment in self.at else ():
-            with suppress(FileExistsError):
-                (self.folder / f"{moment}.{number}").touch(exist_ok=False)
-                break
-        else:
-            return
-        if number in self.at[moment]:
-            os.kill(os.getpid(), self.signal)
-
-    def all_died(self) -> bool:
-        return all((self.folder / f"{moment}.{number}").exists() for moment in self.at for number in self.at[moment])
 
 
 class Watched(torch.optim.Adam):
@@ -116,11 +87,9 @@ class Regression:
             self.moment("connecting")
         original(*args, **options)
 
-    def state(self) -> Mapping[str, Any]:
-        return {"model": self.model, "optimizer": self.optimizer}
-
     def train(self, world: World) -> None:
         self.moment("train")
+        self.restore(world)
         model = torch.nn.parallel.DistributedDataParallel(self.model)
         for step in world.steps(self.stop):
             self.moment(f"step {step}")
@@ -129,6 +98,9 @@ class Regression:
             self.learn(model, self.batches.indices(step, world), world.size, within)
             self.moment(f"after {step}")
             world.report((whole, os.getpid()))
+
+    def restore(self, world: World) -> None:
+        world.restore(model=self.model, optimizer=self.optimizer)
 
     def whole(self) -> float:
         with torch.no_grad():
@@ -145,7 +117,7 @@ class Regression:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
     """The loss before each step, in one process."""
-    alone = World(Place(1, 0, 1, "", 0, True), 0, lambda report: completed(None))
+    alone = World(Place(1, 0, 1, "", 0, True), Mock())
     trainer = Regression()
     losses = []
     for step in range(STEPS):
@@ -184,7 +156,7 @@ def test_killed_ranks_are_replaced_and_the_loss_is_that_of_the_undisturbed_run(
 def test_ranks_that_die_while_a_world_is_formed_are_replaced_as_well(
     hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
 ) -> None:
-    deaths = {"step 3": [0], "made": [3], "lending": [1], "taking": [3], "connecting": [4], "train": [3]}
+    deaths = {"step 3": [0], "made": [3], "lending": [1], "taking": [0], "connecting": [4], "train": [3]}
     reports = train(hosts, Deaths(tmp_path, deaths), ranks=3, min_ranks=3, max_losses=20)
     check(reports, undisturbed, 3)
 
@@ -207,6 +179,7 @@ def test_a_rank_that_raises_ends_the_training_of_all_with_its_error(hosts: HostM
 
     class Wrong(Regression):
         def train(self, world: World) -> None:
+            self.restore(world)
             World.leave = leave_later  # type: ignore[method-assign]  # rank 0 does not know why its collective ends
             for _ in world.steps(STEPS):
                 group = dist.new_group()
@@ -232,7 +205,7 @@ def test_a_group_that_keeps_dying_gives_up_and_says_why(hosts: HostMesh) -> None
 def test_when_all_ranks_have_died_it_does_not_begin_again_from_nothing(hosts: HostMesh, tmp_path: Path) -> None:
     deaths = Deaths(tmp_path, {"step 3": [0]})
     reports: list[Report] = []
-    with pytest.raises(ElasticError, match=r"their state with them; the last: killed, signal 9"):
+    with pytest.raises(ElasticError, match=r"no checkpoints; the last that was lost: killed, signal 9"):
         reports.extend(ElasticGroup(hosts, partial(Regression, deaths), ranks=1).run())
     assert deaths.all_died()
 
@@ -287,6 +260,7 @@ def test_a_step_that_was_broken_off_behind_its_optimizer_is_not_done_twice(
 def test_a_group_grows_and_shrinks_between_two_steps(hosts: HostMesh) -> None:
     class Patient(Regression):
         def train(self, world: World) -> None:
+            self.restore(world)
             for _ in world.steps(world.step + 3 if world.size == 2 else 10**9):
                 dist.barrier()
                 world.report(None)
@@ -314,6 +288,7 @@ def test_a_world_ends_for_a_change_that_came_while_it_was_formed(hosts: HostMesh
 
     class Patient(Regression):
         def train(self, world: World) -> None:
+            self.restore(world)
             for _ in world.steps(10**9 if world.size == 2 else world.step + 1):
                 dist.barrier()
             world.report(None)

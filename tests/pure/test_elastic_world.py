@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+from unittest.mock import Mock
 
 import pytest
 
-from monarch._core.plane import completed
 from monarch.elastic import Batches, World
 from monarch.elastic.world import Place, WorldChanged
 
 
 def world(rank: int = 0, size: int = 1, step: int = 0) -> World:
-    return World(Place(1, rank, size, "", 0, True), step, lambda report: completed(None))
+    made = World(Place(1, rank, size, "", 0, True, step), Mock())
+    made.restore()
+    return made
 
 
 def test_steps_begin_where_the_state_is_and_end_before_the_last() -> None:

@@ -11,14 +11,18 @@ What ends each wait: the rank's answer, or its end, which supervision tells.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._core.plane import notice, subscribe
 from .._lazy import lazy_logger
 from ..actor import Actor, Future, HostMesh, MeshFailure, Port, ProcMesh, SupervisionError, concurrent_endpoint
 from ..errors import ElasticError
+from . import checkpoint
 from .member import End, Member, NotConnectedError, Progress
+from .state import Lent, covering
 from .world import Place, Report
 
 logger = lazy_logger("monarch.elastic")
@@ -33,6 +37,9 @@ class Plan(NamedTuple):
     min_ranks: int
     max_losses: int
     timeout: float
+    checkpoint: Path | None
+    checkpoint_every: int
+    checkpoint_keep: int
 
 
 class _Rank:
@@ -67,8 +74,11 @@ class Coordinator(Actor):
         self._losses = 0  # since a step was done
         self._why: BaseException | None = None  # the last one
         self._error: BaseException | None = None  # before the first world: no bad luck
-        self._best = Progress(-1, False)  # with which a world has begun
+        self._best = Progress(-1)  # with which a world has begun
         self._number = 0  # of the world
+        self._members: Sequence[_Rank] = ()  # of the last world
+        self._start = 0  # its first step
+        self._parts: dict[tuple[int, int], dict[int, checkpoint.Part]] = {}  # of checkpoints that are being written
         self._broken_off: Exception | None = None  # why it was: what others raise later comes of that
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,6 +98,9 @@ class Coordinator(Actor):
             ElasticError: Too few ranks are left, and no more are to be had.
         """
         self._reports = reports
+        if self._plan.checkpoint is not None:
+            self._plan.checkpoint.mkdir(parents=True, exist_ok=True)
+            checkpoint.clear(self._plan.checkpoint, math.inf)
         self._hire()
         try:
             while not await self._train(await self._assembled(), myself):
@@ -103,6 +116,36 @@ class Coordinator(Actor):
         self._reports.send(report)
 
     @concurrent_endpoint
+    async def begun(self, number: int) -> None:
+        """All ranks of a world have their state: what others have of it is not needed any more."""
+        if number == self._number:
+            self._best = Progress(self._start)
+            for rank in set(self._ranks).difference(self._members, self._chosen()):
+                self._dismiss(rank)
+
+    @concurrent_endpoint
+    async def written(self, step: int, number: int, rank: int, size: int, part: checkpoint.Part | str) -> None:
+        """A rank has written its part of a checkpoint, or could not; with the last one it counts."""
+        plan = self._plan
+        assert plan.checkpoint is not None
+        if isinstance(part, str):
+            logger.warning("no checkpoint before step %d: rank %d: %s", step, rank, part)
+            return
+        parts = self._parts.setdefault((step, number), {})
+        parts[rank] = part
+        if len(parts) < size:
+            return
+        self._parts = {key: parts for key, parts in self._parts.items() if key[0] > step}
+        ordered = [part for _, part in sorted(parts.items())]
+        try:
+            await asyncio.to_thread(checkpoint.commit, plan.checkpoint, step, number, ordered, plan.checkpoint_keep)
+        except Exception as error:
+            logger.warning("no checkpoint before step %d: %s", step, error)
+            return
+        self._losses = 0  # what is done now is not lost any more
+        self._hire()
+
+    @concurrent_endpoint
     async def resize(self, ranks: int) -> None:
         """Aim at another number of ranks; returns at once."""
         self._wanted = ranks
@@ -114,7 +157,8 @@ class Coordinator(Actor):
 
     def _hire(self) -> None:
         """Start as many ranks as are missing, where there is room."""
-        while len(self._ranks) < self._wanted and self._losses <= self._plan.max_losses:
+        plan = self._plan
+        while len(self._ranks) < self._wanted and self._losses <= plan.max_losses:
             taken = {rank.slot for rank in self._ranks}
             free = [
                 (local, host)
@@ -128,7 +172,8 @@ class Coordinator(Actor):
             local, host = min(free)
             try:
                 procs = self._hosts.slice(host=host).spawn_procs(name="elastic")
-                actor = procs.spawn("rank", Member, self._plan.make, local, self._plan.timeout)
+                saving = None if plan.checkpoint is None else (plan.checkpoint, plan.checkpoint_every)
+                actor = procs.spawn("rank", Member, plan.make, local, plan.timeout, saving)
             except Exception as error:
                 self._lost_hosts.add(host)  # as good as lost, where nothing can be started
                 self._note(error)
@@ -190,8 +235,6 @@ class Coordinator(Actor):
                 ) from self._why
             ready = [rank for rank in chosen if rank.ready]
             if len(ready) >= fewest:
-                for rank in set(self._ranks).difference(chosen):
-                    self._dismiss(rank)
                 return ready
             self._changed.clear()
             await self._changed.wait()
@@ -225,41 +268,61 @@ class Coordinator(Actor):
         return all(end is End.DONE for end in ends)
 
     async def _formed(self, ranks: Sequence[_Rank]) -> list[Place]:
-        """All of them have the same state, and know of each other.
+        """They know where their state is, and of each other.
 
         Raises:
             _Lost: One has died.
         """
-        progress: list[Progress] = await self._ask(ranks, lambda actor: actor.progress.call_one())
-        top = max(progress)
-        if top.steps < self._best.steps:
-            raise ElasticError(
-                f"all ranks that had come to step {self._best.steps} or farther are lost, and their state with them; the last: "
-                f"{_reason(self._why) if self._why else 'none'}"
-            ) from self._why
+        living = [rank for rank in self._ranks if rank.ready]  # those that are to go, too: what they have may be needed
+        found: list[Progress] = await self._ask(living, lambda actor: actor.progress.call_one())
+        top = max(found)
         if top > self._best:
             self._losses = 0
             self._hire()
-        source = ranks[progress.index(top)]
-        others = [
-            rank for rank, its in zip(ranks, progress, strict=True) if rank is not source and (its != top or fresh(top))
-        ]
-        if others:
-            [lent] = await self._ask([source], lambda actor: actor.lend.call_one())
-            try:
-                await self._ask(others, lambda actor: actor.take.call_one(lent, top), source)
-            finally:
-                await self._ask([source], lambda actor: actor.take_back.call_one())
+        waiting = [rank for rank, its in zip(living, found, strict=True) if its.prepared and its.done == top.done - 1]
+        await self._ask(waiting, lambda actor: actor.finish.call_one())
+        progress = dict(zip(living, found, strict=True)) | {rank: Progress(top.done - 1, True) for rank in waiting}
+        holders = sorted((rank for rank in living if progress[rank].done == top.done), key=progress.__getitem__)[::-1]
+        sources = await self._sources(holders) if top.done >= max(self._best.steps, 0) else []
+        folder = None
+        self._start = top.done
+        if not sources:
+            self._start, folder = self._begin_again()
         one_host = len({rank.slot[0] for rank in ranks}) == 1
         [(address, port)] = await self._ask(ranks[:1], lambda actor: actor.open_store.call_one(one_host))
-        self._best = Progress(max(top.steps, 0) + top.applied, False)
-        logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), self._best.steps)
-        return [Place(self._number, rank, len(ranks), address, port, one_host) for rank in range(len(ranks))]
+        self._members = ranks
+        logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), self._start)
+        return [
+            Place(
+                self._number, number, len(ranks), address, port, one_host, self._start, sources, folder,
+                current=progress.get(rank) == top and (not top.applied or rank is holders[0]),
+            )
+            for number, rank in enumerate(ranks)
+        ]  # fmt: skip
 
-    async def _ask(
-        self, ranks: Sequence[_Rank], call: Callable[[Any], Future[Any]], source: _Rank | None = None
-    ) -> list[Any]:
-        """The answers of all; where others than those may be to blame for an error, see whether `source` lives."""
+    async def _sources(self, holders: Sequence[_Rank]) -> list[Lent]:
+        """The state of those, if they have all of it between them: one of them, if it has."""
+        found: list[Lent] = []
+        for some in (holders[:1], holders[1:]):
+            for lent in await self._ask(some, lambda actor: actor.lend.call_one()):
+                found += lent
+            if sources := covering(found):
+                return sources
+        return []
+
+    def _begin_again(self) -> tuple[int, str | None]:
+        """Where to go on from if nobody has the state: before which step, and from which checkpoint."""
+        if self._plan.checkpoint is not None:
+            return checkpoint.newest(self._plan.checkpoint)
+        if self._best.steps < 0:
+            return 0, None
+        raise ElasticError(
+            f"the ranks that are left do not have all of the state of step {self._best.steps} or a later one between them, and "
+            f"there are no checkpoints; the last that was lost: {_reason(self._why) if self._why else 'none'}"
+        ) from self._why
+
+    async def _ask(self, ranks: Sequence[_Rank], call: Callable[[Any], Future[Any]]) -> list[Any]:
+        """The answers of all."""
         answers = await asyncio.gather(*(_answer(call(rank.actor)) for rank in ranks))
         errors = [(rank, each) for rank, each in zip(ranks, answers, strict=True) if isinstance(each, Exception)]
         lost = [(rank, error) for rank, error in errors if isinstance(error, SupervisionError)]
@@ -267,8 +330,6 @@ class Coordinator(Actor):
             self._lose(rank, loss)
         if lost:
             raise _Lost
-        if errors and source is not None:
-            await self._ask([source], lambda actor: actor.progress.call_one())
         for _, error in errors:
             raise error
         return answers
@@ -320,8 +381,3 @@ def _tell(endpoint: Any, *args: Any) -> None:
         endpoint.broadcast(*args)
     except SupervisionError:
         pass  # who waits for it is told
-
-
-def fresh(top: Progress) -> bool:
-    """Whether equal progress does not mean equal states: nobody has trained, or all were broken off within a step."""
-    return top.steps < 0 or top.applied

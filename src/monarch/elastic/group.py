@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
+from os import PathLike
+from pathlib import Path
 from typing import Any, Protocol
 
 from .._arguments import seconds, whole
@@ -12,18 +14,12 @@ from .world import Report, World
 
 
 class Trainer(Protocol):
-    """What runs on each rank: a class of yours with two methods. Its constructor makes the model and the optimizer."""
-
-    def state(self) -> Mapping[str, Any]:
-        """Return what a new rank gets from a living one: objects with ``state_dict`` and ``load_state_dict``, by name.
-
-        Called once, after the constructor.
-        """
+    """What runs on each rank: a class of yours. Its constructor makes what does not depend on the ranks."""
 
     def train(self, world: World) -> None:
-        """Train, by the steps of `World.steps`, to the end. Called again in each new world.
+        """Train: make what knows of the ranks, call `World.restore`, do the steps of `World.steps`, to the end.
 
-        What knows of process groups, such as `DistributedDataParallel`, is made anew here.
+        Called again in each new world.
         """
 
 
@@ -40,6 +36,10 @@ class ElasticGroup:
         min_ranks: With how many they go on until then. With fewer they wait.
         max_losses: How many may be lost before a world begins that is a step farther. No more are started then, until one does.
         timeout: Of a collective, in seconds.
+        checkpoint: A folder for checkpoints, which all hosts have. If there is one, the training goes on from it: when the
+            program starts, and when ranks are lost with a state that nobody else has.
+        checkpoint_every: After how many steps one is written, beside the training.
+        checkpoint_keep: How many are kept.
 
     Raises:
         TypeError: An argument is of another type.
@@ -55,16 +55,37 @@ class ElasticGroup:
         min_ranks: int = 1,
         max_losses: int = 10,
         timeout: float = 1800,
+        checkpoint: str | PathLike[str] | None = None,
+        checkpoint_every: int = 100,
+        checkpoint_keep: int = 2,
     ) -> None:
         if not isinstance(hosts, HostMesh):
             raise TypeError(f"hosts={hosts!r}: expected a HostMesh, such as this_host()")
         if not callable(make):
             raise TypeError(f"make={make!r}: expected a class, or a function without arguments")
-        for name, number, least in (("ranks", ranks, 1), ("min_ranks", min_ranks, 1), ("max_losses", max_losses, 0)):
+        for name, number, least in (
+            ("ranks", ranks, 1),
+            ("min_ranks", min_ranks, 1),
+            ("max_losses", max_losses, 0),
+            ("checkpoint_every", checkpoint_every, 1),
+            ("checkpoint_keep", checkpoint_keep, 1),
+        ):
             whole(number, name, least)
+        if not isinstance(checkpoint, (str, PathLike, type(None))):
+            raise TypeError(f"checkpoint={checkpoint!r}: expected the path of a folder")
         if min_ranks > ranks:
             raise ValueError(f"min_ranks={min_ranks}: expected 1 to ranks={ranks}")
-        self._plan = Plan(hosts, make, ranks, min_ranks, max_losses, min(seconds(timeout, "timeout", 0.001), _LONGEST))
+        self._plan = Plan(
+            hosts,
+            make,
+            ranks,
+            min_ranks,
+            max_losses,
+            min(seconds(timeout, "timeout", 0.001), _LONGEST),
+            None if checkpoint is None else Path(checkpoint).absolute(),
+            checkpoint_every,
+            checkpoint_keep,
+        )
         self._coordinator: Any = None
 
     def run(self) -> Generator[Report, None, None]:

@@ -6,19 +6,22 @@ import asyncio
 import contextvars
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import timedelta
 from enum import Enum
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch.distributed
 import torch.distributed.distributed_c10d
 
-from ..actor import Actor, concurrent_endpoint
+from ..actor import Actor, SupervisionError, concurrent_endpoint
 from ..spmd.elastic import own_name
+from . import checkpoint
 from .connections import Connections
-from .state import Lent, lend, take
-from .world import Place, World, WorldChanged
+from .state import Lent, any_sharded, lend, take
+from .world import Place, Report, World, WorldChanged
 
 dist: Any = torch.distributed  # which does not export all of its names for type checkers
 T = TypeVar("T")
@@ -35,12 +38,19 @@ class Progress(NamedTuple):
     """How far the state of a rank has come; the larger, the farther.
 
     Attributes:
-        steps: How many are done; -1: it has never been in a world.
+        steps: How many are done; -1: it has never had a state.
         applied: An optimizer has begun to change it in the next one, which was not completed.
+        prepared: It could: all that it needs of others in that step has come.
     """
 
     steps: int
-    applied: bool
+    applied: bool = False
+    prepared: bool = False
+
+    @property
+    def done(self) -> int:
+        """How many steps are done, or can't be done again."""
+        return self.steps + self.applied
 
 
 class End(Enum):
@@ -60,30 +70,45 @@ class Member(Actor):
     make: Makes the trainer.
     local_rank: Its number on its host, for the variable ``LOCAL_RANK``.
     timeout: Of a collective, in seconds.
+    saving: Where checkpoints are written, and after how many steps each; None: nowhere.
     """
 
-    def __init__(self, make: Callable[[], Any], local_rank: int, timeout: float) -> None:
+    def __init__(
+        self, make: Callable[[], Any], local_rank: int, timeout: float, saving: tuple[Path, int] | None
+    ) -> None:
         os.environ["LOCAL_RANK"] = str(local_rank)
         self._make = make
-        self._timeout = timeout
+        self._timeout = timedelta(seconds=timeout)
+        self._saving = saving
         self._thread = ThreadPoolExecutor(1, "elastic")  # one and the same: CUDA's current device is that of a thread
+        self._writer = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
         self._trainer: Any = None
-        self._state: Mapping[str, Any] = {}
-        self._progress = Progress(-1, False)
+        self._states: list[
+            Mapping[str, Any]
+        ] = []  # all as far as `_progress` says: of the world, and of the one before
+        self._hooks: list[Any] = []  # of the optimizers of the last one
+        self._stepping: Any = None  # the optimizer that is prepared
+        self._progress = Progress(-1)
         self._world: World | None = None
+        self._coordinator: Any = None
         self._connections = Connections()
-        self._note_connections()
+        self._note_groups()
         self._store: Any = None
-        self._lent: Lent | None = None
+        self._lent: list[Lent] = []
 
-    def _note_connections(self) -> None:
-        """Know those of each process group, whoever makes it: torch has one function for that, below all public ones."""
+    def _note_groups(self) -> None:
+        """Know of each process group, whoever makes it: torch has one function for that, below all public ones."""
         module: Any = torch.distributed.distributed_c10d
         make_group = module._new_process_group_helper
 
         def noted(*args: Any, **options: Any) -> Any:
+            options["timeout"] = timedelta(seconds=_CONNECT_TIMEOUT)
             with self._connections.made():
-                return make_group(*args, **options)
+                made = make_group(*args, **options)
+            if isinstance(made[0], dist.ProcessGroup):  # it is another thing where this rank is not in the group
+                made[0].set_timeout(self._timeout)
+            return made
 
         module._new_process_group_helper = noted
 
@@ -94,14 +119,6 @@ class Member(Actor):
 
     def _make_trainer(self) -> None:
         self._trainer = self._make()
-        self._state = self._trainer.state()
-        for each in self._state.values():
-            if hasattr(each, "register_step_post_hook"):
-                each.register_step_post_hook(self._note_applied)
-
-    def _note_applied(self, *_: object) -> None:
-        if self._world is not None:
-            self._world.applied = True
 
     @concurrent_endpoint
     async def progress(self) -> Progress:
@@ -109,23 +126,94 @@ class Member(Actor):
         return self._progress
 
     @concurrent_endpoint
-    async def lend(self) -> Lent:
-        """Let others read its state, until `take_back`."""
-        self._lent = await self._on_thread(lend, self._state)
+    async def finish(self) -> None:
+        """Change the weights as others have done in the step that was broken off."""
+        await self._on_thread(self._stepping.step)
+        self._progress = self._progress._replace(applied=True)
+
+    @concurrent_endpoint
+    async def lend(self) -> list[Lent]:
+        """Let others read its state, until all have restored theirs."""
+        await self._on_thread(self._take_back)
+        self._lent = await self._on_thread(lambda: [lend(state) for state in self._states])
         return self._lent
 
-    @concurrent_endpoint
-    async def take_back(self) -> None:
-        """Let nobody read it any more."""
-        lent, self._lent = self._lent, None
-        if lent is not None and lent.shared is not None:
-            await asyncio.to_thread(lent.shared.drop)
+    def _take_back(self) -> None:
+        lent, self._lent = self._lent, []
+        for each in lent:
+            if each.shared is not None:
+                each.shared.drop()
 
-    @concurrent_endpoint
-    async def take(self, lent: Lent, progress: Progress) -> None:
-        """Become like another rank, which is that far."""
-        await self._on_thread(take, lent, self._state)
-        self._progress = Progress(progress.steps + progress.applied, False)
+    # called by the world, on the user's thread
+
+    def restore(self, world: World, state: Mapping[str, Any]) -> None:
+        """Make a state that with which the world begins, which all ranks have once this returns."""
+        place = world.place
+        has = self._states[-1:]
+        same = bool(has) and has[0].keys() == state.keys() and all(has[0][name] is state[name] for name in state)
+        if place.checkpoint is not None:
+            checkpoint.load(place.checkpoint, state)
+        elif place.sources and not (place.current and same):
+            take(place.sources, state)
+        others = self._states if self._progress.done == place.step and place.sources and not same else []
+        self._states, self._progress = [*others, state], Progress(place.step)
+        self._watch_optimizers(state)
+        dist.barrier()  # whoever has come so far has all of its state: what there was before is not needed any more
+        self._states = [state]
+        self._take_back()
+        if world.rank == 0:
+            self._coordinator.begun.call_one(world.number).get()
+
+    def _watch_optimizers(self, state: Mapping[str, Any]) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        optimizers = [each for each in state.values() if hasattr(each, "register_step_post_hook")]
+        self._hooks = [each.register_step_post_hook(self._note_applied) for each in optimizers]
+        if any_sharded(state):
+            self._hooks += [each.register_step_pre_hook(self._agree) for each in optimizers]
+
+    def _agree(self, optimizer: Any, *_: object) -> None:
+        """Change no weights before all ranks can: what one has of a step is of no use without the parts that others have.
+
+        Where a rank dies within the barrier, some may have passed it and others not; those can still do what is left, which needs
+        nobody else: `finish`.
+        """
+        world = self._world
+        if world is not None and not world.prepared:
+            self._stepping = optimizer
+            world.prepared = True
+            dist.barrier()
+
+    def _note_applied(self, *_: object) -> None:
+        if self._world is not None:
+            self._world.applied = True
+
+    def completed(self, world: World) -> None:
+        """Begin to write a checkpoint, if it is time; the one before has been written by then."""
+        if self._saving is None or world.step % self._saving[1]:
+            return
+        self._await_writing(world)
+        if not world.over:
+            state = checkpoint.snapshot(self._states[-1], world.rank)
+            run = contextvars.copy_context().run
+            self._writing = self._writer.submit(run, self._write, world, world.step, state, self._saving[0])
+
+    def _write(self, world: World, step: int, state: Any, folder: Path) -> None:
+        part: checkpoint.Part | str
+        try:
+            part = checkpoint.write(state, checkpoint.unfinished(folder, step, world.number), world.rank)
+        except Exception as error:  # such as a full disk: no reason to end the training
+            part = str(error)
+        with suppress(SupervisionError):  # the program has ended
+            self._coordinator.written.call_one(step, world.number, world.rank, world.size, part).get()
+
+    def _await_writing(self, world: World) -> None:
+        while self._writing is not None and not self._writing.done() and not world.over:
+            wait([self._writing], _LOOK_AGAIN)
+
+    def send(self, report: Report) -> Any:
+        """Give the program a report."""
+        return self._coordinator.report.call_one(report)
 
     @concurrent_endpoint
     async def open_store(self, one_host: bool) -> tuple[str, int]:
@@ -137,12 +225,13 @@ class Member(Actor):
     @concurrent_endpoint
     async def run(self, place: Place, coordinator: Any) -> End:
         """Train in a world, until it or the training ends; raises what the user's code has raised."""
-        steps, applied = self._progress
-        world = self._world = World(place, max(steps, 0) + applied, coordinator.report.call_one)
+        self._coordinator = coordinator
+        world = self._world = World(place, self)
         try:
             return await self._on_thread(self._train, place, world)
         finally:
-            self._progress = Progress(world.step, world.applied)
+            if world.restored:
+                self._progress = Progress(world.step, world.applied, world.prepared)
             self._world = None
 
     def _train(self, place: Place, world: World) -> End:
@@ -155,8 +244,11 @@ class Member(Actor):
             dist.destroy_process_group()
             raise NotConnectedError(f"rank {place.rank} of {place.size} could not connect: {error}") from None
         try:
+            if self._states and not place.sources and place.checkpoint is None:
+                self._make_trainer()  # from the beginning, again
             self._trainer.train(world)
             world.flush()
+            self._await_writing(world)
             return End.DONE
         except WorldChanged:
             return End.BROKEN_OFF if world.over else End.AGREED
@@ -182,9 +274,7 @@ class Member(Actor):
             store = dist.TCPStore(place.address, place.port, timeout=limit)
         store.set(f"here/{place.rank}", "")
         store.wait([f"here/{rank}" for rank in range(place.size)], limit)
-        limit = timedelta(seconds=_CONNECT_TIMEOUT)
-        dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size, timeout=limit)
-        dist.group.WORLD.set_timeout(timedelta(seconds=self._timeout))
+        dist.init_process_group("gloo", store=store, rank=place.rank, world_size=place.size)
 
     @concurrent_endpoint
     async def leave(self, number: int) -> None:
@@ -219,3 +309,4 @@ class Member(Actor):
             self._world.leave()
             self._connections.shut_down()
         self._thread.shutdown(wait=False)
+        self._writer.shutdown(wait=False)

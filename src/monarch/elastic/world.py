@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from random import Random
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..actor import Future
+
+if TYPE_CHECKING:
+    from .state import Lent
 
 
 class Place(NamedTuple):
@@ -21,6 +24,10 @@ class Place(NamedTuple):
         address: Host of the store, which is that of rank 0, and
         port: its TCP port.
         one_host: All ranks are on one host.
+        step: The first step.
+        sources: Where its state is to be had; empty: as the trainer begins, or
+        checkpoint: in this folder.
+        current: The rank has that state already.
     """
 
     number: int
@@ -29,6 +36,10 @@ class Place(NamedTuple):
     address: str
     port: int
     one_host: bool
+    step: int = 0
+    sources: Sequence[Lent] = ()
+    checkpoint: str | None = None
+    current: bool = False
 
 
 class Report(NamedTuple):
@@ -53,6 +64,19 @@ class WorldChanged(BaseException):
     """Ends `Trainer.train` in a world that is over. No Exception, so that code which goes on after those does not keep it."""
 
 
+class Keeper(Protocol):
+    """What a world asks of the process that it is in."""
+
+    def restore(self, world: World, state: Mapping[str, Any]) -> None:
+        """Make a state that with which the world begins."""
+
+    def completed(self, world: World) -> None:
+        """A step is done; `world.step` is the next."""
+
+    def send(self, report: Report) -> Future[None]:
+        """Give the program a report."""
+
+
 class World:
     """A world, as one of its ranks sees it. The default group of `torch.distributed` is that of its ranks.
 
@@ -63,29 +87,61 @@ class World:
         step: The one that is done now, or next.
     """
 
-    def __init__(self, place: Place, step: int, send: Callable[[Report], Future[None]]) -> None:
+    def __init__(self, place: Place, keeper: Keeper) -> None:
+        self.place = place
         self.number = place.number
         self.rank = place.rank
         self.size = place.size
-        self.step = step
+        self.step = place.step
+        self.restored = False
+        self.prepared = False  # all that this rank needs of others to change the weights in this step is there
         self.applied = False  # an optimizer has changed the weights in this step
-        self._send = send
+        self._keeper = keeper
         self._sent: Future[None] | None = None
         self._changed = threading.Condition()
         self._in_step = self._held = self._over = False
         self._end: int | None = None
 
+    def restore(self, **state: Any) -> None:
+        """Give the state with which this world begins to these objects; call it once in `train`, before `steps`.
+
+        It comes from the memory of ranks that were in the world before, or from a checkpoint. In the first world there is none, and
+        nothing is changed: all ranks have to begin with the same weights. Sharded tensors may be laid out otherwise than before.
+
+        Args:
+            **state: Objects with ``state_dict`` and ``load_state_dict``; the same names in each world. The optimizers are among
+                them: they tell how far a step has come.
+
+        Raises:
+            TypeError: An object has no such methods.
+            RuntimeError: Called twice.
+            KeyError: The names are others than in the world before.
+        """
+        if self.restored:
+            raise RuntimeError("restore() comes once in a world, with all of the state")
+        for name, each in state.items():
+            if not hasattr(each, "state_dict") or not hasattr(each, "load_state_dict"):
+                raise TypeError(f"restore({name}={each!r}): expected an object with state_dict and load_state_dict")
+        self._keeper.restore(self, state)
+        self.restored = True
+
     def steps(self, stop: int) -> Iterator[int]:
         """The steps to do, one after the other, from the first that is not done to `stop`, which is not among them.
 
         A step is done when the next one is asked for. Where the world ends between two steps, this ends `train`.
+
+        Raises:
+            RuntimeError: `restore` was not called.
         """
+        if not self.restored:
+            raise RuntimeError("restore() comes first: the steps begin where the state is")
         while self.step < stop:
             self._enter_step()
             yield self.step
             with self._changed:
                 self.step += 1
-                self._in_step = self.applied = False
+                self._in_step = self.prepared = self.applied = False
+            self._keeper.completed(self)
 
     def part(self, count: int) -> slice:
         """This rank's part of `count` things that all ranks share out: as even as it can be, in the order of ranks."""
@@ -94,7 +150,7 @@ class World:
     def report(self, value: Any) -> None:
         """Say something to the program, such as the loss: `ElasticGroup.run` gives it a `Report`."""
         self.flush()
-        self._sent = self._send(Report(self.step, self.rank, self.number, self.size, value))
+        self._sent = self._keeper.send(Report(self.step, self.rank, self.number, self.size, value))
 
     def flush(self) -> None:
         """Wait until the last report has come."""

@@ -1,0 +1,157 @@
+"""Checkpoints beside training, in the format of `torch.distributed.checkpoint`: what a rank writes, and when that counts.
+
+Each rank writes its part into a folder with a dot in front. The coordinator adds the table of contents once it has heard of
+all parts, and renames the folder: ``step-00000100``. So a folder of that name is whole, whoever has died meanwhile.
+
+torch's own `save` would have the ranks agree by collectives, and unpickle what comes over the ports of gloo. Here what they
+have to say to each other goes to the coordinator, by calls.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from .state import Empty, Keys, Whole, is_sharded, load_state_dicts, replaced, state_dicts
+
+_FORMAT = "torch.distributed.checkpoint"  # imported by those who write
+_NAME = "step-"
+_OUTLINE = "outline"  # what is no tensor, and where tensors belong
+_AS_IT_IS: Any = {
+    "flatten_state_dict": False,
+    "flatten_sharded_tensors": False,
+}  # torch makes text of the numbers in keys
+
+
+class Part(NamedTuple):
+    """What a rank has written.
+
+    Attributes:
+        plan: Which tensors and values, and where they belong.
+        written: Where they are in its file.
+    """
+
+    plan: Any
+    written: Sequence[Any]
+
+
+def unfinished(folder: Path, step: int, world: int) -> Path:
+    """Where the parts are written that ranks of a world have before a step."""
+    return folder / f".{_NAME}{step}-{world}"
+
+
+def newest(folder: Path) -> tuple[int, str | None]:
+    """The last whole checkpoint: before which step, and its folder; 0 and None if there is none."""
+    whole = _whole(folder)
+    return (_step(whole[-1]), str(whole[-1])) if whole else (0, None)
+
+
+def snapshot(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
+    """A copy of what a rank is to write of a state, by name; the rest is not copied."""
+    found: dict[str, Any] = {}
+
+    def keep(keys: Keys, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        found[_name(keys)] = value.detach().to("cpu", copy=True) if _writes(value, rank) else value
+        return Whole(tuple(value.shape), value.dtype)
+
+    found[_OUTLINE] = replaced(state_dicts(state), keep)
+    return found
+
+
+def write(snapshot: dict[str, Any], folder: Path, rank: int) -> Part:
+    """Write a rank's part, to the disk."""
+    dcp: Any = import_module(_FORMAT)
+    planner = dcp.DefaultSavePlanner(**_AS_IT_IS)
+    planner.set_up_planner(snapshot, is_coordinator=rank == 0)
+    plan = planner.create_local_plan()
+    mine = [item for item in plan.items if _writes(planner.state_dict[item.index.fqn], rank)]
+    writer = dcp.FileSystemWriter(folder)
+    writer.set_up_storage_writer(rank == 0, rank=rank, use_collectives=False)  # a file name of its own for each rank
+    plan = writer.prepare_local_plan(replace(plan, items=mine))
+    return Part(plan, writer.write_data(plan, planner).wait())
+
+
+def commit(folder: Path, step: int, world: int, parts: Sequence[Part], keep: int) -> None:
+    """Make a checkpoint of its parts, which are all written, and remove those that are too old."""
+    dcp: Any = import_module(_FORMAT)
+    part = unfinished(folder, step, world)
+    _, metadata = dcp.DefaultSavePlanner(**_AS_IT_IS).create_global_plan([part.plan for part in parts])
+    writer = dcp.FileSystemWriter(part)
+    writer.set_up_storage_writer(True)
+    writer.finish(metadata, [list(part.written) for part in parts])
+    final = folder / f"{_NAME}{step:08}"
+    if not final.exists():  # steps may have been done again
+        part.rename(final)
+    for old in _whole(folder)[:-keep]:
+        shutil.rmtree(old.rename(old.with_name(f".{old.name}")))
+    clear(folder, step)
+
+
+def clear(folder: Path, step: float) -> None:
+    """Remove what was begun for steps below this one, and not finished."""
+    for path in folder.glob(f".{_NAME}*"):
+        if int(path.name.removeprefix(f".{_NAME}").partition("-")[0]) < step:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def load(path: str, state: Mapping[str, Any]) -> None:
+    """Make a state that of a checkpoint, each rank its own shards. It is changed once all of it is here.
+
+    Raises:
+        ValueError: A file is missing or broken.
+    """
+    table: dict[str, Any] = {_OUTLINE: None}
+    empty = Empty(state)
+    tensors: dict[str, Any] = {}
+
+    def make(keys: Keys, value: Any) -> Any:
+        return tensors.setdefault(_name(keys), empty.tensor(keys, value)) if isinstance(value, Whole) else value
+
+    try:
+        _read(path, table)
+        found = replaced(table[_OUTLINE], make)
+        _read(path, tensors)
+    except Exception as error:
+        raise ValueError(f"the checkpoint {path} can't be read: {error}") from error
+    load_state_dicts(state, found)
+
+
+def _read(path: str, into: dict[str, Any]) -> None:
+    """Fill these tensors and values: what torch's `load` does, without a word to other ranks."""
+    dcp: Any = import_module(_FORMAT)
+    reader, planner = dcp.FileSystemReader(path), dcp.DefaultLoadPlanner(**_AS_IT_IS)
+    metadata = reader.read_metadata()
+    planner.set_up_planner(into, metadata, is_coordinator=True)
+    reader.set_up_storage_reader(metadata, is_coordinator=True)
+    reader.read_data(reader.prepare_local_plan(planner.create_local_plan()), planner).wait()
+
+
+def _name(keys: Keys) -> str:
+    """As torch names it in a checkpoint."""
+    return ".".join(map(str, keys))
+
+
+def _writes(value: Any, rank: int) -> bool:
+    """Each part is written once: of a shard that several ranks have, by the first of them; everything else by rank 0."""
+    if not is_sharded(value):
+        return rank == 0
+    coordinates = zip(value.device_mesh.get_coordinate(), value.placements, strict=True)
+    return all(index == 0 for index, placement in coordinates if placement.is_replicate()) and bool(
+        value.to_local().numel()
+    )
+
+
+def _whole(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"{_NAME}*"), key=_step)
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix(_NAME))

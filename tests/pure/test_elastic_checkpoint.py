@@ -1,0 +1,74 @@
+"""`monarch.elastic.checkpoint`: what is written comes back, and what was only begun does not count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="the format is that of torch")
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+from monarch.elastic import checkpoint
+
+
+def trained(steps: int) -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    for _ in range(steps):
+        model(torch.ones(1, 3)).sum().backward()
+        optimizer.step()
+    return {"model": model, "optimizer": optimizer}
+
+
+def write(folder: Path, step: int, steps: int = 1, world: int = 1) -> list[checkpoint.Part]:
+    part = checkpoint.unfinished(folder, step, world)
+    return [checkpoint.write(checkpoint.snapshot(trained(steps), rank), part, rank) for rank in range(2)]
+
+
+def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
+    checkpoint.commit(tmp_path, 3, 1, write(tmp_path, 3, steps=3), keep=2)
+    step, path = checkpoint.newest(tmp_path)
+    assert step == 3
+    assert path is not None
+    state, expected = trained(0), trained(3)
+    checkpoint.load(path, state)
+    assert torch.equal(state["model"].weight, expected["model"].weight)
+    moments = [each["optimizer"].state_dict()["state"][1]["exp_avg_sq"] for each in (state, expected)]
+    assert torch.equal(*moments)
+    assert state["optimizer"].param_groups[0]["lr"] == expected["optimizer"].param_groups[0]["lr"]
+    weight = {"model.weight": torch.empty(2, 3)}  # by torch's own means, too
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.load(weight, checkpoint_id=path, no_dist=True)  # type: ignore[attr-defined]  # torch's `__init__` has no `__all__`
+    assert torch.equal(weight["model.weight"], expected["model"].weight)
+
+
+def test_a_checkpoint_that_was_only_begun_does_not_count_and_goes_with_the_next(tmp_path: Path) -> None:
+    checkpoint.commit(tmp_path, 3, 1, write(tmp_path, 3), keep=2)
+    write(tmp_path, 6)
+    assert checkpoint.newest(tmp_path)[0] == 3
+    assert len(list(tmp_path.iterdir())) == 2
+    checkpoint.commit(tmp_path, 9, 2, write(tmp_path, 9, world=2), keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000009"]
+
+
+def test_the_last_ones_are_kept_and_one_that_is_done_again_is_not_a_second_one(tmp_path: Path) -> None:
+    for step, world in ((3, 1), (6, 1), (6, 2), (100000000, 2)):
+        checkpoint.commit(tmp_path, step, world, write(tmp_path, step, world=world), keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006", "step-100000000"]
+    assert checkpoint.newest(tmp_path)[0] == 100000000
+    checkpoint.clear(tmp_path, float("inf"))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_checkpoint_that_lacks_a_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    checkpoint.commit(tmp_path, 3, 1, write(tmp_path, 3), keep=2)
+    path = checkpoint.newest(tmp_path)[1]
+    assert path is not None
+    next(Path(path).glob("*.distcp")).unlink()
+    with pytest.raises(ValueError, match="step-00000003 can't be read"):
+        checkpoint.load(path, trained(0))
