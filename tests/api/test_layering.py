@@ -59,6 +59,7 @@ LAYERS = {
     "monarch.environments": 5.5,
     "monarch.testing": 5,
     "monarch.queues": 5,
+    "monarch.data": 5,
     "monarch.builtins": 6,
     "monarch.memory": 6,
     "monarch.experimental": 6,

@@ -17,6 +17,7 @@ PACKAGES = [
     "monarch.actor",
     "monarch.actor.concurrent",
     "monarch.config",
+    "monarch.data",
     "monarch.errors",
     "monarch.job",
     "monarch.notebook",

@@ -1,0 +1,64 @@
+"""Which batch comes from which loader and goes to which rank: pure arithmetic.
+
+Batches are numbered from 0. Number ``n`` is item ``n // workers`` of loader ``n % workers``, and goes to rank
+``n % world_size``. The number of loaders is a multiple of that of ranks, so each loader serves one rank, and the numbers mean the
+same batches however many ranks share them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .._arguments import whole
+
+
+class Turn(NamedTuple):
+    """Attributes:
+    worker: Which loader.
+    item: Which of its items, from 0.
+    """
+
+    worker: int
+    item: int
+
+
+class Order:
+    """The batches of one rank.
+
+    Args:
+        workers: How many loaders there are.
+        rank: Of 0 to ``world_size - 1``.
+        world_size: How many ranks share the batches.
+
+    Raises:
+        TypeError, ValueError: These are no whole numbers, or do not fit.
+    """
+
+    def __init__(self, workers: int, rank: int, world_size: int) -> None:
+        whole(world_size, "world_size")
+        if whole(rank, "rank", least=0) >= world_size:
+            raise ValueError(f"rank must be less than world_size={world_size}, got {rank}")
+        if workers % world_size:
+            raise ValueError(
+                f"{workers} loaders can't be shared by {world_size} ranks evenly: make their number a multiple of {world_size}"
+            )
+        self.rank = rank
+        self.world_size = world_size
+        self._workers = workers
+
+    def turn(self, position: int) -> Turn:
+        """Where this rank's batch comes from, in the step that begins when `position` batches have been given to all ranks."""
+        item, worker = divmod(position + self.rank, self._workers)
+        return Turn(worker, item)
+
+    def checked(self, position: int) -> int:
+        """A position at which a step begins.
+
+        Raises:
+            TypeError, ValueError: It is none.
+        """
+        if whole(position, "position", least=0) % self.world_size:
+            raise ValueError(
+                f"position must be a multiple of world_size={self.world_size}, as steps begin there, got {position}"
+            )
+        return position
