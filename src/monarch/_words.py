@@ -1,9 +1,12 @@
-"""Times, and many whole numbers, for people."""
+"""Times, and many whole numbers, for people; and what one part says and another reads."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+
+NO_REPLICA = "waits for a replica: none is ready"
+"""Ends the description of a call of a service that has none, by which the verdict on a program knows it."""
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, DeadlockError, SupervisionError, current_rank, endpoint, this_host
+from helpers.workers import workers
+from monarch.actor import (
+    Actor,
+    ActorError,
+    DeadlockError,
+    SupervisionError,
+    attach_to_workers,
+    current_rank,
+    endpoint,
+    this_host,
+)
 from monarch.service import Service
 from monarch.why import why
 
@@ -306,14 +316,30 @@ def test_why_says_that_a_call_has_no_replica(spawn: Spawn, tmp_path: Path) -> No
         asked = asker.ask.call_one(service)
 
         def says_so() -> bool:
-            classes = why(seconds=0.1).classes
-            return any(
-                each.mesh == "asker" and "absent.pid(), which waits for a replica" in each.reason for each in classes
-            )
+            found = why(seconds=0.1)
+            waits = [each for each in found.classes if "absent.pid(), which waits for a replica" in each.reason]
+            if not waits or "none is ready" not in found.sentence:
+                return False
+            assert "asker" in [each.mesh for each in found.blamed]
+            return found.status != "fine"
 
         wait_until(says_so, what="the verdict")
     with pytest.raises(SupervisionError, match="absent.pid.* has no replica"):
         asked.get(timeout=LIMIT)
+
+
+def test_replicas_of_a_host_that_is_lost_come_up_on_the_other() -> None:
+    with workers(2) as found:
+        hosts = attach_to_workers(workers=found.addresses)
+        with Service(hosts, Replica, replicas=4, name="wide") as service:
+            service.scale(4).get(timeout=LIMIT)
+            here, there = (set(found.procs(index)) & pids_of(service) for index in (0, 1))
+            assert len(here) == len(there) == 2, "half of them on each host"
+            found.kill_agent(1)
+            wait_until(lambda: restarts(service) == 2 and len(pids_of(service)) == 4, what="two other replicas")
+            assert here < pids_of(service) <= set(found.procs(0))
+            assert service.pid.call_one().get(timeout=LIMIT) in pids_of(service)
+        hosts.stop().get(timeout=LIMIT)
 
 
 class Circular(Actor):

@@ -7,6 +7,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +164,26 @@ def test_calls_wait_for_whichever_replica_is_done_first(pair: Service[Replica], 
     assert len(pids) == 1 and held.get(timeout=LIMIT) not in pids
 
 
+def test_a_call_that_has_not_begun_can_be_taken_back(pair: Service[Replica], tmp_path: Path) -> None:
+    door = tmp_path / "door"
+    held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
+    until(lambda: len(list(tmp_path.glob("door.*"))) == 2)  # one at each replica
+    in_a_mailbox = pair.greet.options(session="any").call_one("sent")
+    unsent = pair.greet.call_one("unsent")
+    try:
+        assert unsent.cancel() and in_a_mailbox.cancel()
+        assert unsent.cancelled(), "at once: nobody else knew of it"
+    finally:
+        door.touch()
+    for call in (unsent, in_a_mailbox):
+        with pytest.raises(CancelledError, match="was cancelled before it had begun"):
+            call.get(timeout=LIMIT)
+        assert call.cancelled() and not call.cancel()
+    assert len({each.get(timeout=LIMIT) for each in held}) == 2
+    assert not {"sent", "unsent"} & {name for seen in pair.history.call().get(timeout=LIMIT).values() for name in seen}
+    assert set(pair.outstanding().values()) == {0}
+
+
 def test_a_call_that_waits_has_its_arguments_as_they_were(pair: Service[Replica], tmp_path: Path) -> None:
     door = tmp_path / "door"
     try:
@@ -284,9 +305,13 @@ def test_misuse_is_refused_at_the_call(pair: Service[Replica]) -> None:
         pair.wave
     with pytest.raises(TypeError, match="is remote"):
         pair.greet("you")
+    with pytest.raises(AttributeError, match="no adverb 'stream'; they are call_one, for one replica, and call"):
+        pair.greet.stream("you")
+    with pytest.raises(ValueError, match="timeout must be a number of seconds, from 0 to .*, got '1'"):
+        pair.greet.options(timeout="1")
     with pytest.raises(ValueError, match="route is 'least loaded' or 'round robin', got 'random'"):
         Service(this_host(), Replica, route="random")
-    with pytest.raises(ValueError, match="replicas is at least 1, got 0"):
+    with pytest.raises(ValueError, match="replicas must be at least 1, got 0"):
         Service(this_host(), Replica, replicas=0)
     with pytest.raises(TypeError, match="too many positional"):
         Service(this_host(), Replica, (1, 2, 3))
@@ -409,7 +434,7 @@ def test_items_are_handled_in_batches() -> None:
 
 
 def test_what_can_not_be_batched_is_refused() -> None:
-    with pytest.raises(ValueError, match="max_size is at least 1, got 0"):
+    with pytest.raises(ValueError, match="max_size must be at least 1, got 0"):
         batched(max_size=0)
     with pytest.raises(TypeError, match="write `async def double`"):
 

@@ -47,7 +47,7 @@ from .shape.ndslice import row_major_strides
 from .supervision.failure import Failure
 from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
-from .wire.frame import DEAD, ERROR, EXPLICIT, VALUE, Frame
+from .wire.frame import CANCELLED, DEAD, ERROR, EXPLICIT, VALUE, Frame
 from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Reducer, register_lender
 
@@ -76,6 +76,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CANCELLED",
     "DEAD",
     "ERROR",
     "EXPLICIT",

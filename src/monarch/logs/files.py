@@ -78,7 +78,7 @@ class LogFiles:
         name, size = output.source.proc, output.size
         with self._changed:
             if self._is_stuck:
-                self._missing += output.count
+                self._missing += output.line_count
                 return True
             self._queue.append(output)
             waiting = self._waiting[name] = self._waiting.get(name, 0) + size
@@ -227,7 +227,7 @@ class LogFiles:
 
     def _miss(self, outputs: list[Output]) -> None:
         with self._changed:
-            self._missing += sum(output.count for output in outputs)
+            self._missing += sum(output.line_count for output in outputs)
 
     def _recovered(self) -> None:
         with self._changed:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
+from .._arguments import seconds, whole
 from ..actor import concurrent_endpoint
 
 _Method = Callable[..., Coroutine[Any, Any, Sequence[Any]]]
@@ -94,17 +94,11 @@ def batched(*, max_size: int, max_wait: float = 0.0) -> Callable[[_Method], Any]
         max_wait: Seconds that an item waits for others, where a batch could begin. 0: a batch has what is there.
 
     Raises:
-        TypeError: An argument is of another type; the method is not ``async def``, or does not take one list.
-        ValueError: `max_size` is less than 1; `max_wait` is negative or not finite.
+        TypeError: `max_size` is no int; the method is not ``async def``, or does not take one list.
+        ValueError: `max_size` is less than 1; `max_wait` is no number of seconds, or negative.
     """
-    if not isinstance(max_size, int) or isinstance(max_size, bool):
-        raise TypeError(f"max_size is a whole number, got {max_size!r}")
-    if not isinstance(max_wait, (int, float)) or isinstance(max_wait, bool):
-        raise TypeError(f"max_wait is a number of seconds, got {max_wait!r}")
-    if max_size < 1:
-        raise ValueError(f"max_size is at least 1, got {max_size}")
-    if not 0 <= max_wait < math.inf:
-        raise ValueError(f"max_wait is >= 0 and finite, got {max_wait!r}")
+    whole(max_size, "max_size")
+    seconds(max_wait, "max_wait")
 
     def decorate(method: _Method) -> Any:
         name = getattr(method, "__name__", repr(method))

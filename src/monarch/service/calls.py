@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._core.plane import (
+    CANCELLED,
     DEAD,
     VALUE,
     FailedCall,
@@ -72,7 +73,7 @@ class Attempt:
         replica: Counts this as outstanding already.
     """
 
-    __slots__ = ("_call", "_failed", "answers", "late", "left", "replica")
+    __slots__ = ("_call", "_failed", "_number", "answers", "late", "left", "replica")
 
     def __init__(self, call: Call | CallToAll, replica: Replica) -> None:
         self._call = call
@@ -80,6 +81,7 @@ class Attempt:
         self.left = replica.size
         self.answers: list[Reply | None] = [None] * replica.size
         self._failed = False
+        self._number = 0  # of the request, once it is sent
         self.late = False
 
     def send(self, message: Message) -> None:
@@ -89,10 +91,21 @@ class Attempt:
             ValueError, BackpressureError: As the adverbs of a mesh.
         """
         try:
-            self.replica.target.cast(message.meta, message.content, self, flags=message.flags, sender=message.cell)
+            self._number = self.replica.target.cast(
+                message.meta, message.content, self, flags=message.flags, sender=message.cell
+            )
         except BaseException:
             self.replica.release(self.late)
             raise
+
+    def cancel(self, hub: Any) -> bool:
+        """Have it dropped if it has not begun, which its answer tells. Of several ranks some may have begun, which need the others."""
+        target = self.replica.target
+        return (
+            self._number > 0
+            and self.left == 1 == len(target.procs)
+            and hub.cancel(self._number, target.uid, [(0, target.procs[0])])
+        )
 
     def reply(self, frame: Frame) -> bool:
         return self._take(frame.rank, frame, frame.flags == VALUE)
@@ -159,7 +172,7 @@ class Call(PendingOperation, Promise[Any]):
     """
 
     __slots__ = (
-        "_attempt", "_made", "_retries", "_router", "_timeout", "_timer", "last", "message", "name", "session", "since",
+        "_attempt", "_cancelled", "_made", "_retries", "_router", "_timeout", "_timer", "last", "message", "name", "session", "since",
     )  # fmt: skip
 
     def __init__(
@@ -173,6 +186,7 @@ class Call(PendingOperation, Promise[Any]):
         self._timeout = timeout
         self._retries = retries
         self._made = 0
+        self._cancelled = False
         self._attempt: Attempt | None = None  # none while it waits for a replica
         self._timer: Any = None
         self.last: Replica | None = None  # that was asked before
@@ -202,6 +216,9 @@ class Call(PendingOperation, Promise[Any]):
                 return
             self._attempt = None
         lost = loss(reply)
+        if isinstance(reply, Frame) and reply.flags == CANCELLED:
+            self._dropped()
+            return
         if lost is None:
             call = FailedCall(self.name, None, self.message.site)
         elif self._again():
@@ -213,7 +230,7 @@ class Call(PendingOperation, Promise[Any]):
 
     def _again(self) -> bool:
         """Whether another replica is going to be asked."""
-        if self._made > self._retries or self.future.done() or self._router.hub.end is not None:
+        if self._made > self._retries or self._cancelled or self.future.done() or self._router.hub.end is not None:
             return False
         self._router.again(self)
         return True
@@ -245,6 +262,20 @@ class Call(PendingOperation, Promise[Any]):
 
     def awaited(self) -> PendingCall | None:
         return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)
+
+    def cancel(self, future: object) -> bool:
+        """Drop it where it waits for a replica, or in the mailbox of one: it is not repeated then."""
+        if self._router.withdraw(self):
+            self._dropped()
+            return True
+        attempt = self._attempt
+        self._cancelled = self._cancelled or (attempt is not None and attempt.cancel(self._router.hub))
+        return self._cancelled
+
+    def _dropped(self) -> None:
+        from concurrent.futures import CancelledError  # here: few programs cancel
+
+        self.reject(CancelledError(f"{self.name} was cancelled before it had begun"))
 
     def connection(self) -> Any:
         attempt = self._attempt

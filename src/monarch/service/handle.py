@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Generic, TypeVar
 
+from .._arguments import seconds, whole
 from .._core.plane import (
     EXPLICIT,
     Promise,
@@ -93,16 +94,13 @@ class Service(Generic[A]):
         describe_class(cls).check_init(tuple(args), dict(kwargs or {}))
         if route not in (LEAST_LOADED, ROUND_ROBIN):
             raise ValueError(f"route is {LEAST_LOADED!r} or {ROUND_ROBIN!r}, got {route!r}")
-        _check_number("replicas", replicas, 1)
+        whole(replicas, "replicas")
         if in_flight is not None:
-            _check_number("in_flight", in_flight, 1)
-        _check_number("max_restarts", max_restarts, 0)
-        for label, seconds in (
-            ("patience", patience),
-            ("health_interval", health_interval),
-            ("health_timeout", health_timeout),
-        ):
-            _check_seconds(label, seconds)
+            whole(in_flight, "in_flight")
+        whole(max_restarts, "max_restarts", 0)
+        seconds(patience, "patience")
+        seconds(health_interval, "health_interval")
+        seconds(health_timeout, "health_timeout")
         safe = idempotent if isinstance(idempotent, bool) else frozenset(idempotent)
         for wanted in [*([] if isinstance(safe, bool) else safe), *([health] if health is not None else [])]:
             if wanted not in endpoints:
@@ -152,8 +150,8 @@ class Service(Generic[A]):
         Returns:
             A future that is done when the new ones are ready, or given up, and the others have ended.
         """
-        _check_number("replicas", replicas, 1)
-        _check_seconds("drain", drain)
+        whole(replicas, "replicas")
+        seconds(drain, "drain")
         return map_future(self._keeper.scale.call_one(replicas, drain), self._router().update)
 
     def status(self) -> Future[list[ReplicaStatus]]:
@@ -177,7 +175,7 @@ class Service(Generic[A]):
         """
         if not self._owned:
             raise NotImplementedError(f"{self!r} was received in a message; only who has made it stops it")
-        _check_seconds("drain", drain)
+        seconds(drain, "drain")
         if self._stopping is None:
             self._stopping = self._keeper.close.call_one(drain)
         return self._stopping
@@ -306,9 +304,9 @@ class ServiceEndpoint(Generic[R]):
         if session is not None and not isinstance(session, str):
             raise TypeError(f"session is a text, got {session!r}")
         if timeout is not None:
-            _check_seconds("timeout", timeout)
+            seconds(timeout, "timeout")
         if retries is not None:
-            _check_number("retries", retries, 0)
+            whole(retries, "retries", 0)
         return ServiceEndpoint(
             self._service, self._method, self._retries if retries is None else retries, timeout, session
         )
@@ -330,6 +328,12 @@ class ServiceEndpoint(Generic[R]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{self._name} is remote: write .call_one(...) for one replica, .call(...) for all")
+
+    def __getattr__(self, adverb: str) -> Any:
+        raise AttributeError(
+            f"{self._name} is an endpoint of a service, which has no adverb {adverb!r}; they are call_one, for one replica, and call "
+            "and broadcast, for all"
+        )
 
     def __repr__(self) -> str:
         return f"<ServiceEndpoint {self._name}>"
@@ -360,17 +364,3 @@ def _check_class(cls: type, procs: Mapping[str, int]) -> None:
             f"{', '.join(batches)} of {cls.__qualname__} are batched, and each rank of a replica would make batches of its own: "
             "have one rank make them, and call the others"
         )
-
-
-def _check_number(name: str, value: Any, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{name} is a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} is at least {least}, got {value}")
-
-
-def _check_seconds(name: str, value: Any) -> None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise TypeError(f"{name} is a number of seconds, got {value!r}")
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} is >= 0 and finite, got {value!r}")

@@ -29,6 +29,7 @@ from .._core.plane import (
     register,
     when_done,
 )
+from .._words import NO_REPLICA
 from ..actor import Future, SupervisionError
 from ..telemetry.metrics import Observation, get_meter
 from .records import ROUND_ROBIN, Members, Way
@@ -137,6 +138,14 @@ class Router:
         self.hub.poller.call_soon(self._send_waiting)
         if self.hub.end is not None:
             self._end(self.hub.end)
+
+    def withdraw(self, call: Call) -> bool:
+        """Whether a call waited for a replica; it does no more."""
+        with self.lock:
+            if call not in self._waiting:
+                return False
+            self._waiting.remove(call)
+            return True
 
     def all(self) -> list[Replica]:
         """Every replica that takes calls, by place; each counts one more outstanding."""
@@ -277,7 +286,7 @@ class Router:
 
     def describe(self) -> str:
         """What a call waits for that has no replica."""
-        return f"which waits for a replica: {'all are busy' if self._replicas else 'none is ready'}"
+        return f"which {'waits for a replica: all are busy' if self._replicas else NO_REPLICA}"
 
     # the request that stands for what waits
 

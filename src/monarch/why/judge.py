@@ -8,8 +8,8 @@ it is to blame.
 *Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process that is stopped, C code that holds the
 GIL, a rank that has not run at all, a collective of which no thread has run, a silent host, a circle. *Slow* is one in which ranks wait
 for one of their own mesh that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same; or in which
-the steps of a rank take longer than those of the others (`steps`). All else
-is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
+somebody waits for a service without any replica, which may get one; or in which the steps of a rank take longer than those of the
+others (`steps`). All else is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from .._words import NO_REPLICA
 from ..stacks.model import CLIENT, ProcStacks, ThreadStack
 from ..stacks.report import Stacks
 from . import graph, words
@@ -225,7 +226,8 @@ class _Case:
         return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
 
     def _slow(self, ends: Sequence[int]) -> list[int]:
-        """Of the ends those that run though ranks of their own mesh wait for them, and the collectives that run."""
+        """Of the ends those that run though ranks of their own mesh wait for them, the collectives that run, and who waits for a service
+        without a replica."""
         # by whole meshes: one way through the graph for each of them, not for each end
         awaited: dict[object, set[int]] = {}
         found = []
@@ -234,7 +236,12 @@ class _Case:
             if node.state in (RUNS, POLLS) and node.mesh not in awaited:
                 members = [each for each, other in enumerate(self._nodes) if other.mesh == node.mesh]
                 awaited[node.mesh] = graph.those_waited_for(members, self._edges)
-            if node.state in (HOLDS, COLLECTIVE) or (node.state in (RUNS, POLLS) and number in awaited[node.mesh]):
+            no_replica = node.state == WAITS and node.reason.endswith(NO_REPLICA)
+            if (
+                no_replica
+                or node.state in (HOLDS, COLLECTIVE)
+                or (node.state in (RUNS, POLLS) and number in awaited[node.mesh])
+            ):
                 found.append(number)
         return found
 

@@ -28,7 +28,6 @@ from ..wire.address import ProcAddress
 logger = lazy_logger("monarch.runtime")
 
 _LIMIT = 64 << 20  # characters that wait for whoever reads the client's output
-
 _AT_ONCE = 64 << 10  # characters that are written in one piece, if so many wait
 
 Run = tuple[Note, str]
@@ -84,7 +83,7 @@ class Output(NamedTuple):
         return ((note, [text] if note.logger else text.split("\n")) for note, text in self.runs)
 
     @property
-    def count(self) -> int:
+    def line_count(self) -> int:
         """How many lines it has."""
         return sum(len(texts) for _, texts in self.said)
 
@@ -181,7 +180,7 @@ class Printer:
                 if isinstance(item, Output):
                     size, (lines, characters) = item.size, self._left_out
                     if self._waiting + size > _LIMIT:
-                        self._left_out = lines + item.count, characters + size
+                        self._left_out = lines + item.line_count, characters + size
                         continue
                     self._waiting += size
                 self._queue.append(item)

@@ -235,7 +235,7 @@ class ProcOutput:
         if shown is None:
             return
         if sink is not None and printing.unshown > _MOST_UNSHOWN:
-            printing.left_out += shown.count
+            printing.left_out += shown.line_count
         else:
             self._unsent.setdefault(mesh.root, []).append((printing, shown))
             if not self._collects:
