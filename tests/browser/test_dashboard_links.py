@@ -151,6 +151,22 @@ def test_what_had_no_answer_in_time_is_asked_again(tab: Tab) -> None:
     tab.wait_for(".verdict")
 
 
+@pytest.mark.parametrize(
+    ("view", "shown"), [("timeline", "canvas[aria-label=Tracks]"), ("stragglers", "td"), ("messages", "td")]
+)
+def test_a_page_of_an_earlier_time_asks_until_there_is_an_answer(tab: Tab, view: str, shown: str) -> None:
+    late = [True]
+    tab.page.route("**/v1/query*", lambda route: route.fulfill(status=504, body="") if late else route.fallback())
+    tab.page.route("**/v1/time*", lambda route: route.fulfill(status=504, body=""), times=1)
+    tab.open(f"{view}?at={time.time() - 1:.3f}")
+    tab.wait_for("main [role=alert]", "504")
+    tab.page.clock.fast_forward(6000)  # and again there is none
+    late.clear()
+    tab.page.clock.fast_forward(11_000)
+    tab.wait_for(f"main {shown}")
+    tab.wait_for("section[aria-label=Time]", "something is retained from")
+
+
 def test_the_silence_of_a_helper_that_stands_still_is_seen(tab: Tab, program: Demo) -> None:
     tab.open("now")
     tab.wait_for(".verdict")

@@ -49,15 +49,15 @@ def trace(
     if since_us >= until_us:
         raise ValueError(f"since is before until, not {(since_us - until_us) / 1e6:g} s behind it")
     early = since_us - max(_BEFORE, until_us - since_us)
-    procs = query(f"SELECT {', '.join(NEEDS['procs'])}, mesh_id, coordinates_json FROM procs").rows
-    actors = query(f"SELECT {', '.join(NEEDS['actors'])} FROM actors").rows
+    procs: Sequence[Row] = query(f"SELECT {', '.join(NEEDS['procs'])}, mesh_id, coordinates_json FROM procs").rows
+    actors: Sequence[Row] = query(f"SELECT {', '.join(NEEDS['actors'])} FROM actors").rows
     if mesh is not None:
         procs = _chosen(procs, mesh, rank)
         ids = {row["id"] for row in procs}
         actors = [row for row in actors if row["proc_id"] in ids]
     elif rank is not None:
         raise ValueError("ranks are those of a mesh: say which")
-    tables = {"procs": procs, "actors": actors}
+    tables: dict[str, Sequence[Row]] = {"procs": procs, "actors": actors}
 
     def among(column: str, rows: Sequence[Row]) -> str:
         return "true" if mesh is None else f"{column} IN ({', '.join(str(row['id']) for row in rows) or 'NULL'})"

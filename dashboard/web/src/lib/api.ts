@@ -72,9 +72,11 @@ export interface Answer<R = Row> {
   left_out: Record<string, number>;
 }
 
+const PATIENCE = 30; // seconds that a question may take, which is the most that the server takes: several at once do on 10,000 ranks
+
 /** Ask in SQL. Integers that a number here can't hold, such as ids, come as texts of their digits. */
 export async function sql<R = Row>(text: string, signal?: AbortSignal): Promise<Answer<R>> {
-  const body = await (await send("v1/query", { sql: text }, signal)).text();
+  const body = await (await send("v1/query", { sql: text, timeout: PATIENCE }, signal)).text();
   return JSON.parse(body, exact) as Answer<R>;
 }
 
