@@ -212,3 +212,17 @@ def test_a_host_that_shares_its_folder_with_another_one_was_behind_as_well(clien
     assert second.look(look._replace(id=look.change.base)) is not None  # type: ignore[union-attr]
     assert [host.look(look) for host in (first, second)] == [(False, []), (False, [])]
     assert [host.look(look) for host in (first, second)] == [(True, []), (True, [])]
+
+
+def test_a_file_that_has_only_got_another_name_is_the_same_file_on_the_host(client: Client) -> None:
+    host = _Host()
+    client.bring(host)
+    current = host._stores[client.workspace.key].current
+    kept, copied = (current / "b.py").stat().st_ino, (current / "a.py").stat().st_ino
+    (client.folder / "b.py").rename(client.folder / "pkg" / "renamed.py")
+    (client.folder / "a.py").rename(client.folder / "pkg" / "other.py")
+    (client.folder / "pkg" / "other.py").chmod(0o755)  # which one file can't have under one name alone
+    assert host.look(client.look()) is not None
+    assert files_below(current) == files_below(client.folder)
+    assert (current / "pkg" / "renamed.py").stat().st_ino == kept
+    assert (current / "pkg" / "other.py").stat().st_ino != copied

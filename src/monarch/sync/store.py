@@ -312,20 +312,20 @@ class Build:
         """Take over what another version has.
 
         Args:
-            by_link: As the same files; otherwise as copies, as its programs may yet change them.
+            by_link: As the same files, renamed ones too; otherwise as copies, as its programs may yet change them.
         """
-        if by_link:  # where it has the same name
-            for file in self.manifest.files:
-                if file.path in self._there:
-                    continue
-                if other.entries.get(file.path) == file and _link(
-                    f"{root}/{file.path}", f"{self._root}/{file.path}", file
-                ):
-                    self._there.add(file.path)
-                    self.missing.pop(file.digest, None)
+        for file in self.manifest.files if by_link else ():  # where it has the same name
+            source, target = f"{root}/{file.path}", f"{self._root}/{file.path}"
+            if file.path not in self._there and other.entries.get(file.path) == file and _link(source, target, file):
+                self._there.add(file.path)
+                self.missing.pop(file.digest, None)
         for file in other.files:
-            if file.digest in self.missing and is_intact(f"{root}/{file.path}", file):
-                self._copy(f"{root}/{file.path}", self._wanted[file.digest][0])
+            if file.digest in self.missing and is_intact(source := f"{root}/{file.path}", file):
+                wanted = self._wanted[file.digest][0]
+                if by_link and file[1:] == wanted[1:] and _link(source, f"{self._root}/{wanted.path}", file):
+                    self._there.add(wanted.path)
+                else:
+                    self._copy(source, wanted)
                 del self.missing[file.digest]
 
     def check_room(self) -> None:
