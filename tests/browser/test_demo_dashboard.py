@@ -263,6 +263,19 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(
         context.close()
 
 
+def an_earlier_time_of_ten_thousand_ranks_is_shown(tab: Tab) -> None:
+    page = tab.open(f"now?at={time.time() - 20:.0f}")
+    tab.wait_for(".verdict", re.compile("10,000 of 11,.* ranks handled a call"))
+    slider = page.get_by_role("slider", name="Time that is shown")
+    before = page.url
+    slider.press("ArrowLeft")
+    page.wait_for_url(lambda url: url != before)
+    for name, shown in (("Stragglers", "td"), ("Messages", "td"), ("Timeline", "canvas[aria-label=Tracks]")):
+        page.get_by_role("link", name=name).click()
+        tab.wait_for("header [role=status]", "not live")
+        tab.wait_for(f"main {shown}", "trainer" if shown == "td" else "")
+
+
 def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) -> None:
     with demo(10_000, "missing-collective") as program:
         # without the link: a browser may ask for an icon of that page, which has none
@@ -288,4 +301,7 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         tab.page.wait_for_url(re.compile("hosts=16-31"))
         says(tab, "trainers[128-135] on h16").press("Enter")
         says(tab, "trainers[128]: step")
+        an_earlier_time_of_ten_thousand_ranks_is_shown(tab)
+        tab.open("runs")
+        tab.wait_for("td", "this one")
         context.close()
