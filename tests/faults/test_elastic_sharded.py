@@ -172,7 +172,7 @@ class Patient(Sharded):
     def learn(self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int) -> None:
         super().learn(model, optimizer, mine, ranks, step)
         if (step, ranks) in ((4, 1), (8, 3)):
-            while not self.world._held and not self.world.over:  # ended by the new ranks, or with the program
+            while self.world._end is None and not self.world.over:  # ended by the new ranks, or with the program
                 time.sleep(0.01)
 
 
