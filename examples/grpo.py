@@ -204,7 +204,8 @@ async def learn(trainers: Trainer, steps: int) -> list[list[Report]]:
 
 async def run(steps: int) -> tuple[list[list[Report]], float]:
     """Reports of each step, by trainer, and seconds from the first step to the last."""
-    configure(preload=["torch", "torch._dynamo"])  # imported once, then forked
+    # Imported once, then forked; on a busy machine the imports take long.
+    configure(preload=["torch", "torch._dynamo"], host_spawn_ready_timeout="120s")
     procs = this_host().spawn_procs({"gpus": TRAINERS})
     await setup_torch_elastic_env_async(procs)
     store = this_host().spawn_procs({"procs": 1})
