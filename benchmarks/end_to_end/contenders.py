@@ -38,7 +38,7 @@ _LEAVE_S = 5.0  # how long what a contender started may outlive it
 
 @dataclass(frozen=True)
 class Contender:
-    """`measure(**settings)` returns the number of each quantity of its row; `needs` names modules that it imports."""
+    """`measure(**settings)` returns a number by quantity of its row; `needs` names modules that it imports."""
 
     measure: Callable[..., Mapping[str, float]]
     needs: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Found:
         """Those of a contender that did not fail."""
         if contender in self.errors:
             return []
-        return [each[quantity] for each in self.rounds.get(contender, [])]
+        return [each[quantity] for each in self.rounds.get(contender, []) if quantity in each]
 
     def times_better(self, other: str, name: str, quantity: Quantity) -> float | None:
         """How many times better the median of ours is, endless where ours is nothing at all."""
@@ -104,6 +104,7 @@ def turn(row: Row, name: str, settings: Mapping[str, int]) -> dict[str, float]:
     command += [part for key, value in settings.items() for part in (f"--{key}", str(value))]
     mark = processes.new_mark()
     environment = {**os.environ, processes.MARK: mark, "PYTHONPATH": str(ROOT)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles a package at each start
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, env=environment)
         try:
@@ -171,7 +172,7 @@ def table(row: Row, found: Found) -> str:
 def _cells(found: Found, name: str, title: str, quantity: Quantity) -> list[str]:
     samples = found.samples(name, title)
     if not samples:
-        return ["failed", *"-----"]
+        return ["failed" if name in found.errors else "-", *"-----"]
     best = min if quantity.better == "lower" else max
     ratio = found.times_better(name, title, quantity)
     told = "∞" if ratio == math.inf else times(ratio)

@@ -21,14 +21,15 @@ def draw(row: Row, found: Found, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = [name for name in reversed(found.rounds) if name not in found.errors]
+    names = [name for name in reversed(found.rounds) if found.rounds[name] and name not in found.errors]
     height = 0.6 + len(row.quantities) * (0.7 + 0.4 * len(names))
     figure = Figure(figsize=(9, height), layout="constrained")
     FigureCanvasAgg(figure)
     plots = figure.subplots(len(row.quantities), squeeze=False)[:, 0]
     for axes, (title, quantity) in zip(plots, row.quantities.items(), strict=True):
         for position, name in enumerate(names):
-            samples = found.samples(name, title)
+            if not (samples := found.samples(name, title)):
+                continue  # a quantity that it does not have
             middle = statistics.median(samples)
             axes.barh(position, middle, height=0.55, color=BETTER if name == OURS else OTHERS)
             axes.plot(samples, [position] * len(samples), ".", color=TEXT, markersize=4)

@@ -46,6 +46,7 @@ LAYERS = {
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5.2,  # shows stacks
     "monarch.elastic": 5.3,  # finds the name of a host as `spmd` does
+    "monarch.lightning": 5.3,  # sets the variables of `spmd`
     "monarch.logs": 5,
     "monarch.stacks": 5,
     "monarch.debugger": 5,

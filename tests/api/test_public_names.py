@@ -42,6 +42,7 @@ WITH_TORCH = [
     "monarch.timer.execution_timer",
 ]
 has_torch = importlib.util.find_spec("torch") is not None
+WITH_LIGHTNING = ["monarch.lightning"] if importlib.util.find_spec("lightning") is not None else []
 
 
 def exported(package: ModuleType) -> dict[str, object]:
@@ -51,7 +52,7 @@ def exported(package: ModuleType) -> dict[str, object]:
     return {name: getattr(package, name) for name in names}
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, *(WITH_TORCH if has_torch else [])])
+@pytest.mark.parametrize("name", [*PACKAGES, *(WITH_TORCH if has_torch else []), *WITH_LIGHTNING])
 def test_what_a_package_exports_has_a_public_name_by_which_it_is_found(name: str) -> None:
     objects = {
         key: value
@@ -59,7 +60,9 @@ def test_what_a_package_exports_has_a_public_name_by_which_it_is_found(name: str
         if isinstance(value, (type, FunctionType)) and value.__module__.startswith("monarch")
     }
     assert {
-        key: value.__module__ for key, value in objects.items() if value.__module__ not in PACKAGES + WITH_TORCH
+        key: value.__module__
+        for key, value in objects.items()
+        if value.__module__ not in PACKAGES + WITH_TORCH + WITH_LIGHTNING
     } == {}
     for value in objects.values():
         found = importlib.import_module(value.__module__)
