@@ -36,6 +36,14 @@ def large(worker: Worker) -> Iterator[dict[str, bytearray]]:
         yield {"tokens": bytearray([item]) * (1 << 20)}
 
 
+def reused(worker: Worker) -> Iterator[bytearray]:
+    """Makes all items in the same memory."""
+    memory = bytearray(1 << 20)
+    for item in range(LENGTH):
+        memory[:] = bytes([item]) * len(memory)
+        yield memory
+
+
 class Counting:
     """Says how many items were made, in a file."""
 
@@ -143,6 +151,20 @@ def test_no_more_is_made_than_is_asked_for(spawn: Spawn, tmp_path: Any) -> None:
     assert [next(batches), next(batches)] == [0, 1]
     assert 2 <= len(made.read_text()) <= 4
     assert batches.position == 2
+
+
+def test_an_item_that_is_asked_for_again_is_not_made_again(spawn: Spawn, tmp_path: Any) -> None:
+    made = tmp_path / "made"
+    loader = DataFeed(spawn(1), Counting(str(made)))._loaders
+    for item in (3, 3, 2, 3, 4, 4):  # as after an answer that came too late, and after a restart
+        assert loader.take.call_one(item).get() == item
+    assert len(made.read_text()) == 5
+
+
+def test_items_made_in_the_same_memory_are_told_apart(spawn: Spawn) -> None:
+    loader = DataFeed(spawn(1), reused)._loaders
+    for item in (3, 2, 1, 4, 5):
+        assert set(loader.take.call_one(item).get()) == {item}
 
 
 def test_arguments_that_do_not_fit_are_refused(spawn: Spawn) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from monarch._core.plane import completed
+from monarch.data import Batches
 from monarch.data.order import Order
+from monarch.errors import BackpressureError
 
 
 @pytest.mark.parametrize(("workers", "world_size"), [(1, 1), (4, 1), (4, 2), (4, 4), (6, 3)])
@@ -40,3 +43,23 @@ def test_a_position_inside_a_step_is_refused() -> None:
     assert Order(4, 0, 2).checked(6) == 6
     with pytest.raises(ValueError, match="multiple of world_size=2"):
         Order(4, 0, 2).checked(5)
+
+
+def test_a_question_that_can_not_be_sent_costs_no_batch() -> None:
+    asked = []
+
+    def take(item: int) -> Any:
+        asked.append(item)
+        if len(asked) in (2, 5):
+            raise BackpressureError("the queue is full")
+        return completed(item)
+
+    batches: Batches[int] = Batches(Order(1, 0, 1), [take], 2, 0)
+    seen: list[int] = []
+    while len(seen) < 4:
+        try:
+            seen.append(next(batches))
+        except BackpressureError:
+            assert batches.position == len(seen)
+    assert seen == [0, 1, 2, 3]
+    assert len(asked) > 5

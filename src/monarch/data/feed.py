@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -46,35 +47,30 @@ class Loader(Actor):
         self._prefetch = prefetch
         self._items: Iterator[Any] | None = None
         self._next = 0
-        self._passed: dict[
-            int, Any
-        ] = {}  # items that were not asked for yet: after a restart, calls may come out of order
+        self._last: Any = None  # item before `_next`, which is asked for again when its answer came too late
+        self._passed: dict[int, Any] = {}  # items before that: after a restart, calls may come out of order
 
     @endpoint
     def take(self, item: int) -> Any:
         if item in self._passed:
             return self._passed.pop(item)
-        if self._items is None or item < self._next:
+        if self._items is None or item < self._next - 1:
             self._items, self._next = iter(self._make(self._worker)), 0
             self._passed.clear()
         try:
-            while self._next < item:
-                self._pass(next(self._items), item)
-            found = next(self._items)
+            while self._next <= item:
+                self._last = next(self._items)
+                self._next += 1
+                if item - self._prefetch < self._next <= item:
+                    self._passed[self._next - 1] = deepcopy(self._last)  # the next one may be made in the same memory
         except StopIteration:
             return _End()
         except BaseException:
             self._items = None
             raise
-        self._next += 1
-        return found
-
-    def _pass(self, found: Any, wanted: int) -> None:
-        if self._next >= wanted - self._prefetch:
-            self._passed[self._next] = found
-        self._next += 1
         while len(self._passed) > self._prefetch:
             del self._passed[min(self._passed)]
+        return self._last
 
 
 class DataFeed(Generic[T]):
@@ -122,7 +118,7 @@ class DataFeed(Generic[T]):
             world_size: How many ranks share the batches: a divisor of the number of loaders.
             position: Batches that all ranks together have taken before: `Batches.position`.
             timeout: Seconds in which a batch must come, each time that it is asked for; None waits as long as its loader lives.
-            retries: How often a batch is asked for again, when its loader has died and is started again.
+            retries: How often a batch is asked for again, when its loader is late, or has died and is started again.
 
         Raises:
             TypeError, ValueError: A number is out of range, or does not fit the others.
@@ -199,6 +195,8 @@ class Batches(Generic[T]):
         coming = self._coming.popleft()
         try:
             found: Any = coming.get()
+            if not isinstance(found, _End):
+                self._ask()  # before the batch counts: this may fail as well
         except BaseException:
             self._go_to(self._position)  # who asks again gets the same batch, or error
             raise
@@ -207,14 +205,13 @@ class Batches(Generic[T]):
             self._abandon()
             raise StopIteration
         self._position += self._order.world_size
-        self._ask()
         batch: T = found
         return batch
 
     def _ask(self) -> None:
         turn = self._order.turn(self._asked)
-        self._asked += self._order.world_size
         self._coming.append(self._calls[turn.worker](turn.item))
+        self._asked += self._order.world_size
 
     def __repr__(self) -> str:
         return f"<Batches of rank {self._order.rank} of {self._order.world_size}, at position {self._position}>"
