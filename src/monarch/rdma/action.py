@@ -79,7 +79,7 @@ class RDMAAction:
             finished.reject(error)
 
     def _add(self, plane: Plane, operation: Operation) -> RDMAAction:
-        lease, offset, memory, start, nbytes, write = operation
+        lease, offset, memory, start, nbytes, write = operation[:6]  # in one row, as programs add them
         with self._lock:
             if self._in_flight:
                 raise RuntimeError("this action is being carried out; add to it when its future is done")

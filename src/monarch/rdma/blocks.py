@@ -61,11 +61,28 @@ def cover(wanted: Block, offered: Sequence[Block]) -> tuple[list[tuple[int, Bloc
     return taken, missing
 
 
-def runs(part: Block, source: Block, target: Block) -> Iterator[tuple[int, int, int]]:
-    """`part`, which lies in both, as runs of elements: where each begins in the source, in the target, and its length.
+class Rows(NamedTuple):
+    """Runs of elements at equal distances, in a source and in a target.
 
-    Both are stored in row-major order.
+    Attributes:
+        source: The first element in the source,
+        target: and in the target.
+        length: Elements of each run.
+        repeats: How many runs there are.
+        source_step: Elements from the begin of one run to that of the next, in the source,
+        target_step: and in the target.
     """
+
+    source: int
+    target: int
+    length: int
+    repeats: int
+    source_step: int
+    target_step: int
+
+
+def rows(part: Block, source: Block, target: Block) -> Iterator[Rows]:
+    """Divide `part`, which lies in both, into as few groups of runs as there are; both are stored in row-major order."""
     inner = len(part.shape)  # from this dimension on, a run goes on
     length = 1
     while inner > 0:
@@ -78,12 +95,14 @@ def runs(part: Block, source: Block, target: Block) -> Iterator[tuple[int, int, 
         sum((at - begin) * step for at, begin, step in zip(part.start, source.start, from_steps, strict=True)),
         sum((at - begin) * step for at, begin, step in zip(part.start, target.start, to_steps, strict=True)),
     )
-    for index in product(*map(range, part.shape[:inner])):
-        yield (
+    outer = max(0, inner - 1)
+    count, from_step, to_step = (part.shape[outer], from_steps[outer], to_steps[outer]) if inner else (1, 0, 0)
+    for index in product(*map(range, part.shape[:outer])):
+        yield Rows(
             first[0] + sum(map(int.__mul__, index, from_steps)),
             first[1] + sum(map(int.__mul__, index, to_steps)),
-            length,
-        )
+            length, count, from_step, to_step,
+        )  # fmt: skip
 
 
 def _steps(shape: Sequence[int]) -> list[int]:

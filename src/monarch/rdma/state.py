@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from .._core.plane import map_future, subscribe
 from ..actor import Future
 from ..errors import MonarchError
-from .blocks import Block, cover, runs
+from .blocks import Block, cover, rows
 from .buffer import RDMABuffer, checked_timeout
 from .errors import InconsistentStateError, TransferTimeoutError
 from .memory import Memory, memory_of
@@ -383,8 +383,12 @@ def _operations(
     tensor: LocalTensor, remote: SharedState, entry: Entry, part: Block, write: bool
 ) -> Iterator[Operation]:
     buffer, size = remote.buffers[entry.buffer], tensor.itemsize
-    for there, here, length in runs(part, entry.block, tensor.block):
-        yield buffer.operation(tensor.memory, here * size, entry.offset + there * size, length * size, write)
+    for run in rows(part, entry.block, tensor.block):
+        start, offset = run.target * size, entry.offset + run.source * size
+        operation = buffer.operation(tensor.memory, start, offset, run.length * run.repeats * size, write)
+        yield operation._replace(
+            rows=run.repeats, offset_step=run.source_step * size, start_step=run.target_step * size
+        )
 
 
 def _in_place(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:

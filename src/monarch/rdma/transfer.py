@@ -32,7 +32,11 @@ _KNOWN_WITHIN = 0.5
 
 
 class Operation(NamedTuple):
-    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from `start` on."""
+    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from `start` on.
+
+    In several rows of the same size, if `rows` is not 1: each begins `offset_step` bytes behind the one before in the buffer,
+    and `start_step` bytes in local memory.
+    """
 
     lease: Lease
     offset: int
@@ -40,6 +44,9 @@ class Operation(NamedTuple):
     start: int
     nbytes: int
     write: bool
+    rows: int = 1
+    offset_step: int = 0
+    start_step: int = 0
 
 
 def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> Future[None]:
@@ -163,15 +170,16 @@ class _Transfer(Promise[None]):
             if isinstance(answer, RDMAError):
                 self._note(answer, lease)
         pieces: tuple[list[Piece], list[Piece]] = [], []
-        for lease, offset, memory, start, nbytes, write in self._operations:
+        for lease, offset, memory, start, nbytes, write, rows, *steps in self._operations:
             grant = grants.get(lease)
             if not isinstance(grant, Grant):  # refused, or dropped before: that is noted
                 continue
-            if offset + nbytes > grant.nbytes or (write and grant.readonly):
+            piece = Piece(lease, grant, offset, memory, start, nbytes, rows, *steps)
+            if piece.end > grant.nbytes or (write and grant.readonly):
                 reason = "it is read-only" if write and grant.readonly else f"it has {grant.nbytes} bytes"
                 self._note(BufferAccessError(f"{nbytes} bytes at {offset} are not to be had: {reason}"), lease)
             else:
-                pieces[write].append(Piece(lease, grant, offset, memory, start, nbytes))
+                pieces[write].append(piece)
         return pieces
 
     def _move(self, pieces: tuple[Sequence[Piece], Sequence[Piece]]) -> None:

@@ -41,7 +41,10 @@ class Deadline:
 
 
 class Piece(NamedTuple):
-    """Bytes to be moved: from `offset` of a buffer to `start` of local memory, or the other way."""
+    """Bytes to be moved: from `offset` of a buffer to `start` of local memory, or the other way.
+
+    In one row, or in `rows` of the same size; see `transfer.Operation`.
+    """
 
     lease: Lease
     grant: Grant
@@ -49,10 +52,33 @@ class Piece(NamedTuple):
     memory: Memory
     start: int
     nbytes: int
+    rows: int = 1
+    offset_step: int = 0
+    start_step: int = 0
+
+    @property
+    def row(self) -> int:
+        """Bytes of each row."""
+        return self.nbytes // self.rows
+
+    @property
+    def end(self) -> int:
+        """The end of its last byte in the buffer."""
+        return self.offset + (self.rows - 1) * self.offset_step + self.row
 
     def part(self, skip: int, nbytes: int) -> Piece:
-        """Some of its bytes."""
+        """Return some bytes of a piece of one row."""
         return self._replace(offset=self.offset + skip, start=self.start + skip, nbytes=nbytes)
+
+    def some_rows(self, first: int, count: int) -> Piece:
+        """Return `count` rows from `first` on, or as many as there are."""
+        count = min(count, self.rows - first)
+        return self._replace(
+            offset=self.offset + first * self.offset_step,
+            start=self.start + first * self.start_step,
+            nbytes=count * self.row,
+            rows=count,
+        )
 
 
 class Link(ABC):

@@ -16,16 +16,16 @@ import os
 import select
 from array import array
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import OwnerLostError, RDMAError, UnavailableError
-from ..memory import HostMemory
 from ..records import Grant, here
-from .chunking import shares
+from .chunking import MOST_ROWS, shares
 from .path import Deadline, Link, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
+    from ..memory import HostMemory
     from ..plane import Plane
 
 _YAMA = "/proc/sys/kernel/yama/ptrace_scope"
@@ -63,30 +63,32 @@ class VmLink(Link):
         """Find something in the owner's memory that only the owner can have put there."""
         address, wanted = grant.probe
         found = ctypes.create_string_buffer(len(wanted))
-        self._transfer([(ctypes.addressof(found), address, len(wanted))], write=False)
+        local, remote = _vectors(ctypes.addressof(found), len(wanted)), _vectors(address, len(wanted))
+        self._transfer(local, remote, write=False)
         if found.raw != wanted:
             raise UnavailableError(f"process {grant.pid} is not the owner: it has another name there (pid namespace?)")
 
     def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
         def transfer(batch: list[Piece]) -> None:
             deadline.check()
-            self._transfer(list(map(_addresses, batch)), write)
+            local, remote = array("Q"), array("Q")
+            for piece in batch:
+                begin = cast("HostMemory", piece.memory).address + piece.start
+                local.extend(_vectors(begin, piece.row, piece.rows, piece.start_step))
+                remote.extend(_vectors(piece.grant.address + piece.offset, piece.row, piece.rows, piece.offset_step))
+            self._transfer(local, remote, write)
             moved(sum(piece.nbytes for piece in batch))
 
         workers = self._plane.workers
-        workers.spread(shares(pieces, workers.share), transfer)
+        workers.spread(shares(pieces, workers.share, MOST_ROWS), transfer)
         self._watch.check()  # only now it is certain that it was the owner all the time
 
-    def _transfer(self, ranges: list[tuple[int, int, int]], write: bool) -> None:
-        """Move all of these (local address, remote address, size)."""
+    def _transfer(self, local: array[int], remote: array[int], write: bool) -> None:
+        """Move bytes between ``struct iovec`` of this process and as many of the other one, of the same sizes."""
         call = _system_calls()[write]
-        left = sum(size for _, _, size in ranges)
+        left = sum(local[1::2])
         while True:
-            local, remote = array("Q"), array("Q")  # of ``struct iovec``: address and size, in turn
-            for mine, theirs, size in ranges:
-                local.extend((mine, size))
-                remote.extend((theirs, size))
-            count = len(ranges)
+            count = len(local) // 2
             done = call(self._pid, local.buffer_info()[0], count, remote.buffer_info()[0], count, 0)
             if done == left:
                 return
@@ -94,22 +96,28 @@ class VmLink(Link):
                 self._watch.check()
                 raise _error(ctypes.get_errno(), self._pid)
             left -= done
-            ranges = _after(ranges, done)
+            local, remote = _after(local, done), _after(remote, done)
 
 
-def _addresses(piece: Piece) -> tuple[int, int, int]:
-    memory = piece.memory
-    assert isinstance(memory, HostMemory)
-    return memory.address + piece.start, piece.grant.address + piece.offset, piece.nbytes
+def _vectors(begin: int, size: int, count: int = 1, step: int = 0) -> array[int]:
+    """``struct iovec`` (address and size, in turn) of rows of the same size."""
+    if count == 1:
+        return array("Q", (begin, size))
+    found = array("Q", (size,)) * (2 * count)
+    found[::2] = array("Q", range(begin, begin + count * step, step))
+    return found
 
 
-def _after(ranges: list[tuple[int, int, int]], done: int) -> list[tuple[int, int, int]]:
+def _after(vectors: array[int], done: int) -> array[int]:
     """What is left when the first `done` bytes have been moved."""
-    for index, (mine, theirs, size) in enumerate(ranges):
-        if done < size:
-            return [(mine + done, theirs + done, size - done), *ranges[index + 1 :]]
-        done -= size
-    return []
+    index = 1
+    while done >= vectors[index]:
+        done -= vectors[index]
+        index += 2
+    left = vectors[index - 1 :]
+    left[0] += done
+    left[1] -= done
+    return left
 
 
 def _error(number: int, pid: int) -> Exception:
