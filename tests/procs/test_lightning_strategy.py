@@ -53,7 +53,8 @@ RUN = '\nif __name__ == "__main__":\n    main()\n'
 def said_by(*lines: str) -> str:
     done = run_script(MODULE + "".join(f"    {line}\n" for line in lines) + RUN, timeout=280)
     assert done.exit_code == 0, done.stderr
-    assert done.left_behind == []
+    # torch keeps a folder for its compiler once that is imported
+    assert [each for each in done.left_behind if "torchinductor" not in each] == []
     return done.stdout
 
 
