@@ -54,9 +54,9 @@ BEGIN = """
             return versions, self.memory[0]
 
     @contextmanager
-    def on_machines(count, per_host=2):
+    def on_machines(count, per_host=2, patience="3s"):
         '''A trainer on the first machine; generators on the others.'''
-        with machines(count, per_host, rdma_paths="messages", channel_reconnect_timeout="3s") as (network, w, hosts, procs, _):
+        with machines(count, per_host, rdma_paths="messages", channel_reconnect_timeout=patience) as (network, w, hosts, procs, _):
             trainer = procs.slice(hosts=0, g=0).spawn("trainer", Trainer)
             shared = trainer.share.call_one().get(timeout=30)
             yield network, trainer, procs.slice(hosts=slice(1, count)).spawn("generators", Generator, shared)
@@ -96,5 +96,32 @@ def test_readers_of_a_replica_that_is_lost_read_elsewhere() -> None:
             assert generators.slice(hosts=2).pull.call_one().get(timeout=60) == ((1,), 1)
             wait_gone(victim)
             faults.wait_for(2)
+        """
+    )
+
+
+def test_a_replica_that_stands_still_is_passed_over_after_a_pull_that_was_too_late() -> None:
+    run_on_machines(
+        """
+        with on_machines(4, per_host=1, patience="120s") as (network, trainer, generators):
+            first = generators.slice(hosts=slice(0, 2))
+            trainer.train.call_one(1).get(timeout=30)
+            first.pull.call().get(timeout=60)  # these two serve the third
+            still = first.pid.call().get().values()
+            third = generators.slice(hosts=2).pull
+            try:
+                for pid in still:
+                    os.kill(pid, signal.SIGSTOP)
+                for _ in still:
+                    try:
+                        third.call_one(timeout=1).get(timeout=30)
+                    except Exception as error:
+                        assert "TransferTimeoutError" in str(error), error
+                    else:
+                        raise AssertionError("nobody stood still")
+                assert third.call_one(timeout=15).get(timeout=60) == ((1,), 1)
+            finally:
+                for pid in still:
+                    os.kill(pid, signal.SIGCONT)
         """
     )

@@ -106,6 +106,13 @@ class Rank(Actor):
         return whole(self.models[layout])
 
     @endpoint
+    def follow_one_row(self, source: SharedState) -> tuple[Any, Any, list[float]]:
+        """Of which one rank has all, and the others nothing."""
+        row = distribute_tensor(torch.zeros(1, 3), init_device_mesh("cpu", (RANKS,)), [Shard(0)])
+        replica = Replica(source, {"row": row})
+        return pull(source, {"row": row}).get(), replica.pull().get(), row.to_local().flatten().tolist()
+
+    @endpoint
     def refusals(self) -> list[str]:
         mesh = init_device_mesh("cpu", (RANKS,))
         return [
@@ -184,6 +191,12 @@ def test_a_replica_never_has_half_a_step_of_a_rank_that_trains(ranks: Any) -> No
     training.get(timeout=60)
     expected = ranks.whole.call("fsdp").get(timeout=60).item(gpus=0)
     assert all(torch.equal(value, expected[name]) for name, value in here.state_dict().items())
+
+
+def test_a_rank_that_has_nothing_of_any_tensor_pulls_like_the_others(ranks: Any) -> None:
+    source = share_state({"row": torch.ones(1, 3)})
+    found = list(ranks.follow_one_row.call(source).get(timeout=60).values())
+    assert found == [((0,), (0,), [1.0] * 3), ((0,), (0,), [])]
 
 
 def test_distributed_tensors_that_are_no_block_of_a_whole_are_refused(ranks: Any) -> None:

@@ -145,10 +145,9 @@ class Replica:
         except BaseException as error:
             if token:
                 self._shared.versions.end(token, failed=True).get()
-            is_late = isinstance(error, TransferTimeoutError)
-            failed = copy is not None and isinstance(error, (RDMAError, BeingWrittenError)) and not is_late
-            self._settle(None, failed)
-            if failed:
+            failed = copy is not None and isinstance(error, (RDMAError, BeingWrittenError))
+            self._settle(None, failed)  # also if it was too slow: it may stand still, and be given out again and again
+            if failed and not isinstance(error, TransferTimeoutError):
                 raise BeingWrittenError(f"the replica that was to be read is not there any more: {error}") from None
             raise
         self._shared.versions.end(token, whole=True).get()

@@ -202,7 +202,7 @@ def plan_reads(given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor]
             source, entry = offers[index]
             used.add(source)
             operations += _operations(tensor, given[source], entry, part, write=False)
-    read = tuple(sorted(used))
+    read = tuple(sorted(used)) or (0,)  # a rank that has nothing of any tensor learns of versions all the same
     return Plan(len(given), read, tuple(given[index] for index in read), tuple(operations))
 
 
