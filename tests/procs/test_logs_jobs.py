@@ -169,8 +169,10 @@ SLOW = """
     from monarch.config import configure
     from monarch.job import ProcessJob
 
+    job = ProcessJob({"workers": 1})
+    job.apply()  # with time enough
     configure(host_spawn_ready_timeout="900ms")
-    hosts = ProcessJob({"workers": 1}).state().workers
+    hosts = job.state().workers
     hosts.initialized.get()
     print("attached", flush=True)
     while not os.path.exists("go"):

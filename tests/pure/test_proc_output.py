@@ -164,6 +164,29 @@ def test_what_several_pipes_say_in_a_while_is_one_message(world: World) -> None:
         assert of_one == [f"{pipe} says {number}" for number in range(8)]
 
 
+def test_a_pipe_that_can_not_be_listened_to_leaves_those_of_others_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        world.print(f"line {number}")
+        os.write(world.stderr, b"a warning\n")
+        world.clock.turn()
+    add = world.clock.add
+
+    def full(fd: int, handler: Callable[[int], None]) -> None:
+        monkeypatch.setattr(world.clock, "add", add)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(world.clock, "add", full)
+    world.print("line 3")
+    os.write(world.stderr, b"the last\n")
+    for _ in range(3):
+        world.clock.wait(proc_output._GATHER)
+        world.clock.turn()
+    assert "No space left on device" in caplog.text
+    assert {"line 3", "the last"} <= set(world.shown)
+
+
 def test_pipes_that_fall_silent_are_listened_to_again(world: World) -> None:
     for text in ("one", "two", "three"):
         world.print(text)

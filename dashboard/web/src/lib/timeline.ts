@@ -82,7 +82,8 @@ export function foldOf(meshes: readonly Mesh[]): Fold | undefined {
   const dense = meshes.map(({ ranks }, at) => ranks.length / units[at]!);
   for (let ranks = Math.max(by === "host" ? 1 : 2, ...dense); ; ranks *= 2) {
     const many = dense.map((each) => 2 ** Math.ceil(Math.log2(ranks / each)));
-    if (units.reduce((sum, count, at) => sum + Math.ceil(count / many[at]!), 0) > BANDS) continue;
+    // a mesh has a band at least, however many there are
+    if (units.reduce((sum, count, at) => sum + Math.ceil(count / many[at]!), 0) > Math.max(BANDS, meshes.length)) continue;
     return { by, many: new Map(meshes.map(({ id }, at) => [id, many[at]!])) };
   }
 }

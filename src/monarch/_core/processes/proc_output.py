@@ -151,7 +151,7 @@ class ProcOutput:
         waiting, self._gathering, self._collects = self._gathering, {}, True
         for number, (printing, fd) in enumerate(waiting, 1):
             if fd in printing.streams and not printing.held:
-                self._listen_to(printing, fd)
+                guarded(partial(self._listen_to, printing, fd))
                 guarded(partial(self._read, printing, fd))
             if number % _TOGETHER == 0:
                 guarded(self._send)
