@@ -81,6 +81,8 @@ def make_environment(prefix: Path, projects: Path, placeholder: int = PLACEHOLDE
     )
     (prefix / "bin" / "tiny-tool").write_text(f"#!{prefix}/bin/python\nimport sys\nprint(sys.prefix)\n")
     (prefix / "bin" / "tiny-tool").chmod(0o755)
+    (prefix / "bin" / "gone").symlink_to("/nowhere/gone")
+    (prefix / "bin" / "other-name").symlink_to("tiny-tool")
     (prefix / ".gitignore").write_text("*\n")  # as venv writes one: it counts for git alone
     (prefix / "pkgs").mkdir()
     (prefix / "pkgs" / "cached").write_text("")
@@ -146,6 +148,7 @@ def test_procs_start_in_the_environment_of_the_client(
         "Path(sys.prefix, 'share', 'text').read_text()",
         "Path(sys.prefix, 'share', 'binary').read_bytes()",
         "os.path.exists(f'{sys.prefix}/pkgs')",
+        "[os.readlink(f'{sys.prefix}/bin/{each}') for each in ('gone', 'other-name')]",
     )
     assert folder not in (own, str(prefix)) and "/environments/" in folder
     assert values[0] == ["1.0", "tiny_path", "tiny_found", "1.0"]
@@ -155,6 +158,7 @@ def test_procs_start_in_the_environment_of_the_client(
     room = 2 * (PLACEHOLDER - len(str(prefix))) + len(f"{prefix}/share:{prefix}") + 1
     assert values[4] == b"\x7fELF\0" + f"{folder}/share:{folder}".encode().ljust(room, b"\0") + b"behind it\0"
     assert values[5] is False
+    assert values[6] == ["/nowhere/gone", "tiny-tool"]
 
     (tmp_path / "gone").rename(tmp_path / "conda")
     (tmp_path / "projects_gone").rename(tmp_path / "projects")

@@ -52,6 +52,15 @@ def test_text_names_the_new_place_and_nothing_that_only_begins_alike(tmp_path: P
     assert (tmp_path / "etc/other").stat().st_ino == kept
 
 
+def test_text_keeps_paths_that_only_end_alike(tmp_path: Path) -> None:
+    kept = b"/data/env ../env $HOME/env ${HOME}/env https://of.a/env ~/env my/code "
+    files = write(tmp_path, bin__a=kept + b"file:///env -L/env -I/env/include ${A:-/env} PATH=/bin:/env '/code'")
+    relocate(tmp_path, files, ["/env"], {"/code": "/new/code"})
+    new = str(tmp_path)
+    expected = f"file://{new} -L{new} -I{new}/include ${{A:-{new}}} PATH=/bin:{new} '/new/code'"
+    assert (tmp_path / "bin/a").read_bytes() == kept + expected.encode()
+
+
 def test_what_follows_a_string_in_a_binary_file_stays_where_it_is(tmp_path: Path) -> None:
     new, room = str(tmp_path).encode(), 200
     spare = bytes(room - len("/old/env"))

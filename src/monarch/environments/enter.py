@@ -70,7 +70,7 @@ def _made(record: Enter) -> str:
     def fill(folder: Path, lock: int) -> None:
         _copy(source, found, folder)
         moved = {old: f"{folder}/{place}" for old, place in record.editable.items()}
-        relocate(folder, found.entries, record.prefixes, moved)
+        relocate(folder, {file.path for file in found.files}, record.prefixes, moved)
 
     return str(Path(made_once(digest, fill).python).parents[1])
 

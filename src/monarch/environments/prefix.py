@@ -23,6 +23,7 @@ _INSTALLED = re.compile(  # text that has paths in it, which no package of conda
     r"pyvenv\.cfg|bin/[^/]+|lib/python3[^/]*/site-packages/"
     r"([^/]+\.(pth|egg-link)|__editable__[^/]+\.py|[^/]+\.dist-info/direct_url\.json)"
 )
+_BEGIN = rb"(?:(?<![\w.)}~])|(?<=-[BFIL])|(?<=-isystem))"  # of a path: /env is no part of /a/env, nor of $A/env
 _END = rb"(?![\w.+-])"  # no more of the name: /a/env is no part of /a/env2
 _LONGEST_SHEBANG = 127  # bytes, as conda has it; kernels before Linux 5.1 cut off what follows
 _BINARY = 8192  # bytes, in which a file that is not text has a zero
@@ -64,7 +65,7 @@ def relocate(folder: Path, files: Collection[str], prefixes: Collection[str], mo
 
     Args:
         folder: Where it is now.
-        files: All of its files, by their paths.
+        files: All of its files, by their paths; links are none.
         prefixes: Where it was.
         moved: Other folders that its text names, to where they are now.
 
@@ -73,7 +74,7 @@ def relocate(folder: Path, files: Collection[str], prefixes: Collection[str], mo
     """
     places = {os.fsencode(old): os.fsencode(place) for old, place in moved.items()}
     places.update((os.fsencode(old), os.fsencode(folder)) for old in prefixes)
-    names, prefix = _any_of(places), _any_of(map(os.fsencode, prefixes))
+    names, prefix = re.compile(_BEGIN + _any_of(places).pattern), _any_of(map(os.fsencode, prefixes))
     rooms = _rooms(folder, files)
     for path in sorted({*rooms, *filter(_INSTALLED.fullmatch, files)}):
         old = Path(folder, path).read_bytes()
