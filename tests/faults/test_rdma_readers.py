@@ -77,7 +77,7 @@ def test_what_the_trainer_sends_does_not_grow_with_its_readers() -> None:
                 pulled = readers.pull.call().get(timeout=60).values()
                 assert all(each == ((step,), step) for each in pulled), list(pulled)
                 sent = trainer.sent.call_one().get() - before
-                assert 2 * SIZE <= sent < 2.5 * SIZE, (len(readers), sent / SIZE)  # to two machines, of four readers and of ten
+                assert SIZE <= sent < 2.5 * SIZE, (len(readers), sent / SIZE)  # to two machines at most; to one, if the others come late
             assert len(faults) == 0, faults.reports()
         """
     )
