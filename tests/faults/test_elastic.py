@@ -29,7 +29,7 @@ from helpers.deaths import Deaths
 from helpers.workers import attached_cluster
 from monarch.actor import HostMesh
 from monarch.config import configured
-from monarch.elastic import Batches, ElasticGroup, Report, World
+from monarch.elastic import Batches, ElasticGroup, Report, World, member
 from monarch.elastic.world import Place
 from monarch.errors import ElasticError
 
@@ -79,8 +79,13 @@ class Regression:
         self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
         self.optimizer = Watched(self.model.parameters(), lr=0.05)
         self.optimizer.moment = moment
+        member.lend = partial(self.lend, member.lend)  # type: ignore[attr-defined]
         if "connecting" in getattr(moment, "at", ()):
             dist.init_process_group = partial(self.connect, dist.init_process_group)
+
+    def lend(self, original: Any, state: Any) -> Any:
+        self.moment("sharing")
+        return original(state)
 
     def connect(self, original: Any, *args: Any, **options: Any) -> None:
         if options["world_size"] > 1:
@@ -156,7 +161,15 @@ def test_killed_ranks_are_replaced_and_the_loss_is_that_of_the_undisturbed_run(
 def test_ranks_that_die_while_a_world_is_formed_are_replaced_as_well(
     hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
 ) -> None:
-    deaths = {"step 3": [0], "made": [3], "lending": [1], "taking": [0], "connecting": [4], "train": [3]}
+    deaths = {
+        "step 3": [0],
+        "made": [3],
+        "lending": [1],
+        "sharing": [0],
+        "taking": [0],
+        "connecting": [4],
+        "train": [3],
+    }
     reports = train(hosts, Deaths(tmp_path, deaths), ranks=3, min_ranks=3, max_losses=20)
     check(reports, undisturbed, 3)
 

@@ -21,7 +21,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from helpers.deaths import Deaths
-from monarch.actor import HostMesh, this_host
+from helpers.effort import shortened
+from monarch.actor import HostMesh, SupervisionError, this_host
 from monarch.config import configured
 from monarch.elastic import Batches, ElasticGroup, Report, World, checkpoint
 from monarch.elastic.world import Place
@@ -73,6 +74,7 @@ class Sharded:
         shape = (self.replicas, world.size // self.replicas)
         fully_shard(model, mesh=init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards")))
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+        self.moment(f"rank {world.rank} of world {world.number}")
         world.restore(model=model, optimizer=optimizer)
         for step in world.steps(self.stop):
             self.moment(f"step {step}")
@@ -117,7 +119,8 @@ def test_killed_ranks_of_two_sharded_replicas_are_replaced_and_no_step_is_lost(
 ) -> None:
     random = Random(20)
     at = {
-        f"{random.choice(['step', 'within', 'after'])} {step}": [0] for step in sorted(random.sample(range(STEPS), 2))
+        f"{random.choice(['step', 'within', 'after'])} {step}": [0]
+        for step in sorted(random.sample(range(STEPS), shortened(2, 1)))
     }
     print(at)
     deaths = Deaths(tmp_path, at)
@@ -128,6 +131,39 @@ def test_killed_ranks_of_two_sharded_replicas_are_replaced_and_no_step_is_lost(
     assert {report.step for report in reports} == set(range(STEPS))
     told = [(report.rank, report.step) for report in reports]
     assert len(set(told)) == len(told), "a step was done twice"
+
+
+class Told(Sharded):
+    """Deaths know which rank it is."""
+
+    def learn(self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int) -> None:
+        self.moment(f"step {step} of rank {dist.get_rank()}")
+        super().learn(model, optimizer, mine, ranks, step)
+
+
+def test_ranks_that_read_from_one_that_dies_are_not_lost_with_it(
+    hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
+) -> None:
+    deaths = Deaths(tmp_path, {"step 3 of rank 1": [0], "rank 2 of world 2": [0]})
+
+    def moment(name: str) -> None:
+        deaths(name)
+        while name.endswith("of world 2") and not (tmp_path / "rank 2 of world 2.0").exists():  # ended by its death
+            time.sleep(0.001)
+
+    reports = list(ElasticGroup(hosts, partial(Told, moment, 2), ranks=4, min_ranks=4, max_losses=2).run())
+    assert deaths.all_died()
+    check(reports, undisturbed)
+    assert {report.step for report in reports} == set(range(STEPS))
+
+
+def test_what_a_trainer_hears_of_the_death_of_another_actor_is_an_error_of_its_own(hosts: HostMesh) -> None:
+    class Deserted(Sharded):
+        def train(self, world: World) -> None:
+            raise SupervisionError("the loader is gone")
+
+    with pytest.raises(SupervisionError, match="the loader is gone"):
+        list(ElasticGroup(hosts, Deserted, ranks=1, max_losses=0).run())
 
 
 class Torn(Sharded):

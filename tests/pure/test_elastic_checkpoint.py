@@ -72,3 +72,21 @@ def test_a_checkpoint_that_lacks_a_file_is_an_error_that_names_it(tmp_path: Path
     next(Path(path).glob("*.distcp")).unlink()
     with pytest.raises(ValueError, match="step-00000003 can't be read"):
         checkpoint.load(path, trained(0))
+
+
+def test_a_part_that_is_not_in_the_folder_of_the_program_makes_no_checkpoint(tmp_path: Path) -> None:
+    parts = write(tmp_path, 3)
+    next(checkpoint.unfinished(tmp_path, 3, 1).glob("*.distcp")).unlink()  # as on a host with a disk of its own
+    with pytest.raises(FileNotFoundError, match="do all hosts share this folder"):
+        checkpoint.commit(tmp_path, 3, 1, parts, keep=2)
+    assert checkpoint.newest(tmp_path) == (0, None)
+
+
+def test_what_others_have_put_into_the_folder_is_left_alone(tmp_path: Path) -> None:
+    for name in ("step-best", "step-00000003.old", ".step-by-step"):
+        (tmp_path / name).mkdir()
+    checkpoint.clear(tmp_path, float("inf"))
+    assert checkpoint.newest(tmp_path) == (0, None)
+    checkpoint.commit(tmp_path, 3, 1, write(tmp_path, 3), keep=1)
+    assert checkpoint.newest(tmp_path)[0] == 3
+    assert len(list(tmp_path.iterdir())) == 4

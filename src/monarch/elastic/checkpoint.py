@@ -83,6 +83,9 @@ def commit(folder: Path, step: int, world: int, parts: Sequence[Part], keep: int
     """Make a checkpoint of its parts, which are all written, and remove those that are too old."""
     dcp: Any = import_module(_FORMAT)
     part = unfinished(folder, step, world)
+    for each in (each for its in parts for each in its.written):
+        if not (part / each.storage_data.relative_path).exists():
+            raise FileNotFoundError(f"{part} lacks {each.storage_data.relative_path}: do all hosts share this folder?")
     _, metadata = dcp.DefaultSavePlanner(**_AS_IT_IS).create_global_plan([part.plan for part in parts])
     writer = dcp.FileSystemWriter(part)
     writer.set_up_storage_writer(True)
@@ -98,7 +101,8 @@ def commit(folder: Path, step: int, world: int, parts: Sequence[Part], keep: int
 def clear(folder: Path, step: float) -> None:
     """Remove what was begun for steps below this one, and not finished."""
     for path in folder.glob(f".{_NAME}*"):
-        if int(path.name.removeprefix(f".{_NAME}").partition("-")[0]) < step:
+        begun = path.name.removeprefix(f".{_NAME}").partition("-")[0]
+        if begun.isdecimal() and int(begun) < step:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -150,7 +154,8 @@ def _writes(value: Any, rank: int) -> bool:
 
 
 def _whole(folder: Path) -> list[Path]:
-    return sorted(folder.glob(f"{_NAME}*"), key=_step)
+    found = folder.glob(f"{_NAME}*")
+    return sorted((path for path in found if path.name.removeprefix(_NAME).isdecimal()), key=_step)
 
 
 def _step(path: Path) -> int:

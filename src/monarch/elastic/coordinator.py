@@ -14,14 +14,24 @@ import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from .._core.plane import notice, subscribe
 from .._lazy import lazy_logger
-from ..actor import Actor, Future, HostMesh, MeshFailure, Port, ProcMesh, SupervisionError, concurrent_endpoint
+from ..actor import (
+    Actor,
+    ActorError,
+    Future,
+    HostMesh,
+    MeshFailure,
+    Port,
+    ProcMesh,
+    SupervisionError,
+    concurrent_endpoint,
+)
 from ..errors import ElasticError
 from . import checkpoint
-from .member import End, Member, NotConnectedError, Progress
+from .member import End, Member, NotFormedError, Progress
 from .state import Lent, covering
 from .world import Place, Report
 
@@ -203,7 +213,7 @@ class Coordinator(Actor):
 
     def _note(self, error: BaseException) -> None:
         self._why = error
-        if not self._number and not isinstance(error, SupervisionError):
+        if not self._number and not _is_end(error):
             self._error = error
         self._changed.set()
 
@@ -258,9 +268,9 @@ class Coordinator(Actor):
             ends = await asyncio.gather(*runs)
         finally:
             admission.cancel()
-        if any(isinstance(end, SupervisionError) for end in ends):  # what others have raised comes of that
+        if any(map(_is_end, ends)):  # what others have raised comes of that
             return False
-        if self._losses < self._plan.max_losses and any(isinstance(end, NotConnectedError) for end in ends):
+        if self._losses < self._plan.max_losses and any(isinstance(end, NotFormedError) for end in ends):
             self._losses += 1
             return False
         if self._broken_off is not None:
@@ -325,7 +335,7 @@ class Coordinator(Actor):
         """The answers of all."""
         answers = await asyncio.gather(*(_answer(call(rank.actor)) for rank in ranks))
         errors = [(rank, each) for rank, each in zip(ranks, answers, strict=True) if isinstance(each, Exception)]
-        lost = [(rank, error) for rank, error in errors if isinstance(error, SupervisionError)]
+        lost = [(rank, error) for rank, error in errors if _is_end(error)]
         for rank, loss in lost:
             self._lose(rank, loss)
         if lost:
@@ -336,7 +346,7 @@ class Coordinator(Actor):
 
     async def _run(self, rank: _Rank, place: Place, ranks: Sequence[_Rank], myself: Any) -> End | Exception:
         end: End | Exception = await _answer(rank.actor.run.call_one(place, myself))
-        if isinstance(end, SupervisionError):
+        if _is_end(end):
             self._lose(rank, end)
         if isinstance(end, Exception) and self._broken_off is None:
             self._broken_off = end
@@ -355,6 +365,11 @@ class Coordinator(Actor):
         end = None if None in steps else max(steps)  # who is done with its training waits for nobody
         for rank in ranks:
             _tell(rank.actor.end_before, number, end)
+
+
+def _is_end(answer: object) -> TypeGuard[SupervisionError]:
+    """Whether a rank has died, rather than raised what it heard of the death of another actor."""
+    return isinstance(answer, SupervisionError) and not isinstance(answer, ActorError)
 
 
 def _reason(error: BaseException) -> str:

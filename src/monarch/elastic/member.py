@@ -17,6 +17,7 @@ import torch.distributed
 import torch.distributed.distributed_c10d
 
 from ..actor import Actor, SupervisionError, concurrent_endpoint
+from ..rdma import RDMAError
 from ..spmd.elastic import own_name
 from . import checkpoint
 from .connections import Connections
@@ -61,8 +62,8 @@ class End(Enum):
     BROKEN_OFF = "the rank was told to leave"
 
 
-class NotConnectedError(Exception):
-    """The ranks of a world could not connect to each other."""
+class NotFormedError(Exception):
+    """The ranks of a world could not connect to each other, or one could not read its state from others."""
 
 
 class Member(Actor):
@@ -154,7 +155,10 @@ class Member(Actor):
         if place.checkpoint is not None:
             checkpoint.load(place.checkpoint, state)
         elif place.sources and not (place.current and same):
-            take(place.sources, state)
+            try:
+                take(place.sources, state)
+            except RDMAError as error:  # such as the end of a rank that had it
+                raise NotFormedError(f"rank {place.rank} of {place.size} could not read its state: {error}") from None
         others = self._states if self._progress.done == place.step and place.sources and not same else []
         self._states, self._progress = [*others, state], Progress(place.step)
         self._watch_optimizers(state)
@@ -242,7 +246,7 @@ class Member(Actor):
             if not dist.is_initialized():
                 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             dist.destroy_process_group()
-            raise NotConnectedError(f"rank {place.rank} of {place.size} could not connect: {error}") from None
+            raise NotFormedError(f"rank {place.rank} of {place.size} could not connect: {error}") from None
         try:
             if self._states and not place.sources and place.checkpoint is None:
                 self._make_trainer()  # from the beginning, again
