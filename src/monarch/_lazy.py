@@ -1,4 +1,4 @@
-"""What is imported when it is first used, so that importing this package costs little: names of packages, `logging`, notes."""
+"""Imports on first use, so that importing this package costs little: names of packages, `logging`, notes."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ else:
     _ONLY_NEW = {"new": tuple.__new__, "__builtins__": {}}
 
     class _Fields(tuple):
-        """What all have in common, with the names that `collections.namedtuple` has for it."""
+        """The common base, with the names that `collections.namedtuple` has for it."""
 
         __slots__ = ()
         __new__ = _Constructor()

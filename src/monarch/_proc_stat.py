@@ -1,4 +1,4 @@
-"""What the kernel says of a process of this machine, in ``/proc/PID/stat``."""
+"""The kernel's record of a process of this machine, ``/proc/PID/stat``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process of a program can be asked for, and told to do, from outside: its configuration; to stop a mesh, or start it again.
+"""Control of a running process from outside: its configuration; stopping and restarting a mesh.
 
 Whoever may send it a control record is the same user; see `monarch.programs`. The answers end the waits, or the end of the process.
 """
@@ -41,8 +41,8 @@ class GetAdmin(NamedTuple):
 
 
 class OwnedMesh(NamedTuple):
-    """Whose is this mesh, and may it start again? A client beside the program ──▶ a process that may own it. Answer: whether its
-    procs start again when they end; None if nobody here owns it. It is stopped if that is wanted; the answer comes when it has.
+    """Ask for the owner of a mesh, and stop the mesh if wanted. A client beside the program ──▶ a process that may own
+    it. Answer: whether its procs start again when they end, once it has stopped; None if nobody here owns it.
 
     Attributes:
         uid: Of a mesh of procs.

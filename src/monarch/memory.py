@@ -1,4 +1,4 @@
-"""What the GPUs of the ranks of the active mesh allocate: a record of it, and a picture, one file per rank.
+"""GPU memory of the ranks of the active mesh: a record of allocations, and a picture, one file per rank.
 
 Files are those of torch, for https://docs.pytorch.org/memory_viz. On CPUs torch keeps no such record: there a call fails on the
 ranks, and says so.

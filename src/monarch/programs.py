@@ -212,7 +212,7 @@ def agents_here() -> Future[list[ProcAddress]]:
 def procs_of(
     hub: Hub, agents: Sequence[ProcAddress], silent: Callable[[str, str], object], seconds: float = PATIENCE
 ) -> list[HostedProc]:
-    """What runs on hosts, whoever owns it.
+    """List the procs on hosts, of any owner.
 
     Args:
         agents: Of the hosts.
@@ -258,7 +258,7 @@ class Gathering(Promise[R]):
         return self.future
 
     def read(self, frames: Sequence[Any]) -> R:
-        """What the answers mean, in the order of the agents. Runs in the thread that reads the future."""
+        """Decode the answers, in the order of the agents. Runs in the thread that reads the future."""
         raise NotImplementedError
 
     def name_of(self, rank: int) -> str:

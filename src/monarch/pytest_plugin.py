@@ -41,7 +41,7 @@ class _Run:
         self._reports.append((failures, text))
 
     def news(self) -> str:
-        """What has come since the last time, and was not the error of a call."""
+        """Return the failures since the last call that were not the error of a call."""
         client: Any = sys.modules.get("monarch._core.client.client")
         if client is None:
             return ""

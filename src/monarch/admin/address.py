@@ -28,7 +28,7 @@ class Address(NamedTuple):
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine reaches it."""
+        """True if only this machine reaches it."""
         if self.host == "localhost":
             return True
         try:

@@ -39,10 +39,12 @@ _OF_A_FILE = 15.0  # seconds of a route that asks no process, where the file of 
 
 
 class App:
-    """Args:
-    program: What is served.
-    doors: Looks at requests.
-    at_once: Routes that ask the program at a time; others wait for their turn.
+    """The ASGI application of the admin interface.
+
+    Args:
+        program: What is served.
+        doors: Looks at requests.
+        at_once: Routes that ask the program at a time; others wait for their turn.
     """
 
     def __init__(self, program: Watched, doors: Guard, at_once: int, secure: bool = False) -> None:
@@ -144,7 +146,7 @@ class App:
         return response
 
     async def _ask(self, chosen: Route, call: Call, request: Request, takes_time: bool) -> Any:
-        """What the handler returns, within its time, and as long as somebody waits for it."""
+        """Return the handler's answer, within its time, and as long as the client waits for it."""
         if not takes_time:
             return await self._run(chosen, call)
         limit = chosen.limit or _OF_A_FILE
@@ -218,7 +220,7 @@ class App:
 
 
 def _of_run(run: str, handler: Handler, call: Call) -> Any:
-    """What a handler says of a run that has left a file."""
+    """Answer a handler's question about a run that has left a file."""
     try:
         return handler(call._replace(program=runs.opened(call.program.folder, run)))
     except FileNotFoundError as error:  # it has gone meanwhile

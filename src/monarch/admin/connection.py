@@ -55,7 +55,7 @@ class Connection(H11Protocol):
             self._head = self.loop.call_later(HEAD_LIMIT, self.transport.abort)
 
     def _wait_for_reader(self, waiting: int) -> None:
-        """What waits now must have become less when it is looked at next."""
+        """Abort the connection unless less waits at the next look than now."""
 
         def look() -> None:
             left = self.transport.get_write_buffer_size()

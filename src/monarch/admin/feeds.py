@@ -51,7 +51,7 @@ class Source:
     hurries = False
 
     def look(self) -> Iterable[Event]:
-        """What has happened since the look before."""
+        """Return the events since the look before."""
         raise NotImplementedError
 
     def state(self) -> Event | None:
@@ -63,7 +63,7 @@ class Source:
 
 
 class Feed:
-    """What happens to a source, for all who look.
+    """The events of a source, for all readers.
 
     Args:
         make: Makes the source, each time that somebody looks again.
@@ -129,7 +129,7 @@ class Feed:
                 source.close()
 
     def _still_read(self) -> list[Reader]:
-        """Who looks; nobody, when the program has ended."""
+        """Return the readers; none when the program has ended."""
         with self._lock:
             readers = list(self._readers)
             self._running = bool(readers) and not self._ended.is_set()

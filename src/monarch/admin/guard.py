@@ -1,4 +1,4 @@
-"""Who is let in: what of a request is looked at before anything answers it. Pure.
+"""Access control: the checks of a request before anything answers it. Pure.
 
 `Host` must be a name of this server, or a page of a stranger could reach it under a name of its own (DNS rebinding). What is neither
 GET nor HEAD must come from a page of this server, or from no page at all. All but the exchange of a link needs a token, or the cookie

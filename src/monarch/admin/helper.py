@@ -124,5 +124,5 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, app: App, prog
 
 
 def _busy(server: uvicorn.Server) -> bool:
-    """Whether somebody is connected, or is answered."""
+    """Return whether a client is connected, or is being answered."""
     return bool(server.server_state.connections or server.server_state.tasks)

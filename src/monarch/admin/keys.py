@@ -1,4 +1,4 @@
-"""Who may do what: tokens, one-time codes and sessions, all derived from one secret. Pure.
+"""Roles and their keys: tokens, one-time codes and sessions, all derived from one secret. Pure.
 
 Each role has a token, for programs. A code is part of a link for a person: it is exchanged once, by a browser, for a session, which
 comes back as a cookie. What is compared is compared in constant time.
@@ -25,7 +25,7 @@ _EARLY = 60.0  # seconds by which the clock of who made a code may be ahead
 
 
 class Keys:
-    """What is derived from a secret.
+    """The keys derived from a secret.
 
     Args:
         secret: Of the cluster; of the program where there is none.
@@ -40,7 +40,7 @@ class Keys:
         self._used: dict[str, float] = {}
 
     def token(self, role: str) -> str:
-        """What a program sends as ``Authorization: Bearer TOKEN``."""
+        """Return the token that a program sends as ``Authorization: Bearer TOKEN``."""
         return self._seal(f"token {role}")
 
     def role_of_token(self, token: str) -> str | None:
@@ -48,7 +48,7 @@ class Keys:
         return next((role for role in ROLES if _equal(token, self.token(role))), None)
 
     def code(self, role: str, now: float) -> str:
-        """What lets a browser in, once."""
+        """Return the one-time code that lets a browser in."""
         text = f"{role}.{now * 1000:.0f}.{secrets.token_hex(8)}"
         return f"{text}.{self._seal(f'code {text}')}"
 
@@ -83,7 +83,7 @@ class Keys:
 
 
 def may(role: str, needed: str) -> bool:
-    """Whether a role is enough where another is needed."""
+    """Return whether a role includes another one."""
     return needed in _includes(role)
 
 

@@ -99,7 +99,7 @@ class _Following(Source):
 
 
 def _counted(known: Counter[LogLine], line: LogLine) -> bool:
-    """Whether it is one of those; a rank may say the same twice in a microsecond."""
+    """Return whether the line is one of those already sent; a rank may say the same twice in a microsecond."""
     known[line] -= 1
     return known[line] >= 0
 

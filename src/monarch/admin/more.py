@@ -217,14 +217,14 @@ def _restart(call: Call) -> Any:
 
 
 def _procs(connection: Connection) -> tuple[list[HostedProc], list[str]]:
-    """What runs of the program, on all its hosts; those that have not said it."""
+    """List the procs of the program on all its hosts, and the hosts that have not answered."""
     silent: list[str] = []
     procs = procs_of(connection.hub, connection.agents, lambda host, why: silent.append(host))
     return [proc for proc in procs if proc.root == connection.root], silent
 
 
 def _as_they_answer(asked: dict[K, Future[Any]]) -> Iterator[tuple[K, Any]]:
-    """Who answers, and what. Who is lost, refuses, or is late by then, is left out."""
+    """Iterate over the answers as they come. Agents that are lost, refuse, or are late by then are left out."""
     answered: queue.SimpleQueue[K] = queue.SimpleQueue()
     for key, future in asked.items():
         future.add_done_callback(partial(_put, answered, key))

@@ -1,4 +1,5 @@
-"""What the table of routes says of itself: the OpenAPI document, a guide in markdown, and the table of docs/admin.md."""
+"""Descriptions of the routes, from their table: the OpenAPI document, a guide in markdown, and the table of
+docs/admin.md."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the front page of a dashboard shows, as plain data: the verdict, each rank of each mesh as columns, failures. And what has
-changed from one picture to the next. Pure.
+"""The content of a dashboard's front page, as plain data: the verdict, each rank of each mesh as columns, failures; and
+the changes from one picture to the next. Pure.
 
 A column is a list with a value for each rank, in the order of the ranks; a client that keeps it as an array draws ten thousand ranks
 in milliseconds, and a delta changes single places of it.
@@ -98,10 +98,9 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
 
 
 def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """What has changed between two pictures; empty where nothing has. Parts that have changed are there anew, but meshes: of those
-    that were there before with the same ranks, `cells` has the places of columns that have changed, and their values; a mesh
-    that is gone is null.
-    """
+    """Return the changes between two pictures; empty where there are none. Parts that have changed are there anew, but
+    meshes: of those that were there before with the same ranks, `cells` has the places of columns that have changed,
+    and their values; a mesh that is gone is null."""
     found: dict[str, Any] = {
         name: value for name, value in after.items() if name != "meshes" and value != before.get(name)
     }
@@ -134,7 +133,7 @@ def _told_by(mesh: str) -> str | int:
 
 
 def _order(row: Mapping[str, Any]) -> tuple[str, int, bool]:
-    """What has ended comes before what runs in its place."""
+    """Return the sort key: an ended process comes before the one in its place."""
     return str(row["mesh_id"]), row["rank"], row["state"] != "ended"
 
 

@@ -157,13 +157,13 @@ class Watched:
         return Processes(self.connection) if role == ACT else _Viewed(self.connection)
 
     def shared(self, name: str, look: Callable[[], Any]) -> Any:
-        """What was found under that name by who asked up to two seconds ago, or is found now."""
+        """Return the result under that name if it is at most two seconds old; else find it now."""
         with self._lock:
             found = self._shared.setdefault(name, Shared(look, 2 * _FRESH))
         return found.get()
 
     def py_spy(self, reference: str) -> Any:
-        """What py-spy says of a process.
+        """Return py-spy's dump of a process.
 
         Raises:
             ApiError: There is no such process, or it has ended.
@@ -176,7 +176,7 @@ class Watched:
         return found
 
     def ask(self, process: ProcAddress, record: tuple[Any, ...], seconds: float) -> Any:
-        """What one process answers, within a time."""
+        """Ask one process, and return its answer, within a time."""
         return self.connection.ask(process, record).get(timeout=seconds)
 
     def proc(self, reference: str) -> ProcAddress:

@@ -221,7 +221,7 @@ class Route(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """Whether it asks processes of the program."""
+        """True if the route asks processes of the program."""
         return self.seconds != 0
 
     @property

@@ -116,7 +116,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _programs(call: Call) -> list[dict[str, Any]]:
-    """What they are called is for those who may do more than look: a command line has what its owner has typed."""
+    """List the programs of this machine. Command lines need a role above `view`: they have what their owner has typed."""
     return [
         {
             "pid": each.pid, "since": each.since, "kind": "worker" if each.is_worker else "program",

@@ -113,7 +113,7 @@ class SavedRun(Watched):
 
 
 class _OfFile(Shared[T]):
-    """What was read of a file, until another takes its place; of one that has gone, what was read of it.
+    """The rows read from a file, until another takes its place; of a removed one, the rows read before.
 
     Args:
         path: The file.

@@ -38,12 +38,14 @@ _NO_ORDER = {
 
 
 class Tree:
-    """Args:
-    found: The rows of `TABLES`.
-    now: When, in seconds since 1970.
+    """The tree of hosts, procs and actors.
+
+    Args:
+        found: The rows of `TABLES`.
+        now: When, in seconds since 1970.
 
     Attributes:
-        silent: Hosts and processes that have not answered, and why.
+            silent: Hosts and processes that have not answered, and why.
     """
 
     def __init__(self, found: Collected, now: float) -> None:
@@ -79,7 +81,7 @@ class Tree:
         return [ROOT, *self._parents]
 
     def row(self, reference: str) -> Mapping[str, Any]:
-        """What the table `procs` or `actors` says of a node; empty for others."""
+        """Return the row of a node in the table `procs` or `actors`; empty for others."""
         return self._procs.get(reference) or self._actors.get(reference) or {}
 
     def find(self, reference: str) -> dict[str, Any]:
@@ -110,7 +112,7 @@ class Tree:
         return "\n".join([*lines, *(f"! {who} did not answer: {why}" for who, why in self.silent.items())]) + "\n"
 
     def label(self, reference: str) -> str:
-        """What people call a node."""
+        """Return the label of a node, for people."""
         if reference in self._hosts:
             row = self._hosts[reference]
             return f"{row['addr']} ({row['host_num_procs']} procs)"

@@ -29,7 +29,7 @@ class OutOfRangeError(TypeError, ValueError):
 
 
 class Layer:
-    """What one `configured` block, or the program outside all, has set. If `opaque`, it hides the layers below it."""
+    """The settings of one `configured` block, or of the program outside all. If `opaque`, it hides the layers below it."""
 
     __slots__ = ("opaque", "values")
 

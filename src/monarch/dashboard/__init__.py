@@ -21,7 +21,7 @@ MEDIA = {
 
 @cache
 def content(name: str) -> bytes:
-    """What is in a file.
+    """Return the content of a file.
 
     Args:
         name: One of `MEDIA`.

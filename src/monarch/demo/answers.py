@@ -1,4 +1,4 @@
-"""What the processes of the simulated program answer: the same values, to the same records, as real ones."""
+"""The answers of the simulated program's processes: the same values, to the same records, as real ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with the simulated training: where the odd rank stands, and where all others do meanwhile. Plain data."""
+"""The faults of the simulated training: where the odd rank stands, and where all others do meanwhile. Plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the simulated ranks print and log."""
+"""The output and log records of the simulated ranks."""
 
 from __future__ import annotations
 
@@ -60,8 +60,10 @@ def _of_fault(world: World, host: Host) -> Iterator[LogLine]:
 
 
 def _line(proc: Proc, at: float, level: str, where: str, text: str) -> LogLine:
-    """Args:
-    level: Of a record of `logging`; else the name of a stream.
+    """Make a line of the log.
+
+    Args:
+        level: Of a record of `logging`; else the name of a stream.
     """
     mesh, number = proc.mesh, LEVELS.get(level, 0)
     point = ",".join(f"{name}={index}" for name, index in proc.coordinates.items())

@@ -66,7 +66,7 @@ class Question:
 
 
 class _Agent:
-    """What functions of real agents ask their process."""
+    """The methods of real agents that functions ask for."""
 
     def boxes(self) -> tuple[()]:
         """Black boxes of processes that have failed: none."""

@@ -1,4 +1,4 @@
-"""What the simulated processes run, as `monarch stacks` gets it from agents."""
+"""The stacks of the simulated processes, as `monarch stacks` gets them from agents."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Who there is, how far the training has got, and where each rank stands: all computed from the time. Pure, but for what is stopped
-or started again.
-"""
+"""The simulated world: its members, the progress of the training, and the place of each rank, computed from the time.
+Pure, but for what is stopped or started again."""
 
 from __future__ import annotations
 
@@ -87,7 +86,9 @@ class Host:
 
 
 class World:
-    """Args:
+    """The simulated program at any time.
+
+    Args:
         ranks: Trainers.
         fault: One of `FAULTS`.
         began: When the simulation began, in seconds since 1970.
@@ -145,7 +146,7 @@ class World:
     # the training
 
     def lasts(self, now: float) -> bool:
-        """Whether the fault is there: what it is about has not been started again."""
+        """Return whether the fault persists: its subject has not been started again."""
         return self.fault_name != "none" and self.fault_at <= now < self.restarted.get(self.odd.mesh.uid, now + 1)
 
     def steps(self, now: float, odd: bool = False) -> float:
@@ -176,13 +177,13 @@ class World:
         return (self.begin_of(step + 1, odd) - self.begin_of(step, odd)) * (0.99 + 0.02 * noise(proc.rank, step, 3))
 
     def is_odd(self, proc: Proc) -> bool:
-        """Whether the fault is about this one."""
+        """Return whether the fault is about this process."""
         return proc is self.odd
 
     # processes
 
     def is_silent(self, host: Host, now: float) -> bool:
-        """Whether it does not answer."""
+        """Return whether the process does not answer."""
         return self.fault_name == "silent-host" and host is self.odd_host and self.lasts(now)
 
     def incarnation(self, proc: Proc) -> int:
@@ -205,11 +206,11 @@ class World:
         )  # fmt: skip
 
     def lives(self, proc: Proc, now: float) -> bool:
-        """Whether its process is there."""
+        """Return whether the process exists."""
         return self.end(proc, now) is None and now >= self.restarted.get(proc.mesh.uid, 0.0) + _RESTART
 
     def describe(self, host: Host, now: float, ended: bool) -> HostDescription:
-        """What an agent says of its host."""
+        """Return an agent's description of its host."""
         is_head = host is self.hosts[0]
         return HostDescription(
             host.agent, 2101, self.client if is_head else host.agent, 2100 if is_head else 2101, host.machine,

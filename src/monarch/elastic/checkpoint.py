@@ -30,7 +30,7 @@ _AS_IT_IS: Any = {
 
 
 class Part(NamedTuple):
-    """What a rank has written.
+    """The part of a checkpoint that a rank has written.
 
     Attributes:
         plan: Which tensors and values, and where they belong.

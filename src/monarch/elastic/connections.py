@@ -29,7 +29,8 @@ class Connections:
             self._ours, self._before = self._known(), None
 
     def shut_down(self) -> None:
-        """Whoever waits for their data gets an error, on both sides. The descriptors remain those of who opened them."""
+        """Shut connections down: readers and writers on both sides get an error. The descriptors remain with their
+        owners."""
         for descriptor, inode in self._known().items():
             with suppress(OSError):  # closed meanwhile, or not connected
                 _shut_down(descriptor, inode)

@@ -1,4 +1,4 @@
-"""Who is in the next world, and when it begins: one actor, beside the program, which owns all ranks.
+"""The coordinator: the members of the next world, and its begin. One actor, beside the program, which owns all ranks.
 
 A world lives from `Member.run` to the end of that call on all its ranks. A rank that dies ends the call with an error, within
 milliseconds; the others are told to leave, and are out of their collectives at once. When every call has ended, nobody is
@@ -39,7 +39,7 @@ logger = lazy_logger("monarch.elastic")
 
 
 class Plan(NamedTuple):
-    """What `ElasticGroup` was given."""
+    """The arguments of `ElasticGroup`."""
 
     hosts: HostMesh
     make: Callable[[], Any]
@@ -70,8 +70,10 @@ class _Lost(Exception):
 
 
 class Coordinator(Actor):
-    """Args:
-    plan: What is wanted.
+    """The actor that forms worlds.
+
+    Args:
+        plan: What is wanted.
     """
 
     def __init__(self, plan: Plan) -> None:

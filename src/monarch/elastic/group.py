@@ -1,4 +1,4 @@
-"""What a program holds of its ranks."""
+"""A program's handle to its ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .world import Report, World
 
 
 class Trainer(Protocol):
-    """What runs on each rank: a class of yours. Its constructor makes what does not depend on the ranks."""
+    """The protocol of a trainer: a class of yours, made on each rank. Its constructor makes what does not depend on the
+    ranks."""
 
     def train(self, world: World) -> None:
         """Train: make what knows of the ranks, call `World.restore`, do the steps of `World.steps`, to the end.

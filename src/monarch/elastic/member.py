@@ -67,11 +67,13 @@ class NotFormedError(Exception):
 
 
 class Member(Actor):
-    """Args:
-    make: Makes the trainer.
-    local_rank: Its number on its host, for the variable ``LOCAL_RANK``.
-    timeout: Of a collective, in seconds.
-    saving: Where checkpoints are written, and after how many steps each; None: nowhere.
+    """The actor of a rank.
+
+    Args:
+        make: Makes the trainer.
+        local_rank: Its number on its host, for the variable ``LOCAL_RANK``.
+        timeout: Of a collective, in seconds.
+        saving: Where checkpoints are written, and after how many steps each; None: nowhere.
     """
 
     def __init__(

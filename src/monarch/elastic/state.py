@@ -160,12 +160,12 @@ def load_state_dicts(state: Mapping[str, Any], found: Mapping[str, Any]) -> None
 
 
 def any_sharded(state: Mapping[str, Any]) -> bool:
-    """Whether ranks may have different parts of it."""
+    """Return whether ranks may have different parts of the state."""
     return any(is_sharded(value) for _, value in _leaves(state_dicts(state)))
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether it is a `DTensor`; who has one has imported where it is from."""
+    """Return whether the tensor is a `DTensor`. A process that has one has imported its module."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
@@ -180,7 +180,7 @@ def replaced(value: Any, change: Callable[[Keys, Any], Any], keys: Keys = ()) ->
 
 
 def _local(tensor: Any) -> torch.Tensor:
-    """What this rank has of it, where it lies."""
+    """Return this rank's part of the tensor, in place."""
     local: torch.Tensor = tensor.to_local() if is_sharded(tensor) else tensor
     return local
 

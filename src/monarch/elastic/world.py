@@ -1,4 +1,4 @@
-"""What the code on a rank sees of its world: who it is there, which steps to do, which part of the data is its own."""
+"""The world as the code on a rank sees it: its rank, the steps to do, its part of the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Place(NamedTuple):
-    """What a rank is told of a world.
+    """A rank's place in a world.
 
     Attributes:
         number: Of the world: 1, 2, ...
@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a rank has said.
+    """The report of a rank.
 
     Attributes:
         step: In which step.
@@ -65,7 +65,7 @@ class WorldChanged(BaseException):
 
 
 class Keeper(Protocol):
-    """What a world asks of the process that it is in."""
+    """The protocol of a world's process, as the world uses it."""
 
     def restore(self, world: World, state: Mapping[str, Any]) -> None:
         """Make a state that with which the world begins."""
@@ -186,7 +186,7 @@ class World:
 
     @property
     def over(self) -> bool:
-        """Whether it was told to `leave`."""
+        """True after `leave`."""
         return self._over
 
     def __repr__(self) -> str:

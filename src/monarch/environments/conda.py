@@ -34,7 +34,7 @@ class CondaEnvironment:
             raise NotADirectoryError(f"{str(found)!r} is no conda environment: there is no such folder")
 
     def export(self) -> str:
-        """What it consists of, as an ``environment.yml`` without its name and folder.
+        """Return the packages as an ``environment.yml`` without its name and folder.
 
         Raises:
             EnvironmentFailed: Conda is not there, or fails.

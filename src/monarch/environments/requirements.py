@@ -1,4 +1,5 @@
-"""What an environment consists of, by its file: requirements, with those of the files that it names, and code to import in place.
+"""The content of an environment, by its file: requirements, with those of the files that it names, and code to import
+in place.
 
 Relative paths begin at the folder of the file that is asked for; those behind ``-r`` and ``-c`` at the file that has them, as for pip.
 """
@@ -28,7 +29,7 @@ _PIECE = 1 << 20  # bytes
 
 
 class Requirements:
-    """What files say, read one after the other.
+    """Requirements from files, read one after the other.
 
     Args:
         folder: Where relative paths begin.
@@ -96,7 +97,8 @@ class Requirements:
             self.lines += _dependencies(project, extras)
 
     def contents(self) -> Iterator[str]:
-        """What the local files and folders consist of that lines name: the same paths may be other things in other workspaces."""
+        """Iterate over the contents of local files and folders that lines name: the same paths may hold other things in
+        other workspaces."""
         for line in [*self.lines, *self.constraints]:
             for word in _WORDS.split(os.path.expandvars(line)):
                 path = _path(word).partition("[")[0]

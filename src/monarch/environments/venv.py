@@ -70,7 +70,7 @@ class Made(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """What an environment consists of.
+    """The plan of an environment: its base and its content.
 
     Attributes:
         of: Requirements, and code.
@@ -236,7 +236,7 @@ def _make_venv(folder: Path, plan: _Plan, lock: int) -> None:
 
 
 def of_worker() -> list[str]:
-    """What an environment is made on top of."""
+    """Return the base of an environment: Python, and the packages below."""
     return [sys.version, sys.executable, *_below()]
 
 
@@ -255,7 +255,7 @@ def _uv() -> list[str]:
 
 
 def _run(command: Sequence[str], folder: Path, lock: int | None = None) -> str:
-    """What a program prints.
+    """Run a program, and return its output.
 
     Raises:
         EnvironmentFailed: It has failed; the text has what it said.

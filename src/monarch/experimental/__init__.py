@@ -1,1 +1,1 @@
-"""What may still change: time limits for blocks of synchronous code, in `thread_timeout`."""
+"""Unstable names: time limits for blocks of synchronous code, in `thread_timeout`."""

@@ -1,4 +1,4 @@
-"""What notebooks show of meshes, jobs, failures and answers: HTML in which every text is escaped, and of bounded size.
+"""Meshes, jobs, failures and answers as notebooks show them: HTML in which every text is escaped, of bounded size.
 
 Each function makes the HTML of one kind of object. Classes name theirs with `monarch._lazy.shown_by`.
 """

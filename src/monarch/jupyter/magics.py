@@ -166,7 +166,7 @@ def _logs(arguments: argparse.Namespace) -> None:
 
 
 def _merged(lines: Iterable[LogLine]) -> Iterator[Entry]:
-    """What many ranks say, once."""
+    """Merge equal lines of many ranks."""
     meshes: dict[str, Aggregator] = {}
     for line in lines:
         yield from meshes.setdefault(line.mesh, Aggregator(_WINDOW)).take(line, line.time)

@@ -35,7 +35,7 @@ _EASE = 4.0  # times as long as a picture has taken the thread rests
 
 
 class Watch:
-    """Whether somebody looks. While a cell runs, no sign of a view comes through, so its time does not count.
+    """The signs of a view. While a cell runs none comes through, so its time does not count.
 
     Args:
         shell: Of IPython, which says when cells run; None for none.
@@ -53,12 +53,12 @@ class Watch:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is closed."""
+        """True if it is closed."""
         return self._over.is_set()
 
     @property
     def is_watched(self) -> bool:
-        """Whether there was a sign of a view in the last minute."""
+        """True if there was a sign of a view in the last minute."""
         begun = self._begun
         return (time.monotonic() if begun is None else begun) - self._seen < _UNSEEN
 

@@ -104,7 +104,7 @@ class _Rank(Actor):
 
 @dataclass
 class _Outcome:
-    """What rank 0 has in the end, on the CPU."""
+    """The final state of rank 0, on the CPU."""
 
     value: Any
     state: TrainerState

@@ -103,7 +103,7 @@ class Aggregator:
         return self._release(len(self._held))
 
     def _before(self, rank: int) -> list[Entry]:
-        """What must be shown before a line of this rank is."""
+        """Return the entries that must be shown before a line of this rank."""
         last = max((at for at, group in enumerate(self._held.values(), 1) if rank in group.ranks), default=0)
         return self._release(last)
 

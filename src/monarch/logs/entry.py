@@ -1,4 +1,4 @@
-"""What is shown at once: a line, or what several lines have in common."""
+"""The unit of display: a line, or the common form of several lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .ranks import describe
 
 
 class Entry(NamedTuple):
-    """What is shown at once: a line, or what several have in common.
+    """A line, or the common form of several, shown at once.
 
     Attributes:
         line: The first of them.

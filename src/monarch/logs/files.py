@@ -270,7 +270,7 @@ class _RankFiles:
 
     @property
     def is_gone(self) -> bool:
-        """Whether somebody has removed one of them."""
+        """True if one of the files was removed."""
         return self._text.is_gone or self._json.is_gone
 
     def write(self, text: list[str], lines: list[str]) -> None:

@@ -89,7 +89,7 @@ def look_on() -> None:
 
 
 class Found(NamedTuple):
-    """What can be read of other hosts, and why the rest cannot."""
+    """The readable logs of other hosts, and the reasons why the rest is missing."""
 
     files: list[RemoteFiles]
     unreachable: list[str]

@@ -1,4 +1,4 @@
-"""What of the output of procs their client sees. Their host agent applies it, so this module imports nothing of the engine."""
+"""The filter of output between host agents and a client. Agents apply it, so this module imports nothing of the engine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Shown(NamedTuple):
-    """What is shown of the output of some procs; the rest does not travel.
+    """The shown part of some procs' output; the rest does not travel.
 
     Attributes:
         stream: Whether anything is.

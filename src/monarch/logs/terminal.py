@@ -25,7 +25,7 @@ _ESCAPE = re.compile(
 
 
 def coloured(file: Any) -> bool:
-    """Whether colours are wanted there, by the same rules as Python's own tracebacks."""
+    """Return whether colours are wanted there, by the same rules as Python's own tracebacks."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -34,7 +34,7 @@ def coloured(file: Any) -> bool:
 
 
 def is_terminal(file: Any) -> bool:
-    """Whether it is one. What a program has put in place of its stdout may not know."""
+    """Return whether the stream is a terminal. An object in place of stdout may not know."""
     try:
         return bool(file.isatty())
     except Exception:

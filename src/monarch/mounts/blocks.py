@@ -47,7 +47,7 @@ class Block:
         return memoryview(data)[self.start : self.start + BLOCK]
 
     def held(self) -> tuple[Attributes, bytes]:
-        """What has come, and what the file was when it was read; empty if nothing has."""
+        """Return the bytes that have come, and the file's attributes when it was read; empty if none have."""
         if (
             not self.answer.done()
             or self.answer.exception() is not None

@@ -26,7 +26,7 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe wou
 
 
 class Attributes(NamedTuple):
-    """What is known of a file. Two that are equal mean the same content.
+    """The attributes of a file. Two equal ones stand for the same content.
 
     Attributes:
         mode: Kind and permissions.
@@ -59,7 +59,7 @@ class Folder:
             return _attributes(os.fstat(fd))
 
     def list(self, path: str, most: int | None = None) -> dict[str, Attributes]:
-        """What is in a folder, by name. What another file system is mounted on is left out, as are its files.
+        """List a folder by name. Mount points of other file systems are left out, as are their files.
 
         Args:
             most: A folder of more names is an error.
@@ -80,7 +80,7 @@ class Folder:
         return found
 
     def tree(self, path: str) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]]:
-        """What an import asks for next, in one answer.
+        """Return in one answer what an import asks for next.
 
         Returns:
             The folder, and folders in it, the nearest first, as long as their names are not too many; each as `list` has it.
@@ -109,7 +109,7 @@ class Folder:
         return listed, contents
 
     def link(self, path: str) -> str:
-        """What a symlink says."""
+        """Return the target of a symlink."""
         parent, _, name = path.rpartition("/")
         with self._opened(parent, _ONWARD) as fd:
             return os.readlink(name, dir_fd=fd)

@@ -35,7 +35,8 @@ _KEEPER = 'read -r _; if grep -q "^$1 " /proc/mounts; then exec fusermount3 -u -
 
 
 class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for some only
-    """What the kernel asks. Its cache has the content of a file once, for all who read it, so it holds one that they may all see.
+    """The kernel's requests. Its cache has the content of a file once, for all readers, so it holds one version that
+    they may all see.
 
     Args:
         threads: That may answer it at once.
@@ -123,7 +124,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         return 0
 
     def _follows(self, earlier: Attributes, now: Attributes) -> bool:
-        """Whether who has opened a file when it was `earlier` may be shown what it is now."""
+        """Return whether a reader that opened a file when it was `earlier` may be shown what it is now."""
         return earlier.inode == now.inode if self._live else earlier == now
 
 

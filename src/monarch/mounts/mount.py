@@ -45,7 +45,7 @@ logger = logging.getLogger("monarch.mounts")
 
 
 class Plan(NamedTuple):
-    """What to mount.
+    """The description of a mount.
 
     Attributes:
         sources: Hosts with the folders.

@@ -18,7 +18,7 @@ class Place(NamedTuple):
     way: tuple[Hashable, ...]
 
     def within(self, other: Place) -> bool:
-        """Whether it is a folder, or in it."""
+        """Return whether a path is a folder, or in it."""
         return self.machine == other.machine and other.way[-1] in self.way
 
 

@@ -1,4 +1,4 @@
-"""What is mounted by FUSE on this machine, what that takes, and what programs that are gone have left."""
+"""Mounts by FUSE on this machine: what they need, and those that ended programs have left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mounted: views, each below a folder of its own, or one alone. Below FUSE, and without it."""
+"""The mounted tree: views, each below a folder of its own, or one alone. Below FUSE, and without it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ T = TypeVar("T")
 
 
 class Tree:
-    """Args:
-    views: By the path of the folder that shows each; a single one may be at ``""``.
+    """The views of one mount.
+
+    Args:
+        views: By the path of the folder that shows each; a single one may be at ``""``.
     """
 
     def __init__(self, views: Mapping[str, View]) -> None:

@@ -48,10 +48,12 @@ _NAMES, _CONTENT = "names", "content"  # which have an actor each over there: on
 
 
 class View:
-    """Args:
-    ask: How to ask the side that has the folder.
-    live: Which kind it is; see above.
-    memory: Where blocks of files stay; None for one of its own.
+    """A folder of another side, as it is seen here.
+
+    Args:
+        ask: How to ask the side that has the folder.
+        live: Which kind it is; see above.
+        memory: Where blocks of files stay; None for one of its own.
     """
 
     def __init__(self, ask: Ask, live: bool, memory: Memory | None = None) -> None:
@@ -70,7 +72,7 @@ class View:
         self._heard = {_NAMES: 0.0, _CONTENT: 0.0}  # when the last answer came, or the first of those began to wait
 
     def stat(self, path: str) -> Attributes:
-        """What is known of a file, or a folder, or a symlink itself."""
+        """Return the attributes of a file, a folder, or a symlink itself."""
         found: Attributes | int | None = self._fresh(self._known, path)
         if found is None and not self.live and path:
             parent, _, name = path.rpartition("/")
@@ -102,12 +104,12 @@ class View:
         return names
 
     def kind(self, path: str) -> int:
-        """What a file was when it was listed."""
+        """Return the type of a file when it was listed."""
         found = self._known.get(path, _NEVER)[1]
         return found.mode if isinstance(found, Attributes) else 0
 
     def link(self, path: str) -> str:
-        """What a symlink says."""
+        """Return the target of a symlink."""
         text: str = self._answer(self._ask("link", path), path)
         return text
 
@@ -154,7 +156,8 @@ class View:
             yield self._content(path, block)
 
     def unchanged(self, path: str, alike: Collection[Attributes], seen: Collection[int]) -> bool:
-        """Whether what is in memory of a file, from when it was one of `alike`, is still so. That must be some of it, and all of `seen`."""
+        """Return whether the part of a file in memory, read when it was one of `alike`, is still current. That must be
+        some of it, and all of `seen`."""
         there, answers = self._blocks.ask_again(path, alike)
         if not there or not there.issuperset(seen):
             return False
@@ -250,7 +253,7 @@ class OpenFile:
         view.memory.files.add(self)
 
     def read(self, offset: int, size: int) -> list[memoryview]:
-        """What to put together; fewer bytes at the end of the file."""
+        """Read, and return the parts to put together; fewer bytes at the end of the file."""
         attributes = self._view.stat(self._path) if self._view.live else self.attributes
         if attributes.inode != self.attributes.inode:
             raise OSError(errno.EIO, "the file was replaced by another one", self._path)

@@ -30,7 +30,8 @@ _TURN = 2.0  # seconds
 
 
 async def done(answer: asyncio.Future[Any], line: deque[E], entry: E, timeout: float | None) -> bool:
-    """Whether there was an answer in time. Who waits no longer, as it is late or its call was cancelled, leaves the line.
+    """Wait for an answer, and return whether there was one in time. A waiter that is late, or whose call was cancelled,
+    leaves the line.
 
     Args:
         answer: What ends the wait.
@@ -46,7 +47,7 @@ async def done(answer: asyncio.Future[Any], line: deque[E], entry: E, timeout: f
 
 
 class Leases(Generic[V]):
-    """What was given, until it is known to be there.
+    """Items given to consumers, until they are known to have arrived.
 
     Args:
         seconds: In which that must be known.
@@ -70,7 +71,7 @@ class Leases(Generic[V]):
         return ticket
 
     def settle(self, ticket: int, kept: bool) -> None:
-        """What was given for it is there, or comes back."""
+        """Settle a lease: the item has arrived, or comes back."""
         value, timer = self._given.pop(ticket, (None, None))
         if timer is None:  # that is known already
             return

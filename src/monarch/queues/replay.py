@@ -25,7 +25,7 @@ _ORDERS = ("random", "oldest", "newest")
 
 
 class ReplayStatistics(NamedTuple):
-    """What a replay buffer has seen.
+    """The counts of a replay buffer.
 
     Attributes:
         items: How many are in it.
@@ -96,7 +96,7 @@ class ReplayActor(Actor):
 
     @concurrent_endpoint
     async def add(self, item: Sealed, version: int, timeout: float | None) -> bool:
-        """Whether there was room in time."""
+        """Add items, and return whether there was room in time."""
         added: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._producers.append(entry := (added, item, version))
         self._move()
@@ -353,7 +353,7 @@ class ReplayBuffer(Generic[T]):
         return self._actor.clear.call_one()
 
     def statistics(self) -> Future[ReplayStatistics]:
-        """What it has seen, and holds now."""
+        """Return the counts so far, and the current content's."""
         return self._actor.statistics.call_one()
 
     def __repr__(self) -> str:

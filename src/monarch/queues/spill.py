@@ -43,8 +43,10 @@ class Spilled:
 
 
 class Spill:
-    """Args:
-    folder: Of the files; None is the folder for temporary files.
+    """A folder of files for items that memory does not hold.
+
+    Args:
+        folder: Of the files; None is the folder for temporary files.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -52,8 +54,10 @@ class Spill:
         self._segment = _Segment(folder)
 
     def write(self, item: Sealed) -> Spilled:
-        """Raises:
-        OSError: The disk is full, for one. What was written of it is written over by the next.
+        """Write an item to disk.
+
+        Raises:
+            OSError: The disk is full, for one. What was written of it is written over by the next.
         """
         if self._segment.size >= _SEGMENT:
             self._segment = _Segment(self._folder)

@@ -1,4 +1,4 @@
-"""What this machine has for transfers between hosts."""
+"""The means of this machine for transfers between hosts."""
 
 from __future__ import annotations
 

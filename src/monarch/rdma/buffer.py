@@ -257,7 +257,7 @@ class RDMABuffer:
         return map_future(answer, self._accepted)
 
     def _accepted(self, answer: Any) -> Any:
-        """What the owner says, unless that is no."""
+        """Return the owner's answer, or raise its refusal."""
         if isinstance(answer, Refusal):
             error = refused(answer)
             error.locate(str(self._info), self._info.owner_name, "")

@@ -36,7 +36,7 @@ class Reader(NamedTuple):
 
 
 class Wish(NamedTuple):
-    """What a reader wants.
+    """A reader's wish for a version.
 
     Attributes:
         layout: Says which parts of which tensors of which sources.
@@ -50,7 +50,7 @@ class Wish(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """What a reader has.
+    """A reader's copy.
 
     Attributes:
         handle: Its `SharedState`, pickled.
@@ -83,7 +83,7 @@ class _Entry:
 
 
 class _View:
-    """What there is for one wish: copies, the hosts with one, the hosts that fetch one."""
+    """The state of one wish: copies, the hosts with one, the hosts that fetch one."""
 
     def __init__(self, entries: Mapping[Reader, _Entry], wish: Wish) -> None:
         alike = [(reader, entry) for reader, entry in entries.items() if entry.wish.layout == wish.layout]

@@ -1,4 +1,4 @@
-"""What a transfer can raise. One tree, so that ``except RDMAError`` is enough.
+"""Errors of transfers. One tree, so that ``except RDMAError`` is enough.
 
 RDMAError(MonarchError)
 ├── BufferDroppedError    dropped, or released with its owner or its last handle

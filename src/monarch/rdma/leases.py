@@ -36,7 +36,7 @@ class Pickled:
 
 
 class Lease:
-    """What this process has of one buffer.
+    """A process's hold on one buffer.
 
     Attributes:
         grant: What its owner has told, until that is recalled.
@@ -138,7 +138,7 @@ class Leases:
 
 
 class Outbox:
-    """What owners are to be told about leases. `put` takes no lock."""
+    """Messages to owners about leases. `put` takes no lock."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub

@@ -40,8 +40,10 @@ class Memory(ABC):
 
 
 class HostMemory(Memory):
-    """Args:
-    keep: What keeps the memory alive.
+    """Memory of the host.
+
+    Args:
+        keep: What keeps the memory alive.
     """
 
     __slots__ = ("_keep", "address", "nbytes", "readonly")
@@ -63,8 +65,10 @@ class HostMemory(Memory):
 
 
 class DeviceMemory(Memory):
-    """Args:
-    tensor: A flat tensor of bytes.
+    """Memory of a GPU.
+
+    Args:
+        tensor: A flat tensor of bytes.
     """
 
     __slots__ = ("address", "device", "nbytes", "readonly", "tensor")
@@ -104,7 +108,7 @@ def synchronize(tensor: Any) -> None:
 
 
 def share_with_process(memory: Memory) -> bytes:
-    """What one other process needs to open the memory of a GPU: a pickle of torch's CUDA IPC handle.
+    """Return a pickle of torch's CUDA IPC handle, by which one other process opens the memory of a GPU.
 
     Raises:
         UnavailableError: It can't be opened elsewhere.
@@ -187,7 +191,7 @@ def _refuse_strided(data: Any, shape: Any, strides: Any, use: str, fix: str) -> 
 
 
 class _PyBuffer(ctypes.Structure):
-    """What `PyObject_GetBuffer` fills: see the C API, ``Py_buffer``."""
+    """The structure filled by `PyObject_GetBuffer`: see the C API, ``Py_buffer``."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),

@@ -75,7 +75,7 @@ def _settings(here: str, there: str) -> dict[str, str]:
 
 
 def place_of(memory: Memory) -> tuple[str, int]:
-    """What the library calls the kind of a memory, and the number of its device."""
+    """Return the library's name for the kind of a memory, and the number of its device."""
     if not isinstance(memory, DeviceMemory):
         return "DRAM", 0
     return "VRAM", memory.tensor.device.index or 0

@@ -1,4 +1,4 @@
-"""What a process has for one-sided transfers: what it owns, what it holds, its threads and its open paths.
+"""The one-sided transfers of a process: its buffers, its leases, its threads and its open paths.
 
 Handlers of system calls are here; they run on the poller's thread and must not block, so whatever copies goes to `workers`.
 """

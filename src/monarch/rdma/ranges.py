@@ -31,7 +31,7 @@ class Intervals:
 
 
 class Accesses:
-    """What is read and what is written of one memory."""
+    """The ranges that are read and written of one memory."""
 
     __slots__ = ("_read", "_written")
 

@@ -1,4 +1,4 @@
-"""What owners and holders of buffers tell each other. Plain values: they compare and pickle.
+"""Messages between owners and holders of buffers. Plain values: they compare and pickle.
 
 Those that ask for something are control records (see `_core.hub.control_records`, also for what their docstrings say): a
 process that is sent one imports this package, and so learns to answer it. An owner that has ended: so has the memory.
@@ -14,7 +14,7 @@ from .._core.plane import ProcAddress
 
 
 class BufferInfo(NamedTuple):
-    """What a handle says. `key` proves that whoever shows it was given the handle: it is never printed."""
+    """The content of a handle. `key` proves that its holder was given the handle: it is never printed."""
 
     owner: ProcAddress
     id: int
@@ -157,7 +157,7 @@ class Seek(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """What became of a `Seek`. Replica ──▶ owner. No answer.
+    """Report the outcome of a `Seek`. Replica ──▶ owner. No answer.
 
     Attributes:
         copy: The `Copy` that the replica has; None if it has none, and wants none.
@@ -193,7 +193,7 @@ class Explain(NamedTuple):
 
 
 class NixlOffer(NamedTuple):
-    """What nixl needs to reach a buffer: the owner's way and keys, address, kind of memory and number of the device."""
+    """The access to a buffer by nixl: the owner's way and keys, address, kind of memory and number of the device."""
 
     metadata: bytes
     address: int

@@ -35,7 +35,7 @@ _WORD = 1 << 64
 
 
 class RefusedError(Exception):
-    """What the owner does not allow; `refusal` is what whoever asked is told."""
+    """An owner's refusal; `refusal` is the text for the asking side."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.reason)

@@ -173,7 +173,7 @@ class Replica:
 
 
 def _layout_of(plan: Plan, tensors: Mapping[Name, LocalTensor]) -> bytes:
-    """What replicas that can read from each other have in common."""
+    """Return the layout that replicas have in common if they can read from each other."""
     parts = sorted((shown(name), tensor.dtype, tensor.block, tensor.whole) for name, tensor in tensors.items())
     sources = [source.versions.buffer.claim.id for source in plan.sources]
     return blake2b(repr((sources, parts)).encode(), digest_size=16).digest()

@@ -1,4 +1,5 @@
-"""Whether a shared state is all of one version: words beside it, which count the writes that began, ended and failed.
+"""A seqlock for shared states: words beside a state count the writes that began, ended and failed, and so tell whether
+all of it is of one version.
 
 A reader looks at them, reads, and looks again: if as many writes had ended as had begun, and none began since, nobody wrote
 meanwhile. It asks nobody, and nobody waits for it.
@@ -24,7 +25,7 @@ from .transfer import Operation
 
 
 class Seen(NamedTuple):
-    """What the words of some states said."""
+    """The words of some states at one time."""
 
     began: tuple[int, ...]
     ended: tuple[int, ...]
@@ -33,12 +34,12 @@ class Seen(NamedTuple):
 
     @property
     def settled(self) -> bool:
-        """Whether no write was in progress."""
+        """True if no write was in progress."""
         return self.began == self.ended
 
     @property
     def torn(self) -> bool:
-        """Whether a write had failed, and not all been written anew since."""
+        """True if a write had failed, and not all been written anew since."""
         return self.failed != self.mended
 
 
@@ -79,5 +80,5 @@ class Look:
         ]
 
     def seen(self) -> Seen:
-        """What was read last."""
+        """Return the words that were read last."""
         return Seen(*(tuple(self._words[word::WORDS]) for word in range(WORDS)))

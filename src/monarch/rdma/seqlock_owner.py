@@ -24,8 +24,10 @@ class _Open(NamedTuple):
 
 
 class Writes:
-    """Args:
-    memory: The words, which others read.
+    """The counts of writes to one state, in its owner.
+
+    Args:
+        memory: The words, which others read.
     """
 
     def __init__(self, memory: Memory) -> None:

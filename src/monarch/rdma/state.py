@@ -164,7 +164,7 @@ def pull(
 
 
 class Plan(NamedTuple):
-    """What fills the tensors of a state.
+    """The reads that fill the tensors of a state.
 
     Attributes:
         given: How many sources there are.

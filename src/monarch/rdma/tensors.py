@@ -54,7 +54,7 @@ class LocalTensor(NamedTuple):
             )
 
     def entry(self, buffer: int, offset: int) -> Entry:
-        """What others are told of it."""
+        """Return the tensor's entry in the table for others."""
         return Entry(self.library, self.dtype, self.itemsize, self.block, self.whole, buffer, offset)
 
 

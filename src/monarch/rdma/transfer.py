@@ -92,7 +92,7 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
 
 
 class _Described(PendingOperation):
-    """What the future of a transfer waits for; not the transfer, of which it is a part."""
+    """The description of a transfer, for its future; apart from the transfer, of which the future is a part."""
 
     __slots__ = ("_count", "_info", "_write")
     name = "a transfer"
@@ -119,7 +119,7 @@ class _Transfer(Promise[None]):
         super().__init__(_Described(operations))
 
     def is_quick(self) -> bool:
-        """Whether it is done before another thread could begin."""
+        """Return whether the transfer is done before another thread could begin."""
         size = 0
         for operation in self._operations:
             size += operation.nbytes
@@ -164,7 +164,7 @@ class _Transfer(Promise[None]):
         self._errors.append(error)
 
     def _pieces(self, leases: Sequence[Lease]) -> tuple[list[Piece], list[Piece]]:
-        """What is to be read and what is to be written, as far as the owners allow it."""
+        """Return the reads and the writes that the owners allow."""
         grants = obtain_grants(self._plane, leases, self.deadline)
         for lease, answer in grants.items():
             if isinstance(answer, RDMAError):

@@ -20,8 +20,10 @@ _SPREAD = 4  # threads that share one transfer: two saturate the memory of small
 
 
 class Workers:
-    """Args:
-    name: Of the threads.
+    """The threads of a plane.
+
+    Args:
+        name: Of the threads.
     """
 
     def __init__(self, name: str) -> None:

@@ -38,7 +38,7 @@ Site = tuple[Any, int]
 
 
 class Message:
-    """What is sent to one replica, or to several.
+    """A message to one replica, or to several.
 
     Args:
         name: Of the call, for people.
@@ -229,7 +229,7 @@ class Call(PendingOperation, Promise[Any]):
         self.fail(call, lambda: call.error(rank))
 
     def _again(self) -> bool:
-        """Whether another replica is going to be asked."""
+        """Return whether another replica is going to be asked."""
         if self._made > self._retries or self._cancelled or self.future.done() or self._router.hub.end is not None:
             return False
         self._router.again(self)

@@ -1,4 +1,4 @@
-"""What callers hold: `Service`, and its endpoints with their adverbs."""
+"""The caller's side: `Service`, and its endpoints with their adverbs."""
 
 from __future__ import annotations
 

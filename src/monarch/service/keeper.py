@@ -35,7 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # seconds before a place is filled aga
 
 
 class _Replica:
-    """What is in a place.
+    """The replica in a place.
 
     Attributes:
         over: Done when it takes no calls any more: why it has failed, or None where it was to end.
@@ -217,7 +217,7 @@ class Keeper(Actor):
             replica.end(f"its keeper failed: {error!r}")
 
     async def _ailment(self, replica: _Replica, health: str) -> str:
-        """What is wrong with it, once something is."""
+        """Describe the fault of the replica, once there is one."""
         meta, limit = encode_meta(health, replica.target.extent), self._spec.health_timeout
         while True:
             await asyncio.sleep(self._spec.health_interval)
@@ -293,7 +293,8 @@ class Keeper(Actor):
 
 
 def _answers(replica: _Replica, meta: bytes) -> Future[Any]:
-    """What all ranks answer, once they have run ``__init__``. Sent on the poller's thread, which never waits for room in a mailbox."""
+    """Ask all ranks; they answer once they have run ``__init__``. Sent on the poller's thread, which never waits for
+    room in a mailbox."""
     target, hub, cell = replica.target, current_hub(), context()._cell
     request = Gather(f"{target.name} to answer its keeper", target.uid, target.procs, target.extent)
     hub.poller.call_soon(lambda: target.cast(meta, pickling.dumps_call((), {}), request, sender=cell))

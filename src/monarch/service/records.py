@@ -1,4 +1,4 @@
-"""What a service's keeper and the processes that call it tell each other. Plain data, which an I/O thread may read."""
+"""Messages between a service's keeper and the processes that call it. Plain data, which an I/O thread may read."""
 
 from __future__ import annotations
 

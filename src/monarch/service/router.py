@@ -140,7 +140,7 @@ class Router:
             self._end(self.hub.end)
 
     def withdraw(self, call: Call) -> bool:
-        """Whether a call waited for a replica; it does no more."""
+        """Withdraw a call, and return whether it waited for a replica."""
         with self.lock:
             if call not in self._waiting:
                 return False
@@ -285,7 +285,7 @@ class Router:
             call.reject(SupervisionError(f"{self.name}: {failure.reason}", self.name))
 
     def describe(self) -> str:
-        """What a call waits for that has no replica."""
+        """Describe the wait of a call that has no replica."""
         return f"which {'waits for a replica: all are busy' if self._replicas else NO_REPLICA}"
 
     # the request that stands for what waits

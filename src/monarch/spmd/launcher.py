@@ -71,9 +71,11 @@ class Outcome(NamedTuple):
 
 
 class Launcher(Actor):
-    """Args:
-    hosts: Where ranks run.
-    options: What runs.
+    """The launcher of ranks.
+
+    Args:
+        hosts: Where ranks run.
+        options: What runs.
     """
 
     def __init__(self, hosts: HostMesh, options: Options) -> None:

@@ -52,7 +52,7 @@ class Streams(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What `torchrun` can be told, as far as it has an effect here.
+    """The options of `torchrun` that have an effect here.
 
     Attributes:
         script: The script, the module or the program.
@@ -219,7 +219,7 @@ def parse(arguments: Sequence[str], prog: str = "torchrun") -> Options:
 
 
 def _on(switch: bool | str) -> bool:
-    """Whether a switch is given, or set in the environment."""
+    """Return whether a switch is given, or set in the environment."""
     return switch is True or switch not in ("0", "", False)
 
 

@@ -62,7 +62,7 @@ class Exit(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """What all ranks of one start have in common.
+    """The common part of all ranks of one start.
 
     Attributes:
         number: 0 for the first, 1 after the first restart, ...
@@ -78,7 +78,7 @@ class Attempt(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """What a script takes to serve the store, see `startup/sitecustomize.py`.
+    """The listening socket offered to a script that serves the store, see `startup/sitecustomize.py`.
 
     Attributes:
         text: For its environment.
@@ -108,9 +108,11 @@ class HostProbe(Actor):
 
 
 class RankProcess(Actor):
-    """Args:
-    options: What to run.
-    folder: Working directory, where the host has it.
+    """The actor that runs a rank's script.
+
+    Args:
+        options: What to run.
+        folder: Working directory, where the host has it.
     """
 
     def __init__(self, options: Options, folder: str) -> None:

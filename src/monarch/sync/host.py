@@ -153,12 +153,13 @@ class _Active(NamedTuple):
         return None
 
     def has_module(self, name: str) -> bool:
-        """Whether a module, or the package that it is in, may be one of it."""
+        """Return whether a module, or the package that it is in, may be part of the workspace."""
         return name.partition(".")[0] in self.modules
 
 
 class _Host:
-    """What the agent of this process knows of workspaces. All of it happens on the thread, but for `adapt` and `client_lost`."""
+    """The workspaces that the agent of this process knows. All of it happens on the thread, but for `adapt` and
+    `client_lost`."""
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()

@@ -1,4 +1,5 @@
-"""What of a folder is left out: what `.gitignore` and `.monarchignore` say, with the rules of git, and what is of no use elsewhere.
+"""Ignored files of a folder: those of `.gitignore` and `.monarchignore`, by the rules of git, and those of no use
+elsewhere.
 
 `pathspec` knows the rules. git itself would do, where there is one, in a repository: but a workspace need be none, an image of a
 container often has no git, and `.monarchignore` is to mean the same.
@@ -23,7 +24,7 @@ _ALWAYS = {".git", ".hg", ".monarch"} | QUIET
 
 
 class Rules(NamedTuple):
-    """What is left out below a folder.
+    """The rules for what is left out below a folder.
 
     Attributes:
         levels: Of each folder with rules, the outermost first: its path with a slash at its end, the name of its file, its patterns.

@@ -1,4 +1,4 @@
-"""What a workspace consists of, as the client says it to hosts. Pure: bytes and names.
+"""The content of a workspace, as the client describes it to hosts. Pure: bytes and names.
 
 Whoever receives one trusts no path in it: `decode` refuses what leads out of the workspace, or through a symlink. As each folder
 is named before what is in it, and a name stands for one thing, whoever makes the folders itself never writes through a link.
@@ -34,10 +34,12 @@ class File(NamedTuple):
 
 
 class Manifest:
-    """Args:
-    files: By their paths, where two are to have the same `id`.
-    links: Path of a symlink to what it says.
-    folders: Path to permissions; a folder stands before what is in it.
+    """The files, links and folders of a workspace.
+
+    Args:
+        files: By their paths, where two are to have the same `id`.
+        links: Path of a symlink to what it says.
+        folders: Path to permissions; a folder stands before what is in it.
     """
 
     def __init__(self, files: Iterable[File], links: dict[str, str], folders: dict[str, int]) -> None:
@@ -67,7 +69,7 @@ class Manifest:
 
 
 class Change(NamedTuple):
-    """What makes one version of a workspace another one.
+    """The difference between two versions of a workspace.
 
     Attributes:
         base: Id of the first one.
@@ -83,7 +85,7 @@ class Change(NamedTuple):
     folders: dict[str, int]
 
     def applied_to(self, before: Manifest) -> Manifest:
-        """What it makes of the one that it begins at.
+        """Return the manifest that the change makes of the one that it begins at.
 
         Raises:
             ValueError: A path leads elsewhere, or stands for two things.
@@ -98,7 +100,7 @@ class Change(NamedTuple):
 
 
 def decode(data: bytes) -> Manifest:
-    """What `Manifest.encoded` says.
+    """Decode `Manifest.encoded`.
 
     Raises:
         ValueError: It is none; or it has a path that leads out of the workspace, or through something that is no folder.

@@ -1,4 +1,4 @@
-"""What came of a sync, for programs and for people."""
+"""The outcome of a sync, for programs and for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .._namedtuple import NamedTuple
 
 
 class ProcReload(NamedTuple):
-    """What a proc has done about modules that have changed.
+    """A proc's report on reloading changed modules.
 
     Attributes:
         proc: Name of its mesh, and its rank.
@@ -22,7 +22,7 @@ class ProcReload(NamedTuple):
 
 
 class SyncResult(NamedTuple):
-    """What came of a sync.
+    """The outcome of a sync.
 
     Attributes:
         files: Number of files of the workspace.

@@ -10,9 +10,11 @@ _SOON = 0.5  # seconds: what is done by then needs no bar
 
 
 class Progress:
-    """Args:
-    what: Is done.
-    total: Bytes; None where nobody knows yet.
+    """A progress bar.
+
+    Args:
+        what: Is done.
+        total: Bytes; None where nobody knows yet.
     """
 
     def __init__(self, what: str, total: int | None) -> None:

@@ -272,7 +272,7 @@ class _Push:
 
 
 class _Step:
-    """What was asked, until its answers are looked at."""
+    """A question, until its answers are looked at."""
 
     def __init__(self, answers: Answers, future: Future[dict[ProcAddress, Any]] | None) -> None:
         self.answers = answers

@@ -117,7 +117,8 @@ def _in_order(modules: Mapping[str, ModuleType]) -> Iterator[str]:
 
 
 def _imports(module: ModuleType) -> list[tuple[str, str, str]]:
-    """What a module imports: from which module, which name of it, as what; the last two are empty where it is the module itself."""
+    """List the imports of a module: from which module, which name of it, as what; the last two are empty where it is
+    the module itself."""
     found = []
     try:
         with open(module.__file__ or "", "rb") as file:

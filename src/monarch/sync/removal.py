@@ -17,7 +17,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def is_intact(path: str, file: File, folder: int | None = None) -> bool:
-    """Whether a file is what the client sent, as far as its status says.
+    """Return whether a file is as the client sent it, by its status.
 
     Args:
         folder: Descriptor of the folder that the path begins at.
@@ -31,7 +31,7 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
 
 
 def holds_only(root: str, manifest: Manifest) -> bool:
-    """Whether a version is what it was when it was complete, compiled modules apart, which are removed."""
+    """Return whether a version is as it was when complete, compiled modules apart, which are removed."""
     files = {file.path: file for file in manifest.files}
     left = [""]
     found = 0

@@ -36,7 +36,7 @@ _Folder = tuple[str, str, dict[str, Any]]
 
 
 class Scan(NamedTuple):
-    """What is in a workspace now.
+    """The current content of a workspace.
 
     Attributes:
         sources: Digest of a content to a file that has it.
@@ -170,9 +170,11 @@ class _Look:
             self.folders.setdefault("/".join(parts[:count]), 0o755)
 
     def walk(self, folder: str, place: str, rules: Rules, root: str) -> None:
-        """Args:
-        place: Where its content goes: "" or a path with a slash at its end.
-        root: The folder of the workspace that it is in.
+        """Walk a folder.
+
+        Args:
+            place: Where its content goes: "" or a path with a slash at its end.
+            root: The folder of the workspace that it is in.
         """
         with os.scandir(folder) as listing:
             entries = list(listing)

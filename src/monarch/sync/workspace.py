@@ -89,7 +89,7 @@ class Workspace:
         return {str(folder): place for folder, place in self.dirs.items()}
 
     def rules_of(self, folder: Path) -> Rules:
-        """What is left out of one of its folders, by what is above it."""
+        """Return the rules for one of its folders, from the files above it."""
         return rules_above(str(folder))
 
     @property

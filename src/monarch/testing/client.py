@@ -42,7 +42,7 @@ class Cast:
 
     @property
     def done(self) -> bool:
-        """Whether everybody has answered, or is known to be gone."""
+        """True if every host has answered, or is known to be gone."""
         return not self._missing
 
     @property

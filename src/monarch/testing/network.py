@@ -53,11 +53,13 @@ class Partition:
 
 
 class Network:
-    """Args:
-    clock: Of the simulation.
-    chance: Decides delays and losses.
-    delay: Shortest and longest time that bytes take from host to host, in seconds.
-    loss: Probability that bytes must be sent again, which delays them and all behind them.
+    """A network of simulated hosts.
+
+    Args:
+        clock: Of the simulation.
+        chance: Decides delays and losses.
+        delay: Shortest and longest time that bytes take from host to host, in seconds.
+        loss: Probability that bytes must be sent again, which delays them and all behind them.
     """
 
     def __init__(self, clock: Clock, chance: random.Random, delay: tuple[float, float], loss: float) -> None:

@@ -275,7 +275,7 @@ class Simulation:
                         raise Unanswered(f"after {_LONGEST:g} simulated seconds {cast!r}; seed {self.seed}")
 
     def report(self) -> Report:
-        """What came of it so far."""
+        """Return the outcome so far."""
         known = self._client.lost
         return Report(
             seed=self.seed,

@@ -45,7 +45,7 @@ class Costs(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """What all hosts of a simulation have in common."""
+    """The common settings of all hosts of a simulation."""
 
     clock: Clock
     network: Network

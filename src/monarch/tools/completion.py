@@ -1,4 +1,4 @@
-"""What the shell completes: names that are known here without asking anybody."""
+"""Completion in the shell: names that are known here without asking any process."""
 
 from __future__ import annotations
 

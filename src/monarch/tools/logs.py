@@ -90,7 +90,8 @@ def logs(
 
 
 def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
-    """What other hosts have, while the job runs; else, and where that fails, the reason why it is missing."""
+    """Open the logs of other hosts, while the job runs; else, and where that fails, tell the reason why they are
+    missing."""
     if found.all_here:
         return Found([], [])
     try:

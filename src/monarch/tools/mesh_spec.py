@@ -1,4 +1,4 @@
-"""What a server of `monarch.tools.commands` consists of: meshes of hosts."""
+"""The description of a server of `monarch.tools.commands`: meshes of hosts."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ class ServerSpec:
 
     @property
     def server_handle(self) -> str:
-        """What functions of `monarch.tools.commands` take: ``slurm:///name``."""
+        """The handle for functions of `monarch.tools.commands`: ``slurm:///name``."""
         return f"{self.scheduler}:///{self.name}"
 
     @property
     def is_running(self) -> bool:
-        """Whether all of its hosts are there."""
+        """True if all of its hosts are there."""
         return self.state == AppState.RUNNING
 
     def get_mesh_spec(self, mesh_name: str) -> MeshSpec:

@@ -79,7 +79,7 @@ def _parts() -> Iterator[tuple[str, float, str]]:
 
 
 def _logs() -> Iterator[Path]:
-    """What the engine, workers and failures have left in this folder; not what actors have printed."""
+    """Iterate over the logs of the engine, workers and failures in this folder; not those of actors."""
     yield from Path(_engine_log.FAILURES).glob("*.txt")
     yield from Path(_engine_log.FOLDER).glob("*/*.log*")
     jobs = folder_of(Path(DEFAULT_JOB_PATH), "")

@@ -104,7 +104,7 @@ def doctor(
 
 
 def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh]]:
-    """What is to be looked at: each worker by itself, so that one that is missing is no trouble for the others."""
+    """List the meshes to look at: each worker by itself, so that a missing one is no trouble for the others."""
     if workers:
         return [(address, attach_to_workers(workers=[address])) for address in workers]
     path = Path(job.DEFAULT_JOB_PATH)

@@ -1,4 +1,4 @@
-"""Who waits for whom, as a graph of numbers: circles in it, and its ends. Pure."""
+"""A graph of waits between numbers: its circles, and its ends. Pure."""
 
 from __future__ import annotations
 

@@ -288,7 +288,8 @@ class _Case:
 
 
 def _gets_on(members: Sequence[Node]) -> bool:
-    """Whether a collective may: a thread in it has run, or threads in C have that do its work, while those of Python wait for them."""
+    """Return whether a collective may get on: a thread in it has run, or threads of C that do its work have, while
+    those of Python wait."""
     return any(node.ran for node in members) or sum(node.in_process for node in members) >= _TRANSFERS * len(members)
 
 
@@ -297,7 +298,7 @@ def _runs(node: Node) -> bool:
 
 
 def _kind(node: Node) -> object:
-    """What sets nodes of one stack apart: for whom they wait, or in what they are; not which file it is."""
+    """Return the key that sets nodes of one stack apart: for whom they wait, or in what they are; not which file it is."""
     thread: ThreadStack | None = node.thread
     if thread is not None and thread.wait is not None:
         return thread.wait.actor

@@ -1,4 +1,4 @@
-"""What each rank does, from two looks at it. Pure.
+"""The activity of each rank, from two looks at it. Pure.
 
 A *node* is a call that an actor handles, the main thread of the program, or a process that can't be looked into. It *stands* if it was
 at the same place in both looks, in the same call; and it has not run at all if its thread has used no CPU time in between, which is
@@ -30,7 +30,7 @@ _EDITOR = "/monarch/debugger/adapter.py"
 
 
 class Node:
-    """What one rank does.
+    """The activity of one rank.
 
     Attributes:
         thread: Of which that is true; None for a process that could not be looked into.
@@ -128,7 +128,7 @@ def place(lines: Sequence[Line]) -> str:
 
 
 def nodes_of(first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds: float) -> Iterator[Node]:
-    """What all ranks do that do something.
+    """Iterate over the ranks that do something.
 
     Args:
         seconds: Between the two looks.
@@ -169,7 +169,8 @@ def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
 
 
 def _before(before: ProcStacks | None) -> tuple[Mapping[Any, int], dict[str, int]]:
-    """What the process did at the first look, with its call and without; and how long its threads had run."""
+    """Return the activity of the process at the first look, with its call and without; and how long its threads had
+    run."""
     stood: Counter[Any] = Counter()
     times: dict[str, int] = {}
     for thread, endpoint, lines in _primary(before) if before is not None else ():

@@ -17,7 +17,7 @@ _WIDEST = 150  # characters of a line
 
 
 def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    """What is shown, line by line, with what each is."""
+    """Iterate over the lines of the report, each with its kind."""
     yield {FINE: GOOD, SLOW: LATE}.get(verdict.status, BAD), verdict.sentence
     shown = _chosen(verdict.classes)
     if verdict.classes:

@@ -17,7 +17,7 @@ _NAMED = 2  # of those who are to blame; the others are a number
 
 
 class Trouble:
-    """What is wrong with processes, one line each."""
+    """The faults of processes, one line each."""
 
     def __init__(self, first: Stacks, second: Stacks, seconds: float) -> None:
         before: dict[tuple[object, int, int], ProcStacks] = {

@@ -246,7 +246,7 @@ class Printer:
             )
 
     def _is_plain(self, output: Output) -> bool:
-        """Whether it is written as it is: nothing else is asked for, or was before."""
+        """Return whether output is written unchanged: no other form is asked for, or was before."""
         if (
             self._view is not None
             or output.collect

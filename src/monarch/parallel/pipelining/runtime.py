@@ -157,7 +157,7 @@ class PipelineParallelism:
             yield
 
     def _callable(self, part: Any, stage: int) -> Any:
-        """What can be called in place of a part of a stage."""
+        """Return a callable in place of a part of a stage."""
         if not isinstance(part, (OpaqueModule, OpaqueRef)):
             return part
         mesh, there = self._meshes[stage], mesh_of(part)

@@ -22,7 +22,7 @@ _STEPS = {"F": 1, "B": 1, "W": 1, "BW": 2}
 
 
 class Action(NamedTuple):
-    """What a stage does with a micro-batch.
+    """A stage's action on a micro-batch.
 
     Attributes:
         start: When, in steps, if all take as long as the table says.
@@ -62,7 +62,7 @@ class _Stage:
         return Action(now, self.number, kind, micro_batch)
 
     def has(self, kind: str, micro_batch: int, now: int) -> bool:
-        """Whether it has finished that."""
+        """Return whether the action is finished."""
         return self.ends.get((kind, micro_batch), now + 1) <= now
 
 
@@ -77,7 +77,8 @@ def _one_forward_one_backward(stage: _Stage, forward: bool, backward: bool) -> s
 
 
 def _zero_bubble(stage: _Stage, forward: bool, backward: bool) -> str:
-    """What others wait for comes first; gradients of parameters, for which nobody waits, fill the gaps."""
+    """Choose the next action: first those that others wait for; gradients of parameters, for which none wait, fill the
+    gaps."""
     if backward:
         return "B"
     if forward and stage.done["F"] - stage.done["W"] < stage.stages:
@@ -111,7 +112,7 @@ def schedule(name: str, stages: int, micro_batches: int) -> list[Action]:
 
 
 def _ready(line: list[_Stage], stage: _Stage, micro_batches: int, now: int) -> tuple[bool, bool]:
-    """Whether the next forward and the next backward pass of a stage can begin."""
+    """Return whether the next forward and the next backward pass of a stage can begin."""
     forward, backward = stage.done["F"], stage.done["B"]
     is_last = stage.number == len(line) - 1
     return (

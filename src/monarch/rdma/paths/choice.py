@@ -25,7 +25,7 @@ PATHS: tuple[Path, ...] = (CopyPath(), VmPath(), CudaPath(), NixlPath(), Message
 
 
 class PathReport(NamedTuple):
-    """What is to be said of one path.
+    """The report on one path.
 
     Attributes:
         path: Its name.
@@ -79,13 +79,13 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link
 
 
 def _left_out(permitted: Sequence[Path]) -> list[str]:
-    """What is to be said of paths that the program does not allow, which it may have forgotten."""
+    """Describe the paths that the program does not allow, which may be an oversight."""
     names = [path.name for path in PATHS if path not in permitted]
     return [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"] if names else []
 
 
 def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list[PathReport]:
-    """What every path has to say; the first that is usable would be taken."""
+    """Report on every path; the first usable one would be taken."""
     reports = []
     permitted = allowed()
     for path in PATHS:

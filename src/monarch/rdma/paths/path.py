@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 
 class Deadline:
-    """Args:
-    timeout: Seconds from now.
+    """The end of a time limit.
+
+    Args:
+        timeout: Seconds from now.
     """
 
     __slots__ = ("_end", "timeout")
@@ -126,5 +128,5 @@ class Path(ABC):
         """
 
     def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
-        """What has this in common can share a link."""
+        """Return the key by which transfers share a link."""
         return (self.name, lease.info.owner, grant.pid)

@@ -109,7 +109,7 @@ def _vectors(begin: int, size: int, count: int = 1, step: int = 0) -> array[int]
 
 
 def _after(vectors: array[int], done: int) -> array[int]:
-    """What is left when the first `done` bytes have been moved."""
+    """Return the vectors that remain after the first `done` bytes."""
     index = 1
     while done >= vectors[index]:
         done -= vectors[index]
@@ -141,7 +141,7 @@ def _why_not() -> str:
 
 
 def _is_in_sandbox() -> bool:
-    """Whether system calls of this process are filtered."""
+    """Return whether system calls of this process are filtered."""
     with open("/proc/self/status") as file:
         return any(line.split() == ["Seccomp:", "2"] for line in file)
 

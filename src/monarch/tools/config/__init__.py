@@ -1,4 +1,4 @@
-"""What describes a server of `monarch.tools.commands`."""
+"""Descriptions of a server of `monarch.tools.commands`."""
 
 from __future__ import annotations
 
