@@ -2,7 +2,7 @@
 
 The script kills a rank twice, with SIGKILL, in the middle of the training. The others go on without it, within milliseconds; its
 replacement takes weights and the optimizer's state from the memory of a living rank. No file is written. The losses are those of
-one process that trains alone.
+ranks that nobody disturbs.
 
     python examples/elastic_ddp.py
 
