@@ -323,7 +323,7 @@ def test_why_says_that_a_call_has_no_replica(spawn: Spawn, tmp_path: Path) -> No
             assert "asker" in [each.mesh for each in found.blamed]
             return found.status != "fine"
 
-        wait_until(says_so, what="the verdict")
+        wait_until(says_so, what="the verdict", timeout=60)  # the replica is being made now and then, which is work
     with pytest.raises(SupervisionError, match="absent.pid.* has no replica"):
         asked.get(timeout=LIMIT)
 

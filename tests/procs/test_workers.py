@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from helpers.actors import Echo
@@ -22,11 +21,9 @@ from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, is_alive, wait_gone, wait_until
 from helpers.workers import SECRET, Workers, children_of, free_ports, workers
 from monarch.actor import (
-    Actor,
     HostMesh,
     SupervisionError,
     attach_to_workers,
-    endpoint,
     run_worker_loop_forever,
     run_worker_loop_until_shutdown,
     start_worker_loop_forever,
@@ -391,31 +388,52 @@ sys.stdin.read()
 """
 
 
-class _Asks(Actor):
+BY_EITHER_NAME = """
+import sys
+from pathlib import Path
+import cloudpickle
+from monarch.actor import Actor, attach_to_workers, endpoint
+class Asks(Actor):
     @endpoint
-    def ask(self, greeter: Any, data: bytes) -> int:
-        return greeter.greet.call_one(data).get(timeout=PATIENCE)  # type: ignore[no-any-return]  # an actor as an argument
+    def ask(self, greeter, data):
+        return greeter.greet.call_one(data).get(timeout=20)
+    @endpoint
+    def say(self, data):
+        return data
+if __name__ == "__main__":
+    data = b"x" * (1 << 20)
+    reference, *addresses = sys.argv[1:]
+    theirs = cloudpickle.loads(Path(reference).read_bytes())
+    hosts = attach_to_workers(workers=addresses)
+    asks = hosts.spawn_procs().spawn("asks", Asks)
+    mine = hosts.slice(hosts=0).spawn_procs().spawn("mine", Asks)
+    for _ in range(4):
+        assert theirs.greet.call_one(data).get(timeout=20) == len(data)
+        assert asks.ask.call(theirs, data).get(timeout=20).values() == [len(data)] * 2
+        assert mine.say.call_one(data).get(timeout=20) == data
+    hosts.stop().get(timeout=20)
+    print("done", flush=True)
+"""
 
 
 def test_clients_that_know_a_worker_by_different_names_can_use_what_the_other_has_there(tmp_path: Path) -> None:
-    """Both its actors and this program call there by either name, in turn, more than fits into a window."""
-    data = b"x" * (1 << 20)
-    with workers(2, tcp=True) as found, configured(send_buffer_limit="1MiB"):
+    """Both its actors and the second program call there by either name, in turn, more than fits into a window.
+
+    That one is a program of its own, since its agent must have been started with the secret.
+    """
+    reference = tmp_path / "reference"
+    with workers(2, tcp=True) as found:
         name = found.addresses[0].replace("127.0.0.1", "localhost")
-        reference = tmp_path / "reference"
         script = [sys.executable, "-c", OTHER_NAME, name, str(reference)]
         with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
             assert client.stdout is not None
             assert client.stdout.readline() == "there\n"
-            theirs = cloudpickle.loads(reference.read_bytes())
-            hosts = attach_to_workers(workers=found.addresses)
-            asks = hosts.spawn_procs().spawn("asks", _Asks)
-            mine = hosts.slice(hosts=0).spawn_procs().spawn("echo", Echo)
-            for _ in range(4):
-                assert theirs.greet.call_one(data).get(timeout=PATIENCE) == len(data)
-                assert asks.ask.call(theirs, data).get(timeout=PATIENCE).values() == [len(data)] * 2
-                assert mine.say.call_one(data).get(timeout=PATIENCE) == data
-            hosts.stop().get(timeout=PATIENCE)
+            second = subprocess.run(
+                [sys.executable, "-c", BY_EITHER_NAME, str(reference), *found.addresses],
+                env={**os.environ, "MONARCH_SEND_BUFFER_LIMIT": "1MiB"},
+                capture_output=True, text=True, timeout=100, check=False,
+            )  # fmt: skip
+            assert second.stdout == "done\n", second.stderr
 
 
 def test_a_worker_that_one_client_shuts_down_is_gone_for_all_and_the_others_are_told(two_workers: Workers) -> None:

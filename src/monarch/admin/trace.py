@@ -28,8 +28,9 @@ _SECONDS = 60.0
 def _trace(call: Call) -> Page:
     """What ranks did in a time that is retained, as a file for ui.perfetto.dev: messages, spans, steps. It is refused where there are
     more than 100,000 of one kind: then a shorter time, or fewer ranks."""
-    until = moment(call.text("until", ""), call.program.time()["now"])
-    since = moment(call.text("since", ""), until - 60)
+    given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)  # refused before anything is asked
+    until = given[1] if given[1] >= 0 else call.program.time()["now"]
+    since = given[0] if given[0] >= 0 else until - 60
     query = partial(call.program.query, role=call.role, seconds=_SECONDS)
     mesh, rank = call.query.get("mesh"), call.query.get("rank")
     found = trace(query, int(since * 1e6), int(until * 1e6), mesh, rank)
