@@ -119,16 +119,16 @@ class Site(BaseHTTPRequestHandler):
         server = self.server
         assert isinstance(server, Server)
         number = int(self.path.lstrip("/"))
-        with server.visit(number):
+        with server.visit(number):  # over before the answer: who has it may come again at once
             time.sleep(0.2 if number % 10 == 0 else 0.005)
-            status = status_of(number)
-            if status == 0:
-                return
-            self.send_response(status)
-            self.end_headers()
-            if status == 200:
-                targets = " ".join(f'<a href="{link}">a page</a>' for link in server.links(number))
-                self.wfile.write(f"<html>{targets}</html>".encode())
+        status = status_of(number)
+        if status == 0:
+            return
+        self.send_response(status)
+        self.end_headers()
+        if status == 200:
+            targets = " ".join(f'<a href="{link}">a page</a>' for link in server.links(number))
+            self.wfile.write(f"<html>{targets}</html>".encode())
 
     def log_message(self, *args: object) -> None:
         pass  # not a line for each page
