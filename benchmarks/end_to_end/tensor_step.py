@@ -1,11 +1,13 @@
 """The step of `ddp_step` with distributed tensors: one controller issues it on all ranks, beside torchrun.
 
-Each rank has its own batch; gradients are averaged as one vector, as `DistributedDataParallel` does in buckets.
+Each rank has its own batch; gradients are averaged as one vector, as `DistributedDataParallel` does in buckets. The step is
+recorded, as that of a loop that repeats itself should be; beside it the same step whose operations are issued one by one.
 """
 
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
 from benchmarks.end_to_end.ddp_step import with_torchrun
@@ -14,12 +16,15 @@ from benchmarks.targets import Target
 from monarch.actor import this_host
 from monarch.config import configure
 
+ISSUED = f"{OURS}, operations issued one by one"
 
-def with_tensors(ranks: int, steps: int) -> dict[str, float]:
+
+def with_tensors(ranks: int, steps: int, recorded: bool) -> dict[str, float]:
     import torch
 
     from benchmarks.end_to_end.programs.transformer import Transformer, batch, loss_of
     from monarch import inspect, reduce_
+    from monarch.tensor_engine import record
 
     configure(preload=["torch._dynamo"])
     procs = this_host().spawn_procs({"gpus": ranks})
@@ -41,6 +46,8 @@ def with_tensors(ranks: int, steps: int) -> dict[str, float]:
             optimizer.step()
             return loss.detach()
 
+        if recorded:
+            step = record(step)
         for _ in range(WARM_UP):
             loss = step()
         inspect(loss)
@@ -57,7 +64,8 @@ ROW = Row(
     name="tensor_step",
     title="A data-parallel step with distributed tensors, small transformer",
     contenders={
-        OURS: Contender(with_tensors, ("torch",)),
+        OURS: Contender(partial(with_tensors, recorded=True), ("torch",)),
+        ISSUED: Contender(partial(with_tensors, recorded=False), ("torch",)),
         "torchrun": Contender(with_torchrun, ("torch",)),
     },
     quantities={"a step": Quantity("ms", {"torchrun": Target(1 / 1.10, 1 / 1.05)})},
