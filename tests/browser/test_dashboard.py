@@ -247,9 +247,14 @@ def test_only_the_page_that_is_looked_at_asks(tab: Tab) -> None:
     assert {path for path in asked if not path.startswith("/assets/")} == {"/v1/waits"}
 
 
-def test_a_rank_that_dies_is_among_the_failures(seen: Seen, tab: Tab) -> None:
+def test_the_failure_that_ends_the_program_is_the_last_that_is_shown(seen: Seen, tab: Tab) -> None:
     tab.open("sql?q=SELECT+pid+FROM+procs+WHERE+mesh+%3D+%27victims%27")
     victim = int(tab.wait_for("td").inner_text())
     tab.open("now")
+    tab.wait_for(".verdict")
     os.kill(victim, signal.SIGKILL)
+    tab.wait_for("[role=status]", "the program has ended")
     tab.wait_for("article[aria-label='Mesh victims']", "1 failed")
+    tab.wait_for(".verdict.bad", "SIGKILL")
+    tab.wait_for("section[aria-label=Failures]", "SIGKILL")
+    assert tab.page.get_by_role("alert").count() == 0

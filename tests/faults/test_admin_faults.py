@@ -77,6 +77,25 @@ def test_a_helper_that_is_killed_is_replaced_and_the_program_notices_nothing(tmp
         assert program.process.stderr is not None and program.process.stderr.read() == ""
 
 
+@pytest.mark.parametrize("stands_still", [False, True])
+def test_who_looks_on_sees_the_failure_that_ends_the_program(tmp_path: Path, stands_still: bool) -> None:
+    with program_with_admin(tmp_path) as (program, pids, door, asker):
+        events = asker.events("/v1/now/events")
+        assert next(events)[0] == "state"
+        if stands_still:  # so that it hears of the failure and of the end at once
+            os.kill(helper_of(door), signal.SIGSTOP)
+        os.kill(pids[1], signal.SIGKILL)
+        assert program.process.wait(30) == 1
+        if stands_still:
+            os.kill(helper_of(door), signal.SIGCONT)
+        *_, (name, shown), (last, _) = events
+    assert (name, last) == ("state", "end")
+    assert shown["verdict"]["status"] == "stuck" and "SIGKILL" in shown["verdict"]["sentence"]
+    (trainers,) = (mesh for mesh in shown["meshes"].values() if mesh["name"] == "trainers")
+    assert [shown["states"][state] == "failed" for state in trainers["columns"]["state"]] == [False, True]
+    assert [failure["root_cause"] for failure in shown["failures"]] == ["trainer"]
+
+
 def test_no_helper_runs_before_somebody_asks_and_after_nobody_has_for_long(tmp_path: Path) -> None:
     with program_with_admin(tmp_path, idle=0.5) as (_, _, door, asker):
         assert door._process is None

@@ -58,6 +58,10 @@ class Source:
         """All, as it was at the last look; None where events stand for themselves."""
         return None
 
+    def last(self) -> Iterable[Event]:
+        """Return the events after the last look at a program that has ended, without asking it."""
+        return ()
+
     def close(self) -> None:
         """Nobody looks any more."""
 
@@ -103,7 +107,7 @@ class Feed:
         source: Source | None = None
         error = ""
         try:
-            while readers := self._still_read():
+            while readers := self._still_read(source):
                 state = None
                 try:
                     source = source or self._make()
@@ -128,15 +132,16 @@ class Feed:
             if source is not None:
                 source.close()
 
-    def _still_read(self) -> list[Reader]:
+    def _still_read(self, source: Source | None) -> list[Reader]:
         """Return the readers; none when the program has ended."""
         with self._lock:
             readers = list(self._readers)
             self._running = bool(readers) and not self._ended.is_set()
             if self._running:
                 return readers
+        last = [event.text for event in source.last()] if source is not None and readers else []
         for reader in readers:
-            reader.put([Event("end", {"message": "the program has ended"}).text])
+            reader.put([*last, Event("end", {"message": "the program has ended"}).text])
             reader.end()
         return []
 

@@ -16,11 +16,13 @@ from ..actor import Future
 from ..control import KillProcs, OwnedMesh
 from ..programs import PATIENCE, Connection, HostedProc, ProcAddress, procs_of
 from ..stacks.gather import of_program as stacks
+from ..telemetry import Collected
 from ..telemetry.ids import mesh_id
 from ..telemetry.profile import Profile
 from ..telemetry.prometheus import CONTENT_TYPE, exposition
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
+from ..why.model import Verdict
 from . import picture
 from .feeds import Event, Feed, Source
 from .keys import ACT
@@ -108,7 +110,8 @@ def _now(call: Call) -> Any:
     """What a front page shows: the verdict, each rank of each mesh as columns, failures."""
     given = call.text("at", "")
     if not given:
-        return _picture(call.program)
+        verdict, rows = _looked(call.program)
+        return picture.picture(rows, verdict)
     at = moment(given, 0.0)
     if not 0 < at <= call.program.time()["now"]:
         raise ApiError("bad_request", f"at is a time after 1970 that is over, not {given[:80]!r}")
@@ -259,11 +262,10 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
     raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs{unheard}")
 
 
-def _picture(program: Watched) -> dict[str, Any]:
+def _looked(program: Watched) -> tuple[Verdict, Collected]:
     with ThreadPoolExecutor(1) as other:  # rows come while the verdict waits between its looks
         rows = other.submit(program.collect, *picture.TABLES)
-        verdict = program.verdict.get()
-        return picture.picture(rows.result(), verdict)
+        return program.verdict.get(), rows.result()
 
 
 class _Now(Source):
@@ -272,19 +274,25 @@ class _Now(Source):
     def __init__(self, program: Watched) -> None:
         self._program = program
         self._shown: dict[str, Any] | None = None
+        self._verdict = picture.LOOKING
 
     def look(self) -> Iterator[Event]:
         before = self._shown
         self.hurries = before is None
         if before is None:
-            self._shown = picture.picture(self._program.collect(*picture.TABLES), picture.LOOKING)
+            self._shown = picture.picture(self._program.collect(*picture.TABLES), self._verdict)
             return
-        self._shown = _picture(self._program)
+        self._verdict, rows = _looked(self._program)
+        self._shown = picture.picture(rows, self._verdict)
         if change := picture.delta(before, self._shown):
             yield Event("delta", change)
 
     def state(self) -> Event | None:
         return Event("state", self._shown) if self._shown is not None else None
+
+    def last(self) -> Iterator[Event]:
+        if self._program.at_fault is not None:
+            yield Event("state", picture.last_picture(self._program.at_fault, self._verdict))
 
 
 class _Life(Source):

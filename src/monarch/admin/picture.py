@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ..telemetry import Collected
 from ..telemetry.ids import mesh_id
-from ..why.model import STATES, Verdict
+from ..why.model import STATES, STUCK, Verdict
 
 TABLES = ("procs", "actors", "meshes", "hosts", "actor_failures")
 """What a picture is made of."""
@@ -95,6 +96,18 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         "failures": _failures(found),
         "silent": {**verdict.silent, **found.silent},
     }
+
+
+def last_picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
+    """Return the picture of a program that a failure has ended.
+
+    Args:
+        found: The rows of `TABLES` at that moment.
+        verdict: The one before.
+    """
+    causes = _failures(found)
+    why = f": {causes[0]['root_cause']}: {causes[0]['message'].partition(chr(10))[0]}" if causes else ""
+    return picture(found, replace(verdict, status=STUCK, sentence=f"Ended by a failure that nobody handled{why}"))
 
 
 def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from .. import config
@@ -13,6 +14,7 @@ from ..logs.filter import LineFilter
 from ..programs import Connection, ProcAddress
 from ..stacks.py_spy import RunPySpy
 from ..telemetry import Collected
+from ..telemetry.at_fault import AwaitFault
 from ..telemetry.gather import of_program, question
 from ..telemetry.programs import SCHEMA, Processes
 from ..telemetry.prometheus import SCRAPED
@@ -22,6 +24,7 @@ from ..telemetry.result import QueryResult
 from ..telemetry.tables import ON_REQUEST
 from ..why import Verdict
 from ..why.gather import of_program as why
+from . import picture
 from .feeds import Feed
 from .keys import ACT, VIEW
 from .routes import ApiError
@@ -76,6 +79,7 @@ class Watched:
         metrics: The tables of which metrics are made.
         feeds: That are there, by name.
         dumps: Those of py-spy that are kept, by id.
+        at_fault: The rows of `picture.TABLES` when a failure that nobody handled ended the program.
     """
 
     saved = False
@@ -89,6 +93,7 @@ class Watched:
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
         self.feeds: dict[str, Feed] = {}
         self.dumps: dict[str, Any] = {}
+        self.at_fault: Collected | None = None
         self._lock = threading.Lock()
         self._shared: dict[str, Shared[Any]] = {}
 
@@ -108,7 +113,10 @@ class Watched:
 
     def wait(self) -> None:
         """For its end."""
+        fault = self.connection.ask(self.connection.root, AwaitFault(picture.TABLES))
         self.connection.wait()
+        with suppress(SupervisionError, TimeoutError):  # no failure has ended it
+            self.at_fault = fault.get(timeout=_FRESH)
 
     def collect(
         self,

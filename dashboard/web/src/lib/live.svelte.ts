@@ -116,10 +116,11 @@ export function listen(url: string, handlers: Handlers): () => void {
           pause = SOON;
           for (const { name, data, id } of all) {
             place = id || place;
-            if (name === "end") return set("ended");
-            if (name === "beat") beat((data as { age: number }).age);
+            if (name === "end") set("ended");
+            else if (name === "beat") beat((data as { age: number }).age);
             else if (name !== "error") show(Date.now());
             handlers[name]?.(data as never, id);
+            if (name === "end") return;
           }
         }
         set("lost");
