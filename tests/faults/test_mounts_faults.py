@@ -192,34 +192,81 @@ def test_what_a_run_has_left_mounted_is_removed_by_the_next(home: Home) -> None:
 
 
 @pytest.mark.skipif(netns.why_not() is not None, reason=str(netns.why_not()))
-def test_folders_are_read_over_a_network_and_a_machine_out_of_reach_is_an_error(tmp_path: Path) -> None:
+def test_what_grows_is_read_over_a_network_and_a_lost_machine_is_an_error(tmp_path: Path) -> None:
     run(
         """
-        import errno
+        import errno, subprocess
+        from monarch.actor import Actor
         from monarch.gather_mount import gather_mount
+        from monarch.mounts.view import PATIENCE
+        from monarch.remotemount import remotemount
+
+        class Trainer(Actor):
+            @endpoint
+            def save(self, data: bytes) -> int:
+                rank = context().actor_instance.rank
+                with open(f"{FOLDER}/run/hosts_{rank['hosts']}/checkpoint", "ab") as file:
+                    file.write(data)
+                return rank.rank
+
+            @endpoint
+            def read(self, name: str) -> bytes:
+                with open(f"{FOLDER}/there/{name}", "rb") as file:
+                    return file.read()
 
         def error_of(function, *args):
+            began = time.monotonic()
             try:
                 function(*args)
             except OSError as error:
-                return error.errno
+                return error.errno, time.monotonic() - began < 2 * PATIENCE
 
-        folder = FOLDER
+        def mounted_on(table: int) -> list[str]:
+            command = ["nsenter", f"--mount=/proc/self/fd/{table}", "cat", "/proc/self/mounts"]
+            told = subprocess.run(command, pass_fds=[table], check=True, capture_output=True, text=True).stdout
+            return [line.split()[1] for line in told.splitlines() if line.split()[1].startswith(FOLDER)]
+
+        def grow(path: str, writer, data: bytes, size: int) -> None:
+            writer.save.call_one(data).get()
+            wait_until(lambda: os.path.exists(path) and os.path.getsize(path) == size, what=f"{size} bytes of {path}")
+
         content = os.urandom(40 << 20)
-        for rank in range(2):
-            os.makedirs(f"{folder}/run/hosts_{rank}")
-            with open(f"{folder}/run/hosts_{rank}/checkpoint", "wb") as file:
-                file.write(content)
-        with machines(2, 0) as (network, w, hosts, _, _):
-            with gather_mount(hosts, f"{folder}/run/$SUBDIR", f"{folder}/seen"):
-                with open(f"{folder}/seen/hosts_0/checkpoint", "rb") as file:
-                    assert file.read() == content
-                with open(f"{folder}/seen/hosts_1/checkpoint", "rb") as file:
-                    assert file.read(5) == content[:5]
-                    network.hosts[2].silence()
-                    assert error_of(os.pread, file.fileno(), 1, 39 << 20) == errno.EIO
-                    assert error_of(os.listdir, f"{folder}/seen/hosts_1") == errno.EIO
-                    assert os.listdir(f"{folder}/seen/hosts_0") == ["checkpoint"]
+        for name in ("run/hosts_0", "run/hosts_1", "src"):
+            os.makedirs(f"{FOLDER}/{name}")
+        with open(f"{FOLDER}/src/of_client", "wb") as file:
+            file.write(b"seen")
+        with machines(2, 0, own_mounts=True) as (network, w, hosts, _, _):
+            tables = [os.open(f"/proc/{each.pid}/ns/mnt", os.O_RDONLY) for each in w.processes]
+            trainers = hosts.spawn_procs({"procs": 2}).spawn("trainers", Trainer)
+            with gather_mount(hosts, f"{FOLDER}/run/$SUBDIR", f"{FOLDER}/seen"):
+                with remotemount(hosts, f"{FOLDER}/src", f"{FOLDER}/there"):
+                    assert [mounted_on(each) for each in tables] == [[f"{FOLDER}/there"]] * 2
+                    assert set(trainers.read.call("of_client").get().values()) == {b"seen"}
+                    first, second = (f"{FOLDER}/seen/hosts_{host}/checkpoint" for host in range(2))
+                    rank_0, rank_3 = trainers.slice(hosts=0, procs=0), trainers.slice(hosts=1, procs=1)
+                    assert rank_3.save.call_one(b"first").get() == 3
+                    grow(second, rank_3, b"", 5)
+                    assert os.listdir(os.path.dirname(second)) == ["checkpoint"]
+                    with open(second, "rb", buffering=0) as file:
+                        seen = file.read()
+                        grow(second, rank_3, content, 5 + len(content))
+                        while chunk := file.read(1 << 20):
+                            seen += chunk
+                        assert seen == b"first" + content
+                        grow(second, rank_3, content, 5 + 2 * len(content))
+                        network.hosts[2].silence()
+                        assert error_of(os.pread, file.fileno(), 1, 79 << 20) == (errno.EIO, True)
+                        assert error_of(os.listdir, os.path.dirname(second)) == (errno.EIO, True)
+                    grow(first, rank_0, content, len(content))
+                    with open(first, "rb") as file:
+                        assert file.read(5) == content[:5]
+                        hurt(w, 0, "kill the worker")
+                        wait_until(lambda: error_of(os.stat, f"{first} {time.monotonic()}") == (errno.EIO, True), what="EIO")
+                        assert error_of(os.pread, file.fileno(), 1, 39 << 20) == (errno.EIO, True)
+                        assert error_of(os.listdir, os.path.dirname(first)) == (errno.EIO, True)
+                    wait_until(lambda: not any(map(mounted_on, tables)), what="the end of mounts on the machines")
+        for table in tables:
+            os.close(table)
         """.replace("FOLDER", repr(str(tmp_path)))
     )
     assert mounted_below(tmp_path) == []

@@ -39,9 +39,9 @@ def lacking() -> str:
     return f"FUSE can't be used here: {probe.stderr[-500:]}"
 
 
-def mounted_below(folder: object) -> list[str]:
-    """What is mounted in a folder, as this process sees it. Not as others do: who makes a namespace of mounts gets a copy of what is
+def mounted_below(folder: object, pid: object = "self") -> list[str]:
+    """What is mounted in a folder, as a process sees it. Not as all others do: who makes a namespace of mounts gets a copy of what is
     mounted then, which stays.
     """
-    lines = Path("/proc/self/mounts").read_text().splitlines()
+    lines = Path(f"/proc/{pid}/mounts").read_text().splitlines()
     return [line for line in lines if line.split()[1].startswith(f"{folder}/")]

@@ -76,10 +76,12 @@ class NetHost:
     Attributes:
         namespace: Its name, for `ip -n`.
         address: Its IPv4 address.
+        own_mounts: Each command that is run here has a table of mounts of its own, a copy of the machine's.
     """
 
-    def __init__(self, switch: str, namespace: str, number: int) -> None:
+    def __init__(self, switch: str, namespace: str, number: int, own_mounts: bool) -> None:
         self.namespace = namespace
+        self.own_mounts = own_mounts
         self.address = f"10.77.0.{number}"
         self._switch = switch
         self._port = f"port{number}"  # its end of the cable, in the switch
@@ -93,7 +95,8 @@ class NetHost:
         return subprocess.Popen(self._inside(command), **options)
 
     def _inside(self, command: Sequence[str]) -> list[str]:
-        return ["nsenter", f"--net=/run/netns/{self.namespace}", "--", *command]
+        within = ["unshare", "--mount", "--"] if self.own_mounts else []
+        return ["nsenter", f"--net=/run/netns/{self.namespace}", "--", *within, *command]
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -143,12 +146,13 @@ class Network:
 
     Args:
         count: How many hosts; at most 254.
+        own_mounts: See `NetHost`.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, own_mounts: bool = False) -> None:
         name = f"monarch-{os.getpid()}-{next(_serial)}"
         self._switch = f"{name}-switch"
-        self.hosts = [NetHost(self._switch, f"{name}-{number}", number) for number in range(1, count + 1)]
+        self.hosts = [NetHost(self._switch, f"{name}-{number}", number, own_mounts) for number in range(1, count + 1)]
 
     def __enter__(self) -> Network:
         try:

@@ -154,9 +154,11 @@ def cluster(count: int, per_host: int = 2, **knobs: Any) -> Iterator[tuple[Worke
 
 
 @contextmanager
-def machines(count: int, per_host: int = 2, **knobs: Any) -> Iterator[tuple[Network, Workers, HostMesh, Any, Any]]:
+def machines(
+    count: int, per_host: int = 2, own_mounts: bool = False, **knobs: Any
+) -> Iterator[tuple[Network, Workers, HostMesh, Any, Any]]:
     """As `cluster`, on machines of their own; the client is on the first of the network."""
-    with Network(count + 1) as network, workers_on(network.hosts[1:], _settle(knobs)) as started:
+    with Network(count + 1, own_mounts) as network, workers_on(network.hosts[1:], _settle(knobs)) as started:
         with network.hosts[0].entered(), _client(started, per_host) as attached:
             yield network, started, *attached
 

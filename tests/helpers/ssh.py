@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from helpers.fuse import mounted_below
 from helpers.leaks import OF_SESSION, describe
 from helpers.waiting import wait_until
 
@@ -90,10 +91,9 @@ class Ssh:
             found = [file for file in found if file.encode() not in commands and (self._tmp(name) / file).exists()]
         return found
 
-    def mounts(self, name: str) -> list[str]:
-        """What programs of Monarch have mounted on a machine, as it sees it itself."""
-        lines = Path(f"/proc/{self._init(name)}/mounts").read_text().splitlines()
-        return [line for line in lines if " fuse.monarch " in line]
+    def mounts(self, name: str, folder: Path) -> list[str]:
+        """What is mounted in a folder of a machine, as it sees it itself."""
+        return mounted_below(folder, self._init(name))
 
     def left(self) -> list[str]:
         """Processes and files of jobs."""

@@ -1,4 +1,6 @@
-"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes, nodes of Slurm, or reached by ssh."""
+"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes, nodes of Slurm, or reached by ssh; those on hosts of a
+network are in test_mounts_faults.py.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,18 @@ MOUNTS = """
     from monarch.actor import Actor, context, endpoint
     from monarch.job import job_load
     from monarch.job.current import set_current_job
+    from monarch.mounts.view import PATIENCE
 
     there = f"{folder}/there/hosts"
 
     class Trainer(Actor):
         @endpoint
-        def save(self, name: str, data: bytes) -> None:
+        def save(self, name: str, data: bytes) -> int:
             own = f"{folder}/run/hosts_{context().actor_instance.rank['hosts']}"
             os.makedirs(own, exist_ok=True)
             with open(f"{own}/{name}", "ab") as file:
                 file.write(data)
+            return context().actor_instance.rank.rank
 
         @endpoint
         def point_at(self, step: str) -> None:
@@ -74,26 +78,25 @@ MOUNTS = """
     if __name__ == "__main__":
         set_current_job("cluster.job")
         hosts = job.state().hosts
-        procs = hosts.spawn_procs()
+        procs = hosts.spawn_procs({"procs": 2})
         trainers = procs.spawn("trainers", Trainer)
-        last = trainers.slice(hosts=hosts.extent["hosts"] - 1)
-        own = f"shown/hosts_{hosts.extent['hosts'] - 1}"
+        writer, own = trainers.slice(hosts=1, procs=1), "shown/hosts_1"
         print("SHOWN", sorted(os.listdir("shown")))
 
-        last.save.call_one("step 1.pt", b"first").get()
+        print("RANK", writer.save.call_one("step 1.pt", b"first").get())
         wait(lambda: os.path.exists(f"{own}/step 1.pt"))
         print("LISTED", os.listdir(own))
         with open(f"{own}/step 1.pt", "rb", buffering=0) as file:
             seen = file.read()
             data = os.urandom(3 << 20)
-            last.save.call_one("step 1.pt", data).get()
+            writer.save.call_one("step 1.pt", data).get()
             wait(lambda: os.path.getsize(f"{own}/step 1.pt") == 5 + len(data))
             while chunk := file.read(1 << 20):
                 seen += chunk
             print("GREW", seen == b"first" + data)
         wrong = []
         for step in range(1, 40):  # mostly within the time for which the kernel trusts what it knows
-            last.point_at.call_one("9" * step).get()
+            writer.point_at.call_one("9" * step).get()
             with open(f"{own}/latest") as file:
                 if (pointed := file.read()) != "9" * step:
                     wrong.append(pointed)
@@ -113,12 +116,14 @@ MOUNTS = """
         print("APPENDED", set(trainers.read.call("of_client.py").get().values()))
         if hosts.extent["hosts"] == 2:
             monarch.actor.unhandled_fault_hook = lambda failure: None
-            last.save.call_one("large", bytes(40 << 20)).get()
+            writer.save.call_one("large", bytes(40 << 20)).get()
             wait(lambda: os.path.exists(f"{own}/large"))
             with open(f"{own}/large", "rb") as file:
-                last.kill_host.broadcast()
+                writer.kill_host.broadcast()
+                began = time.monotonic()
                 wait(lambda: error_of(os.stat, f"{own}/absent {time.monotonic()}") == "Input/output error")
                 print("KILLED", {error_of(os.pread, file.fileno(), 1, 39 << 20), error_of(os.listdir, own)})
+                print("BOUND", time.monotonic() - began < PATIENCE)
         else:
             procs.stop().get()
             job_load().state()
@@ -163,6 +168,7 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
     said = home.run(MOUNTS)
     expected = [
         f"SHOWN {[f'hosts_{rank}' for rank in range(hosts)]}",
+        "RANK 3",
         "LISTED ['step 1.pt']",
         "GREW True",
         "POINTED []",
@@ -178,9 +184,9 @@ def mount_and_read(home: Home, kind: str, hosts: int) -> None:
             "SCALED ['hosts_0', 'hosts_1', 'hosts_2'] ['python']",
         ]
     else:
-        expected += ["KILLED {'Input/output error'}"]
+        expected += ["KILLED {'Input/output error'}", "BOUND True"]
     assert [line for line in said.splitlines() if line.split(" ")[0].isupper()] == expected, said
-    assert not [line for line in mounted_below(home.folder) if "fuse.monarch" in line]
+    wait_until(lambda: not mounted_below(home.folder), what="the end of all mounts")
 
 
 def test_a_checkpoint_is_read_while_it_grows_and_code_of_the_client_is_imported(home: Home) -> None:
@@ -193,4 +199,7 @@ def test_folders_are_shown_to_and_by_nodes_of_slurm(home: Home, slurm: Slurm) ->
 
 def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(home: Home, ssh: Ssh) -> None:
     mount_and_read(home, "ssh", 2)
-    wait_until(lambda: not any(map(ssh.mounts, ssh.daemons)), what="the end of all mounts")
+    wait_until(
+        lambda: not any(ssh.mounts(name, home.folder) for name in ssh.daemons),
+        what="the end of all mounts on the machines",
+    )
