@@ -210,6 +210,25 @@ def test_links_stay_links_and_are_never_followed(project: Path, tmp_path: Path) 
     assert [path for path, _ in found.skipped] == ["out"]
 
 
+def test_links_that_name_the_workspace_by_another_path_lead_into_it_on_hosts(project: Path, tmp_path: Path) -> None:
+    write(project, {"a/x.py": "1"})
+    home = tmp_path / "home"
+    home.symlink_to(project.parent)  # as where homes are on another disk
+    (tmp_path / "same").symlink_to(project)
+    (project / "a" / "to_a_file").symlink_to(home / project.name / "a" / "x.py")
+    (project / "to_a_link").symlink_to(home / project.name / "a" / "to_a_file")
+    (project / "to_nothing_yet").symlink_to(home / project.name / "checkpoints" / "last")
+    (project / "to_itself").symlink_to(tmp_path / "same")
+    (project / "by_way_of_it").symlink_to(os.path.relpath(home / project.name / "a", project))
+    (project / "out").symlink_to(home / "nowhere")
+    found = scan(project)
+    assert found.manifest.links == {
+        "a/to_a_file": "x.py", "to_a_link": "a/to_a_file", "to_nothing_yet": "checkpoints/last", "to_itself": ".", "by_way_of_it": "a",
+        "out": str(home / "nowhere"),
+    }  # fmt: skip
+    assert [path for path, _ in found.skipped] == ["out"]
+
+
 def test_several_folders_go_by_their_names_or_where_one_says(tmp_path: Path) -> None:
     write(tmp_path, {"one/a.py": "", "two/b.py": "", "three/c.py": ""})
     assert paths(scan(tmp_path / "one", tmp_path / "two")) == {"one/a.py", "two/b.py"}

@@ -256,12 +256,17 @@ class _Look:
         return row
 
     def _link(self, where: str, path: str, root: str) -> None:
-        target = os.readlink(where)
-        real = os.path.normpath(os.path.join(os.path.dirname(where), target))
-        if real != root and not real.startswith(f"{root}/"):
-            self.skipped.append((path, f"kept as a link, which leads out of the workspace, to {target}"))
-        elif os.path.isabs(target):  # to where the same is on the host
-            target = os.path.relpath(real, os.path.dirname(where))
+        target, folder = os.readlink(where), os.path.dirname(where)
+        named = os.path.normpath(os.path.join(folder, target))
+        if os.path.isabs(target) or (named != root and not named.startswith(f"{root}/")):
+            # To where the same is on the host. Another path may lead there, as that of a home which is a link itself.
+            parent, name = os.path.split(named)
+            ways = named, os.path.join(os.path.realpath(parent), name), os.path.realpath(named)
+            inside = next((way for way in ways if way == root or way.startswith(f"{root}/")), None)
+            if inside is None:
+                self.skipped.append((path, f"kept as a link, which leads out of the workspace, to {target}"))
+            else:
+                target = os.path.relpath(inside, folder)
         self.links[path] = target
 
 
