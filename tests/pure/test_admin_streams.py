@@ -196,7 +196,7 @@ def test_who_has_gone_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "ROUTES", [slow.route])
 
     async def story() -> None:
-        app = app_of(SimpleNamespace(ended=threading.Event()))
+        app = app_of(SimpleNamespace(ended=threading.Event(), saved=False))
         gone = asyncio.Event()
         first = asyncio.ensure_future(ask(app, "GET", "/v1/slow/first", HEADERS))
         while not slow.asked:
@@ -217,7 +217,7 @@ def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(monkey
     monkeypatch.setattr(routes, "ROUTES", [slow.route])
 
     async def story() -> None:
-        app = app_of(SimpleNamespace(ended=threading.Event()))
+        app = app_of(SimpleNamespace(ended=threading.Event(), saved=False))
         gone = asyncio.Event()
         left = asyncio.ensure_future(left_by(app, "/v1/slow/left", gone))
         while not slow.asked:
@@ -229,6 +229,25 @@ def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(monkey
         assert app._places.locked() and slow.asked == ["left"]
         slow.may.set()
         assert (await last).status == 200
+
+    asyncio.run(story())
+
+
+def test_what_reads_files_does_not_wait_for_questions_to_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slow()
+    file = Route("GET", "/v1/file", "view", lambda call: {}, "", JSON, {}, 60.0, reads=True)
+    monkeypatch.setattr(routes, "ROUTES", [slow.route, file])
+
+    async def story() -> None:
+        app = app_of(SimpleNamespace(ended=threading.Event(), saved=False))
+        asked = asyncio.ensure_future(ask(app, "GET", "/v1/slow/first", HEADERS))
+        while not slow.asked:
+            await asyncio.sleep(0.001)
+        assert app._places.locked()
+        assert (await ask(app, "GET", "/v1/file", HEADERS)).status == 200
+        assert not asked.done()
+        slow.may.set()
+        assert (await asked).status == 200
 
     asyncio.run(story())
 

@@ -1,7 +1,9 @@
 """The server, as an ASGI application: looks at a request, finds its route, has it answered on a thread, within a time.
 
-Routes that ask the program take a place in a queue, of which some are served at a time; nobody is sent away. What ends the wait of who
-asks: the answer, or the time of the route, or the end of the program, or that he has closed the connection.
+Routes that ask the program take a place in a queue, of which some are served at a time; nobody is
+sent away. Routes that read files have a queue of their own, so that they do not wait for questions to
+ten thousand ranks, which go on when nobody waits for them any more. What ends the wait of who asks:
+the answer, or the time of the route, or the end of the program, or that he has closed the connection.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ MOST_BODY = 1 << 20
 """Bytes of a body."""
 
 _MOST_THREADS = 32
+_MOST_READERS = 4  # requests at a time that read files
 _MOST_STREAMS = 64  # readers of events at a time
 _BODY_LIMIT = 10.0  # seconds in which a body must have come
 _OF_A_FILE = 15.0  # seconds of a route that asks no process, where the file of a run is read
@@ -53,6 +56,7 @@ class App:
         self._secure = secure
         self._pool = ThreadPoolExecutor(_MOST_THREADS, "monarch-admin")
         self._places = asyncio.Semaphore(at_once)
+        self._readers = asyncio.Semaphore(_MOST_READERS)
         self._over = asyncio.Event()
         self.streams = 0
         self.last_asked = time.monotonic()
@@ -123,8 +127,9 @@ class App:
             return Response(media_type=chosen.answers)
         if run and not is_open:
             chosen = chosen._replace(handler=partial(_of_run, run, chosen.handler))
-        takes_time = chosen.asks or (not is_open and (bool(run) or self._program.saved))
-        answer = await self._ask(chosen, call, request, takes_time)
+        if not is_open and (run or self._program.saved):
+            chosen = chosen._replace(seconds=chosen.seconds or _OF_A_FILE, reads=True)
+        answer = await self._ask(chosen, call, request)
         return self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
 
     def _exchange(self, request: Request, link: Link) -> Response:
@@ -145,11 +150,11 @@ class App:
         )
         return response
 
-    async def _ask(self, chosen: Route, call: Call, request: Request, takes_time: bool) -> Any:
+    async def _ask(self, chosen: Route, call: Call, request: Request) -> Any:
         """Return the handler's answer, within its time, and as long as the client waits for it."""
-        if not takes_time:
+        if not chosen.asks:
             return await self._run(chosen, call)
-        limit = chosen.limit or _OF_A_FILE
+        limit = chosen.limit
         begun = asyncio.Event()
         asking = asyncio.ensure_future(self._in_turn(chosen, call, begun))
         over, gone = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(_gone(request))
@@ -168,14 +173,15 @@ class App:
                 each.cancel()
 
     async def _in_turn(self, chosen: Route, call: Call, begun: asyncio.Event) -> Any:
-        await self._places.acquire()
+        places = self._readers if chosen.reads else self._places
+        await places.acquire()
         begun.set()
         running = asyncio.ensure_future(self._run(chosen, call))
-        running.add_done_callback(self._left)
+        running.add_done_callback(partial(self._left, places))
         return await asyncio.shield(running)  # a thread goes on to its end, and keeps the place until then
 
-    def _left(self, running: asyncio.Future[Any]) -> None:
-        self._places.release()
+    def _left(self, places: asyncio.Semaphore, running: asyncio.Future[Any]) -> None:
+        places.release()
         if not running.cancelled():
             running.exception()  # is told already, or comes too late
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import json
 import logging
 import os
@@ -34,6 +35,7 @@ _PR_SET_PDEATHSIG = 1
 _NOT_NOW = 4  # the status of a helper to which the program did not answer
 _LOOK_AGAIN = 5.0  # seconds
 _BEAT = 0.05  # seconds
+_MADE = 100_000  # values between searches for circles: answers of many ranks have none, and a search costs what they do
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
@@ -48,6 +50,7 @@ def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
     Args:
         reach: Finds what is served, as that line says.
     """
+    gc.set_threshold(_MADE)
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
     told = json.loads(sys.stdin.readline())
     _die_with(told["parent"])

@@ -269,20 +269,27 @@ def _looked(program: Watched) -> tuple[Verdict, Collected]:
 
 
 class _Now(Source):
-    """The first look is a glance without a verdict, which takes a second and more: who opens the page sees all ranks at once."""
+    """The first look is a glance without a verdict, which takes a second and more: who opens the page sees all ranks at once. The verdict
+    on the same rows follows."""
 
     def __init__(self, program: Watched) -> None:
         self._program = program
         self._shown: dict[str, Any] | None = None
         self._verdict = picture.LOOKING
+        self._glanced: Collected | None = None
 
     def look(self) -> Iterator[Event]:
         before = self._shown
         self.hurries = before is None
         if before is None:
-            self._shown = picture.picture(self._program.collect(*picture.TABLES), self._verdict)
+            self._glanced = self._program.collect(*picture.TABLES)
+            self._shown = picture.picture(self._glanced, self._verdict)
             return
-        self._verdict, rows = _looked(self._program)
+        if self._glanced is not None:
+            rows, self._glanced = self._glanced, None
+            self._verdict = self._program.verdict.get()
+        else:
+            self._verdict, rows = _looked(self._program)
         self._shown = picture.picture(rows, self._verdict)
         if change := picture.delta(before, self._shown):
             yield Event("delta", change)

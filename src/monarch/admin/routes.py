@@ -203,6 +203,7 @@ class Route(NamedTuple):
         fields: What the query may say, or the body of a POST.
         seconds: After which the answer is an error, its time in the queue included; or the key of the configuration that says so.
             0: it asks no process, and needs no place in the queue.
+        reads: Whether it reads files alone, and so does not wait in the queue of those that ask the program.
     """
 
     method: str
@@ -213,6 +214,7 @@ class Route(NamedTuple):
     answers: str
     fields: Mapping[str, Field]
     seconds: float | str
+    reads: bool = False
 
     @property
     def segments(self) -> list[str]:
@@ -221,7 +223,7 @@ class Route(NamedTuple):
 
     @property
     def asks(self) -> bool:
-        """True if the route asks processes of the program."""
+        """True if the route asks processes of the program, or reads files."""
         return self.seconds != 0
 
     @property
@@ -249,12 +251,13 @@ def route(
     answers: str = JSON,
     seconds: float | str = 15.0,
     fields: Mapping[str, Field] = MappingProxyType({}),
+    reads: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Add a handler to the table; its docstring says what the route is for. For the arguments see `Route`."""
 
     def add(handler: Handler) -> Handler:
         about = " ".join((handler.__doc__ or "").split())
-        ROUTES.append(Route(method, path, role, handler, about, answers, fields, seconds))
+        ROUTES.append(Route(method, path, role, handler, about, answers, fields, seconds, reads))
         return handler
 
     return add

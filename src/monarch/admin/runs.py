@@ -68,7 +68,7 @@ def opened(folder: str, name: str) -> SavedRun:
     raise ApiError("not_found", f"no run {name!r} is kept in {folder}")
 
 
-@route("GET", "/v1/runs", seconds=60.0)
+@route("GET", "/v1/runs", seconds=60.0, reads=True)
 def _runs(call: Call) -> Any:
     """Runs that have left a file in the folder of the program, the latest first, each served below `/runs/{id}/`; what of this user
     runs on this machine."""

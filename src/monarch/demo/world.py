@@ -112,6 +112,7 @@ class World:
         self.fault_at = self.since + self.hung_step * STEP
         self.restarted: dict[str, float] = {}
         self.stopped: dict[str, str] = {}  # by id of the mesh, and why
+        self._lengths: dict[tuple[int, bool], float] = {}  # of steps that are over, by whether they are of the odd rank
         self._build(ranks)
 
     def _build(self, ranks: int) -> None:
@@ -174,7 +175,9 @@ class World:
     def took(self, proc: Proc, step: int) -> float:
         """Seconds that a step takes a rank that is over: no two take equally long."""
         odd = self.is_odd(proc)
-        return (self.begin_of(step + 1, odd) - self.begin_of(step, odd)) * (0.99 + 0.02 * noise(proc.rank, step, 3))
+        if (length := self._lengths.get((step, odd))) is None:
+            length = self._lengths[step, odd] = self.begin_of(step + 1, odd) - self.begin_of(step, odd)
+        return length * (0.99 + 0.02 * noise(proc.rank, step, 3))
 
     def is_odd(self, proc: Proc) -> bool:
         """Return whether the fault is about this process."""

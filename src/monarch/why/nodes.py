@@ -35,6 +35,7 @@ class Node:
     Attributes:
         thread: Of which that is true; None for a process that could not be looked into.
         lines: Its stack without what runs it.
+        mesh: Sets its mesh apart from others; see `mesh_of`.
         state: See `model.STATES`.
         reason: As of `Standing`.
         ran: Whether its thread has run at all between the looks, and where it was; see `in_process`.
@@ -42,7 +43,9 @@ class Node:
         queued: Messages that wait for the actor.
     """
 
-    __slots__ = ("endpoint", "in_process", "lines", "proc", "queued", "ran", "reason", "seconds", "state", "thread")
+    __slots__ = (
+        "endpoint", "in_process", "lines", "mesh", "proc", "queued", "ran", "reason", "seconds", "state", "thread",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class Node:
         in_process: float = 0.0,
     ) -> None:
         self.proc = proc
+        self.mesh = mesh_of(proc)
         self.thread = thread
         self.endpoint = endpoint
         self.lines = lines
@@ -75,10 +79,6 @@ class Node:
     @property
     def actor_id(self) -> int:
         return self.thread.actor_id if self.thread is not None else 0
-
-    @property
-    def mesh(self) -> object:
-        return mesh_of(self.proc)
 
     @property
     def wait(self) -> Wait | None:
