@@ -4,6 +4,8 @@ A failure that nobody handled ends a program. In a test run it fails the test, u
 a call; it ends neither the run nor another test. What the test waits for when it comes raises `SupervisionError`. At the
 end of the run everything is shut down, before pytest closes what it captures.
 
+The fixture `monarch_local` runs the actors of a test in its process: see `monarch.testing.local`.
+
 A run that does not use Monarch imports nothing more than this. A hook that tests set (`monarch.actor.unhandled_fault_hook`)
 decides first, as ever. ``-p no:monarch`` turns all of it off.
 """
@@ -11,7 +13,7 @@ decides first, as ever. ``-p no:monarch`` turns all of it off.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from ._core.client import session as sessions
 
 if TYPE_CHECKING:
     from .actor import MeshFailure
+    from .testing import LocalHosts
 
 _SHUTDOWN = 30.0  # seconds
 
@@ -85,3 +88,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if actor is not None:
         with suppress(TimeoutError):
             actor.shutdown_context().get(timeout=_SHUTDOWN)
+
+
+@pytest.fixture
+def monarch_local(request: pytest.FixtureRequest) -> Iterator[LocalHosts]:
+    """Hosts in the process of the test: two, or as an indirect parameter says, such as ``{"hosts": 4, "seed": 7}``."""
+    from .testing import local  # here: a run without Monarch imports nothing of it
+
+    with local(**getattr(request, "param", {"hosts": 2})) as hosts:
+        yield hosts

@@ -1,4 +1,12 @@
-"""A whole cluster in one process, without sockets, threads or waiting: how do ten thousand hosts behave when some die?
+"""Actors without processes, for tests of programs; and a whole cluster in one process, without sockets, threads or waiting.
+
+`local` runs programs of actors in the process of a test, with procs that are objects:
+
+    with local(hosts=2) as hosts:
+        counters = hosts.spawn_procs({"gpus": 2}).spawn("counters", Counter)
+        assert sum(counters.count.call().get().values()) == 4
+
+`Simulation` says how ten thousand hosts behave when some die.
 
 `Simulation` runs the very code that decides, on a real cluster, what gateways and links do, over a network and a clock of
 its own. One seed gives one run, event by event. Simulated processes only answer; no user code runs.
@@ -9,18 +17,20 @@ its own. One seed gives one run, event by event. Simulated processes only answer
     simulation.run(until=cast)
     print(cast.lost, simulation.report())
 
-``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Begin to read in `simulation`.
+``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Begin to read in `simulation`, and in
+`in_process`.
 """
 
 from __future__ import annotations
 
 from .._public import publish
 from .client import Cast
+from .in_process import LocalHosts, local
 from .network import Partition
 from .report import Report
 from .simulation import Simulation, Unanswered
 from .worker import Costs
 
-__all__ = ["Cast", "Costs", "Partition", "Report", "Simulation", "Unanswered"]
+__all__ = ["Cast", "Costs", "LocalHosts", "Partition", "Report", "Simulation", "Unanswered", "local"]
 
 publish(__name__, globals(), __all__)

@@ -67,6 +67,8 @@ class Slots:
 class AsyncCell(ActorCell):
     """Its loop waits for `_arrival`. What ends that wait: a message, or `end`, which cancels it."""
 
+    loop_kind = ActorLoop
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._loop: ActorLoop | None = None
@@ -166,7 +168,7 @@ class AsyncCell(ActorCell):
         enter_actor(self)
         current.set(self._context)
         self._thread_id = threading.get_ident()
-        loop = ActorLoop()
+        loop = self.loop_kind()
         asyncio.set_event_loop(loop)
         self._end_seen = loop.create_future()
         try:

@@ -222,7 +222,7 @@ class ActorCell(BaseCell):
 
     def start(self) -> None:
         """Start its thread."""
-        self._thread = threading.Thread(target=self._run, name=f"monarch-actor-{self.record.name}", daemon=True)
+        self._thread = self.hub.thread(target=self._run, name=f"monarch-actor-{self.record.name}")
         try:
             self._thread.start()
         except RuntimeError as error:

@@ -71,11 +71,18 @@ class ProcService(ControlService):
         """Create one actor; it takes messages from now on, and handles them once it is started."""
         note_thread_starters()
         log.install()
-        cell = _cell_class(is_async)(self.hub, spec, rank, init, on_failed)
+        cell = self.cell_class(is_async)(self.hub, spec, rank, init, on_failed)
         cell.on_finished = lambda: self._forget(cell)
         self._cells[spec.uid] = cell
         self.hub.register(spec.uid, cell)
         return cell
+
+    def cell_class(self, is_async: bool) -> type[SyncCell | AsyncCell]:
+        if not is_async:
+            return SyncCell
+        from .async_cell import AsyncCell  # brings asyncio, which a program of sync actors never needs
+
+        return AsyncCell
 
     @handles(GetStatistics)
     def _statistics(self, request: ControlRequest, record: GetStatistics) -> None:
@@ -214,14 +221,6 @@ class _Refuser:
                 origin.send(
                     Frame(REPLY, ERROR, frame.rank, frame.target, frame.sender, frame.request, b"", self._error)
                 )
-
-
-def _cell_class(is_async: bool) -> type[SyncCell | AsyncCell]:
-    if not is_async:
-        return SyncCell
-    from .async_cell import AsyncCell  # brings asyncio, which a program of sync actors never needs
-
-    return AsyncCell
 
 
 def spawn_record(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> SpawnActor:

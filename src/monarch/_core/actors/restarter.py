@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazy_logger
@@ -33,7 +32,7 @@ class Restarter:
 
     def begin(self, plan: Plan) -> None:
         try:
-            threading.Thread(target=self._run, args=(plan,), name="monarch-restart", daemon=True).start()
+            self._cell.hub.thread(target=self._run, args=(plan,), name="monarch-restart").start()
         except RuntimeError as error:  # the system has no thread to give
             reason = str(error)
             self._cell.hub.poller.call_later(_PAUSE, lambda: self._cell.restarted(self._group, plan, reason))

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..net.loan import Lendable
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     import asyncio
 
 LONGEST = threading.TIMEOUT_MAX
+
+new_lock: Callable[[], Any] = threading.Lock
+"""Makes what a thread waits at; replaced where threads take turns, by `monarch.testing`."""
 
 waited_for: set[FutureState] = set()
 """What threads and tasks of this process wait for right now."""
@@ -50,7 +54,7 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
         asked: The seconds that a `TimeoutError` names, where some of them are used up.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    waiter = threading.Lock()
+    waiter = new_lock()
     waiter.acquire()
     wake = waiter.release
     subscribe(future, wake)

@@ -155,6 +155,8 @@ class Client:
         local_host: What that is called where its sockets are; by default the same.
     """
 
+    hub_kind, service_kind = MessageHub, ProcService
+
     def __init__(self, host: str = "", local_host: str = "") -> None:
         refuse_gevent()
         self.pid = os.getpid()
@@ -162,11 +164,11 @@ class Client:
         address = ProcAddress(host or random_name(), f"{uid}.0")
         if config.value("file_log_level"):
             engine_log().write_to_file("client", address.proc)
-        self.hub = MessageHub(address, root=address, local_host=local_host)
+        self.hub = self.hub_kind(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
         if not host:  # else it only looks at a program
             sampling.export(self.hub, lambda: CLIENT, 0)
-        self.service = ProcService(self.hub)
+        self.service = self.service_kind(self.hub)
         self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
         record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)
         self.root = RootCell(self.hub, record, self.faults.put)

@@ -1,7 +1,6 @@
 """The message hub of one process: who is here, who waits for what, and the way to everybody else.
 
-One `MessageHub` per process. Its poller runs on one thread (the main thread of a proc or an agent, a daemon thread of the
-client); calls are written by the threads that make them.
+One per process. Its poller runs on one thread: the main one of a proc or an agent, a daemon of the client. Callers write calls.
 
 Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
 Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's thread, if it waits for this,
@@ -16,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -85,6 +85,7 @@ class MessageHub:
     detector: Detector  # set by the `ProcService` of a process that runs actors, as is `pulse`
     pulse: Pulse
     outgoing: Outgoing | None = None  # looks at some of what is sent
+    thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
 
     def __init__(
         self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""
@@ -92,8 +93,8 @@ class MessageHub:
         self.address = address
         self._local_host = local_host or address.host
         self.root = root
-        self.poller = Poller()
-        self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
+        self.names = {address.host}  # of this host
+        self._open(listener)
         self.segments = SegmentPool(self.poller.call_later)
         self.traffic = TrafficLog()
         self.actors = ActorTable(address, self.poller, self.refuse)
@@ -103,7 +104,6 @@ class MessageHub:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._ended: Tombstones[ProcAddress] = Tombstones()
         self._hello = hello(address)
-        self.names = {address.host}  # of this host
         self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
         self.neighbours = Neighbours(self)
         self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
@@ -117,8 +117,6 @@ class MessageHub:
         self.request_ids: Iterator[int] = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
         self._lock = threading.Lock()
-        listener = listener or unix.listen(self.local(address))
-        self._inbound = Inbound(self.poller, listener, self._serve, self.dispatch, self.requester_gone)
         self.end: Failure | None = None  # why nothing can be sent any more
         self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
         self.unreached: set[str] = set()  # hosts that are about to be attached
@@ -130,6 +128,12 @@ class MessageHub:
             "send_limit": config.value("send_buffer_limit"),
             "send_timeout": config.value("message_delivery_timeout"),
         }
+
+    def _open(self, listener: socket.socket | None) -> None:
+        self.poller = Poller()
+        self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
+        listener = listener or unix.listen(self.local(self.address))
+        self._inbound = Inbound(self.poller, listener, self._serve, self.dispatch, self.requester_gone)
 
     @property
     def others(self) -> RemoteRouter:
@@ -254,9 +258,9 @@ class MessageHub:
 
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
-        content = pickling.dumps(failure)
+        content, _ = pickling.dumps(failure)
         with suppress(BackpressureError):  # it is queued, for when the caller reads
-            origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content[0]))
+            origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content))
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
         """An actor has ended: answer the calls whose response ports it left unanswered."""
@@ -313,13 +317,9 @@ class MessageHub:
         return connection
 
     def _serve(
-        self,
-        sock: socket.socket,
-        on_frame: FrameHandler,
-        on_close: CloseHandler,
-        watch: Watch | None = None,
-        asked: Asked | None = None,
-    ) -> Connection:
+        self, sock: socket.socket, on_frame: FrameHandler, on_close: CloseHandler,
+        watch: Watch | None = None, asked: Asked | None = None,
+    ) -> Connection:  # fmt: skip
         return Connection(
             watch or self.poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic,
             **self._limits,

@@ -54,6 +54,7 @@ from .boxes import DeadProc
 from .host_procs import HostProcs
 from .output import Mark, Output, OutputSink, Source
 from .proc_entry import Wanted
+from .spawner_link import MakeSpawner
 
 if TYPE_CHECKING:
     from ..net.connection import Connection
@@ -72,16 +73,17 @@ class Agent(ControlService):
 
     Args:
         hub: Hub of this process.
-        control: Socket to the spawner.
-        spawner_pid: Its process, a child of this one.
+        spawner: Makes the way to the spawner.
 
     Attributes:
         adapt_spawn: Changes what is asked for, where a plane has set it: new procs import from somewhere else, say.
     """
 
-    def __init__(self, hub: MessageHub, control: socket.socket, spawner_pid: int) -> None:
+    procs_kind = HostProcs
+
+    def __init__(self, hub: MessageHub, spawner: MakeSpawner) -> None:
         super().__init__(hub)
-        self.procs = HostProcs(hub, control, spawner_pid, self._spawner_lost, self._publish)
+        self.procs = self.procs_kind(hub, spawner, self._spawner_lost, self._publish)
         self.adapt_spawn: Callable[[SpawnRequest], SpawnRequest] | None = None
         self._subscribers: dict[ProcAddress, ControlRequest] = {}
         self._attach_count = 0  # how often clients of other hosts have been

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+from functools import partial
 
 from ... import config
 from ..._lazy import engine_log
@@ -17,6 +18,7 @@ from ..net.descriptors import allow_many
 from ..supervision.failure import STOPPED, Failure
 from . import spawner
 from .agent import Agent
+from .spawner_link import SpawnerLink
 from .specs import AgentSpec
 
 _WARNED = 1.0  # seconds after a warning that a host without a client ends
@@ -37,7 +39,7 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
         engine_log().write_to_file("agent", own.root.proc if own.channel is None else own.address.host)
     allow_many()
     hub = MessageHub(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
-    agent = Agent(hub, control, spawner_pid)
+    agent = Agent(hub, partial(SpawnerLink, hub.poller, control, spawner_pid))
     if config.value("sigterm_warns"):
         signal.signal(signal.SIGTERM, lambda *_: hub.poller.call_soon(lambda: agent.end_when_unused(_WARNED)))
     hub.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))

@@ -27,14 +27,14 @@ from ..supervision.tombstones import Tombstones
 from ..wire.address import SYSTEM, ProcAddress
 from .boxes import Boxes
 from .children import unreaped_status
-from .control import Bound, Changed, Forked, Kill, Unstarted
+from .control import Kill
 from .heartbeat import Pauses
 from .leftovers import Leftovers
 from .oom_killer import OutOfMemory
 from .proc_entry import Mesh, ProcEntry
 from .proc_output import ProcOutput, Publish
 from .resolver import Resolver
-from .spawner_link import SpawnerLink
+from .spawner_link import MakeSpawner
 
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 _READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
@@ -51,8 +51,7 @@ class HostProcs:
 
     Args:
         hub: Hub of the agent.
-        control: Socket to the spawner.
-        spawner_pid: Its process, a child of this one.
+        spawner: Makes the way to the spawner.
         spawner_lost: Called with the reason when that is gone.
         publish: Takes what procs print, for the client that they belong to.
 
@@ -66,8 +65,7 @@ class HostProcs:
     def __init__(
         self,
         hub: Hub,
-        control: socket.socket,
-        spawner_pid: int,
+        spawner: MakeSpawner,
         spawner_lost: Callable[[str], None],
         publish: Publish,
     ) -> None:
@@ -86,7 +84,7 @@ class HostProcs:
         self._memory = OutOfMemory()
         self._leftovers = Leftovers(hub.poller)
         self._pauses = Pauses(hub.poller, self._frozen)
-        self._spawner = SpawnerLink(hub.poller, control, spawner_pid, self._heard, spawner_lost)
+        self._spawner = spawner(self._heard, spawner_lost)
 
     # what others want
 
@@ -202,7 +200,7 @@ class HostProcs:
     # what the spawner says
 
     def _heard(self, record: Any, fds: list[int]) -> None:
-        _HEARD[type(record)](self, *record, *fds)
+        getattr(self, f"_{type(record).__name__.lower()}")(*record, *fds)
 
     def _bound(self, uid: str, ranks: list[int]) -> None:
         for rank in ranks:
@@ -310,7 +308,7 @@ class HostProcs:
 
     def _follow(self, entry: ProcEntry, instructions: tuple[str, ...]) -> None:
         for instruction in instructions:
-            _INSTRUCTIONS[instruction](self, entry)
+            getattr(self, f"_{instruction}")(entry)
 
     def _settle(self, entry: ProcEntry) -> None:
         self.resolver.settle(entry.address.proc)
@@ -378,29 +376,6 @@ class HostProcs:
             gone()
         if entry.mesh.over:  # one that nobody waited for any more: it was forked late, to be killed
             self._forget(entry.mesh)
-
-
-_HEARD: dict[type, Callable[..., None]] = {
-    Bound: HostProcs._bound,
-    Unstarted: HostProcs._unstarted,
-    Forked: HostProcs._forked,
-    Changed: HostProcs._changed,
-}
-
-_INSTRUCTIONS: dict[str, Callable[[HostProcs, ProcEntry], None]] = {
-    "settle": HostProcs._settle,
-    "report": HostProcs._report,
-    "refuse": HostProcs._refuse,
-    "ask_to_end": HostProcs._ask_to_end,
-    "hurry": HostProcs._hurry,
-    "kill": HostProcs._kill,
-    "linger": HostProcs._linger,
-    "release": HostProcs._release,
-    "announce": HostProcs._announce,
-    "tell_owner": HostProcs._tell_owner,
-    "clear": HostProcs._clear,
-    "end_waits": HostProcs._end_waits,
-}
 
 
 class _Starting:

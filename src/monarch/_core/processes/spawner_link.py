@@ -15,6 +15,9 @@ from .children import ChildWatch, changes
 from .control import ControlQueue, ControlReader
 from .heartbeat import Pauses
 
+Heard = Callable[[Any, list[int]], None]
+MakeSpawner = Callable[[Heard, Callable[[str], None]], Any]
+
 
 class SpawnerLink:
     """The way to the spawner, and what it says.
@@ -32,7 +35,7 @@ class SpawnerLink:
         poller: Poller,
         control: socket.socket,
         pid: int,
-        heard: Callable[[Any, list[int]], None],
+        heard: Heard,
         lost: Callable[[str], None],
     ) -> None:
         self._control = control

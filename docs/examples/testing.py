@@ -1,0 +1,142 @@
+"""Tests of actors, in the process of the test."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+
+from monarch.actor import Actor, MeshFailure, SupervisionError, endpoint, this_host
+from monarch.supervision import OneForOne
+from monarch.testing import LocalHosts, local
+
+
+# region actors
+class Counter(Actor):
+    def __init__(self) -> None:
+        self.count = 0
+
+    @endpoint
+    def add(self, amount: int) -> int:
+        self.count += amount
+        return self.count
+
+
+class Slow(Actor):
+    @endpoint
+    async def answer(self, seconds: float) -> str:
+        await asyncio.sleep(seconds)
+        return "done"
+
+
+class Owner(Actor):
+    """Owns counters, and remembers which of them were lost."""
+
+    def __init__(self) -> None:
+        self.lost: list[int] = []
+        self.procs = this_host().spawn_procs({"gpus": 2})
+        self.counters = self.procs.spawn("counters", Counter)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.lost += failure.ranks
+        return True
+
+    @endpoint
+    def kill(self, rank: int) -> list[int]:
+        self.procs.slice(gpus=rank).kill().get()
+        return self.lost
+
+    @endpoint
+    def lost_ranks(self) -> list[int]:
+        return self.lost
+
+
+# endregion
+
+
+# region calls
+def test_each_rank_counts_for_itself(monarch_local: LocalHosts) -> None:
+    counters = monarch_local.spawn_procs({"gpus": 2}).spawn("counters", Counter)
+    counters.add.broadcast(1)
+    counters.slice(hosts=0, gpus=0).add.call_one(10).get()
+    assert list(counters.add.call(0).get().values()) == [11, 1, 1, 1]
+
+
+# endregion
+
+
+# region pickles
+def test_what_does_not_pickle_fails_here_as_on_a_cluster(monarch_local: LocalHosts) -> None:
+    counters = monarch_local.spawn_procs().spawn("counters", Counter)
+    with pytest.raises(TypeError, match="pickle"):
+        counters.add.call(sys._getframe()).get()  # type: ignore[arg-type]  # no number
+
+
+# endregion
+
+
+# region failures
+def test_an_owner_hears_of_the_rank_that_was_lost(monarch_local: LocalHosts) -> None:
+    owner = monarch_local.spawn_procs().slice(hosts=0).spawn("owner", Owner)
+    owner.kill.call_one(1).get()
+    assert owner.lost_ranks.call_one().get() == [1]
+
+
+def test_a_counter_begins_anew_after_a_restart(monarch_local: LocalHosts) -> None:
+    procs = monarch_local.spawn_procs(restart=OneForOne())
+    counter = procs.spawn("counters", Counter).slice(hosts=1)
+    counter.add.call_one(5).get()
+    procs.slice(hosts=1).kill().get()
+    assert counter.add.call_one(1).get() == 1
+
+
+# endregion
+
+
+# region clock
+def test_an_hour_passes_at_once(monarch_local: LocalHosts) -> None:
+    slow = monarch_local.spawn_procs().slice(hosts=0).spawn("slow", Slow)
+    assert slow.answer.call_one(3600).get() == "done"
+    assert monarch_local.now == 3600
+
+
+def test_a_call_is_given_up_after_its_timeout(monarch_local: LocalHosts) -> None:
+    slow = monarch_local.spawn_procs().slice(hosts=0).spawn("slow", Slow)
+    with pytest.raises(TimeoutError):
+        slow.answer.call_one(3600).get(timeout=30)
+
+
+# endregion
+
+
+# region seeds
+class Feeder(Actor):
+    @endpoint
+    def feed(self, counter: Any) -> None:
+        counter.add.call_one(1).get()
+
+
+@pytest.mark.parametrize("monarch_local", [{"hosts": 2, "seed": seed} for seed in range(20)], indirect=True)
+def test_the_sum_does_not_depend_on_the_order_of_messages(monarch_local: LocalHosts) -> None:
+    counter = monarch_local.spawn_procs().spawn("counters", Counter).slice(hosts=0)
+    feeders = monarch_local.spawn_procs({"gpus": 4}).spawn("feeders", Feeder)
+    feeders.feed.call(counter).get()
+    assert counter.add.call_one(0).get() == 8
+
+
+# endregion
+
+
+# region block
+def test_a_block_instead_of_the_fixture() -> None:
+    with local(hosts=1) as hosts:
+        counter = hosts.spawn_procs().spawn("counters", Counter)
+    with pytest.raises(SupervisionError):  # all that was spawned inside ended with the block
+        counter.add.call(1).get()
+
+
+# endregion
+
+
+if __name__ == "__main__":
+    raise SystemExit(pytest.main([__file__, "-q", "-p", "no:cacheprovider"]))

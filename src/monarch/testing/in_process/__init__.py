@@ -1,0 +1,122 @@
+"""Programs without processes: the same actors, procs that are objects of this process, messages through memory.
+
+Begin to read in `turns`, which decides who runs; `hub` and `links` carry messages, `host` has agents and procs, `cells` actors.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ..._core.calls import waiting
+from ..._core.calls.callbacks import CallbackThread, callback_thread, continuation_thread
+from ..._core.client import client
+from ..._core.mesh.host_mesh import HostMesh
+from ..._core.shape import Shape, Slice
+from .hub import Network
+from .root import HOME, LocalClient
+from .turns import TurnLock, TurnQueue, Turns
+
+_GRACE = 1.0  # seconds, of the clock of the hosts, that actors get to clean up when the block ends
+
+
+class LocalHosts(HostMesh):
+    """The hosts of `local`, with their clock."""
+
+    _network: Network
+
+    @property
+    def now(self) -> float:
+        """The time that has passed on these hosts, in seconds."""
+        return self._network.turns.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: all that is due by then is done. Nobody has to wait for what is due anyway: see `docs/testing.md`.
+
+        Args:
+            seconds: How long, by the clock of the hosts; at least 0.
+
+        Raises:
+            ValueError: `seconds` is negative.
+            RuntimeError: The calling thread is neither that of the test, nor that of an actor.
+        """
+        if seconds < 0:
+            raise ValueError(f"time passes forward only; got {seconds} seconds")
+        self._network.turns.sleep(seconds)
+
+
+def _hosts(network: Network, names: tuple[str, ...]) -> LocalHosts:
+    hosts = LocalHosts(lambda: names, Shape(["hosts"], Slice.new_row_major([len(names)])), name="local")
+    hosts._network = network
+    return hosts
+
+
+@contextmanager
+def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
+    """Run programs of actors in this process: procs are objects, messages go through memory, nothing is started.
+
+    Args:
+        hosts: Number of hosts, at least 1.
+        seed: Decides the order in which messages are delivered and actors run; None takes them in the order in which they
+            were sent.
+
+    Returns:
+        A mesh of the hosts, with the dimension ``hosts``. `this_host()` of the test is another one.
+
+    Raises:
+        ValueError: `hosts` is less than 1.
+        RuntimeError: It is used inside of another one.
+    """
+    if not isinstance(hosts, int) or hosts < 1:
+        raise ValueError(f"local() takes the number of hosts, at least 1; got {hosts!r}")
+    if waiting.new_lock is not threading.Lock:
+        raise RuntimeError("local() is active already: there is one at a time in a process")
+    names = tuple(f"host{index}" for index in range(hosts))
+    turns = Turns(seed)
+    network = Network(turns, {HOME, *names})
+    waiting.new_lock = lambda: TurnLock(turns)
+    outside, threads = client._client, (callback_thread, continuation_thread)
+    queues = [thread._jobs for thread in threads]
+    turns.begin()
+    try:
+        for thread in threads:
+            _continue(turns, thread)
+        running = client._client = LocalClient(network)
+        try:
+            yield _hosts(network, names)
+        finally:
+            _end(running, network)
+    finally:
+        client._client = outside
+        turns.end()
+        for thread, queue in zip(threads, queues, strict=True):
+            thread._jobs = queue
+        waiting.new_lock = threading.Lock
+
+
+def _continue(turns: Turns, thread: CallbackThread) -> None:
+    """Have what the engine goes on with take turns, too."""
+    queue = TurnQueue(turns)
+    jobs: Any = queue  # in the place of a `SimpleQueue`
+    thread._jobs = jobs
+
+    def run() -> None:
+        while True:
+            queue.get()()
+
+    turns.thread(queue, run, name=thread.name).start()
+
+
+def _end(running: LocalClient, network: Network) -> None:
+    client.settle_faults()
+    with suppress(TimeoutError):
+        running.stop_own_actors().get(timeout=_GRACE)
+    with suppress(TimeoutError):
+        running.shut_down(_GRACE).get(timeout=2 * _GRACE)
+    for hub in list(network.hubs.values()):
+        if hub is not running.hub:
+            hub.end_at_once()
+    running.close()
+    running.printer.close()

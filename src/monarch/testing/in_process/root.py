@@ -1,0 +1,38 @@
+"""The client whose hosts are in its own process."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..._core.client.client import Client
+from ..._core.wire.address import ProcAddress
+from .cells import LocalService
+from .host import LocalAgent
+from .hub import LocalHub, Network
+
+HOME = "client-host"
+"""Name of the host that the test itself runs on."""
+
+
+class LocalClient(Client):
+    """As the client of a process; the agents of its hosts are there when it is.
+
+    Args:
+        network: What they are part of.
+    """
+
+    service_kind = LocalService
+
+    def __init__(self, network: Network) -> None:
+        kind: Any = partial(LocalHub, network)
+        self.hub_kind = kind
+        super().__init__(HOME)
+        self._agents = [LocalAgent(network, host, self.hub.address) for host in network.hosts]
+
+    def ensure_agent(self) -> ProcAddress:
+        agent = self.hub.address.agent
+        self.follow(agent)
+        return agent
+
+    def _release(self) -> None: ...

@@ -1,0 +1,371 @@
+"""Threads that take turns, and a clock that goes on when all of them wait.
+
+One thread at a time has the turn: the program's, or that of an actor. It keeps it until it waits for something of the engine: an
+answer, a message, `asyncio.sleep`. Then the I/O thread does what is to be done next: it delivers a message, or gives the turn to a
+thread that has what it waited for. When nothing is left to be done, the clock goes on to the next timer. So a run depends on nothing
+but the program and the seed, which picks among what could be next.
+
+What ends a wait: `wake`, the time that it was given, or `kill`, which raises `Killed` in it. A thread that the program has started
+itself takes no turns; while it waits for the engine, others run beside whoever has the turn.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from queue import Empty
+from typing import Any
+
+from ..._core.net.poller import Timer, guarded
+
+Job = Callable[[], object]
+_END_BOUND = 5.0  # seconds that a thread gets which does not wait for the engine, but for something else
+
+
+class Killed(BaseException):
+    """Raised in the threads of a proc that was killed, wherever they wait."""
+
+
+_here = threading.local()
+
+
+def my_turn() -> Turn | None:
+    """That of the calling thread, if it takes turns."""
+    turn: Turn | None = getattr(_here, "turn", None)
+    return turn
+
+
+class Lane:
+    """Jobs that are done in their order; among lanes, the schedule decides.
+
+    Args:
+        turns: Who does them.
+    """
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.jobs: deque[Job] = deque()
+        self._closed = False
+
+    def put(self, job: Job) -> None:
+        """Have this done; on any thread, also in a finalizer."""
+        if not self._closed:
+            self.turns.put(self, job)
+
+    def close(self) -> None:
+        """Drop what was not done, and what comes."""
+        self._closed = True
+        self.jobs.clear()
+
+
+class Turn:
+    """The part of one thread.
+
+    Args:
+        turns: The schedule.
+        owner: What ends it with `Turns.kill`.
+    """
+
+    def __init__(self, turns: Turns, owner: object) -> None:
+        self.turns = turns
+        self.owner = owner
+        self.killed = False
+        self.asleep = True
+        self.woken = False
+        self.gate = threading.Lock()
+        self.gate.acquire()
+        self.lane = Lane(turns)
+
+    def grant(self) -> None:
+        """Let the thread run, when the schedule comes to it."""
+        self.lane.put(partial(self.turns.give, self))
+
+
+class Turns:
+    """See the module.
+
+    Args:
+        seed: Picks what is next; None takes it in the order in which it came.
+
+    Attributes:
+        now: Seconds since the beginning.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self.now = 0.0
+        self._chance = None if seed is None else random.Random(seed)
+        self._changed = threading.Condition()
+        self._ready: list[Lane] = []
+        self._timers: list[tuple[float, int, Lane, Timer]] = []
+        self._numbers = itertools.count()
+        self._turns: set[Turn] = set()
+        self._holders: set[Turn] = set()
+        self._beside = 0  # waits of threads that take no turns
+        self._outside = 0  # jobs of such threads that are waited for
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="monarch-turns", daemon=True)
+
+    @property
+    def thread_id(self) -> int | None:
+        """The I/O thread."""
+        return self._thread.ident
+
+    def begin(self) -> None:
+        """Start; the calling thread has the turn."""
+        turn = self.new(self)
+        turn.asleep = False
+        self._holders.add(turn)
+        _here.turn = turn
+        self._thread.start()
+
+    def end(self) -> None:
+        """End every thread but the calling one, and the I/O thread."""
+        mine = my_turn()
+        for turn in [*self._turns]:
+            if turn is not mine:
+                self._end_turn(turn)
+        with self._changed:
+            self._holders.discard(mine)  # nothing else runs in its place
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._turns <= {mine}, _END_BOUND)
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        _here.turn = None
+
+    # threads
+
+    def new(self, owner: object) -> Turn:
+        turn = Turn(self, owner)
+        with self._changed:
+            self._turns.add(turn)
+        return turn
+
+    def thread(
+        self, owner: object, target: Callable[..., object], args: tuple[Any, ...] = (), name: str = ""
+    ) -> _Thread:
+        """A thread that takes turns, from its start to its end."""
+        return _Thread(self.new(owner), target, args, name)
+
+    def enter(self, turn: Turn) -> None:
+        """The calling thread is that of `turn`, and waits until it gets it."""
+        _here.turn = turn
+        turn.gate.acquire()
+
+    def leave(self, turn: Turn) -> None:
+        """The thread has ended."""
+        with self._changed:
+            self._turns.discard(turn)
+            self._holders.discard(turn)
+            self._changed.notify_all()
+
+    def give(self, turn: Turn) -> None:
+        with self._changed:
+            self._holders.add(turn)
+        turn.gate.release()
+
+    def pause(self, turn: Turn, until: float | None = None) -> None:
+        """Give up the turn until `wake`, or until that time. May end early: look again."""
+        with self._changed:
+            waits = not (turn.woken or turn.killed)
+            turn.woken = False
+            if waits:
+                turn.asleep = True
+                timer = None if until is None else self.at(turn.lane, until, partial(self.wake, turn))
+                self._holders.discard(turn)
+                self._changed.notify_all()
+        if waits:
+            turn.gate.acquire()
+            if timer is not None:
+                timer.cancel()
+        if turn.killed:
+            raise Killed
+
+    def wake(self, turn: Turn) -> None:
+        """What the thread waits for is there; on any thread."""
+        with self._changed:
+            if turn.asleep:
+                turn.asleep = False
+                turn.grant()
+            else:
+                turn.woken = True
+
+    def kill(self, owner: object) -> None:
+        """End the threads of `owner`, wherever they wait."""
+        for turn in [turn for turn in self._turns if turn.owner is owner]:
+            self._end_turn(turn)
+
+    def _end_turn(self, turn: Turn) -> None:
+        turn.killed = True
+        self.wake(turn)
+
+    def sleep(self, seconds: float) -> None:
+        """Let the calling thread wait for so long, by this clock."""
+        turn, end = my_turn(), self.now + seconds
+        if turn is None:
+            raise RuntimeError("this thread takes no turns with those of local(): only its test and its actors do")
+        while self.now < end:
+            self.pause(turn, end)
+
+    def beside(self, change: int) -> None:
+        """A thread that takes no turns begins to wait for the engine, or has ended that."""
+        with self._changed:
+            self._beside += change
+            self._changed.notify_all()
+
+    def outside(self, change: int) -> None:
+        """A job that a thread without turns does, and that the program waits for, begins or has ended: the clock stands still."""
+        with self._changed:
+            self._outside += change
+            self._changed.notify_all()
+
+    # what is to be done
+
+    def put(self, lane: Lane, job: Job) -> None:
+        with self._changed:
+            lane.jobs.append(job)
+            if len(lane.jobs) == 1:
+                self._ready.append(lane)
+            self._changed.notify_all()
+
+    def at(self, lane: Lane, time: float, job: Callable[[], None]) -> Timer:
+        """Have a job done at that time."""
+        timer = Timer(job)
+        with self._changed:
+            heapq.heappush(self._timers, (time, next(self._numbers), lane, timer))
+            self._changed.notify_all()
+        return timer
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(self._something_to_do)
+                if self._closed:
+                    return
+                if not self._ready:
+                    self._ring()
+                job = self._next()
+            if job is not None:
+                guarded(job)  # type: ignore[arg-type]  # what it returns is dropped
+
+    def _something_to_do(self) -> bool:
+        if self._closed:
+            return True
+        if self._holders and not self._beside:
+            return False
+        while self._timers and self._timers[0][3].callback is None:
+            heapq.heappop(self._timers)
+        return bool(self._ready or (self._timers and not self._outside and not self._holders))
+
+    def _next(self) -> Job | None:
+        if not self._ready:  # the timer was one of a lane that is closed
+            return None
+        lane = self._ready.pop(0 if self._chance is None else self._chance.randrange(len(self._ready)))
+        if not lane.jobs:  # it was closed
+            return None
+        job = lane.jobs.popleft()
+        if lane.jobs:
+            self._ready.append(lane)
+        return job
+
+    def _ring(self) -> None:
+        """Go on to the next timer."""
+        time, _, lane, timer = heapq.heappop(self._timers)
+        self.now = max(self.now, time)
+        if timer.callback is not None:
+            lane.put(timer.callback)
+
+
+class _Thread(threading.Thread):
+    def __init__(self, turn: Turn, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
+        super().__init__(target=target, args=args, name=name, daemon=True)
+        self._turn = turn
+
+    def start(self) -> None:
+        self._turn.asleep = False
+        self._turn.grant()
+        try:
+            super().start()
+        except BaseException:
+            self._turn.turns.leave(self._turn)
+            raise
+
+    def run(self) -> None:
+        self._turn.turns.enter(self._turn)
+        try:
+            if not self._turn.killed:
+                super().run()
+        except Killed:
+            pass
+        finally:
+            self._turn.turns.leave(self._turn)
+
+
+class TurnLock:
+    """What `calls.waiting.block` waits at: taken by the one that waits, released by whoever has the result."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._taken = False
+        self._sleeper: Turn | None = None
+        self._real = threading.Lock()  # for threads without turns
+
+    def acquire(self, timeout: float = -1) -> bool:
+        if not self._taken:
+            self._taken = True
+            self._real.acquire()
+            return True
+        turn = self._sleeper = my_turn()
+        if turn is None:
+            return self._wait_beside(timeout)
+        end = None if timeout < 0 else self._turns.now + timeout
+        while self._taken:
+            if end is not None and self._turns.now >= end:
+                return False
+            self._turns.pause(turn, end)
+        return True
+
+    def _wait_beside(self, timeout: float) -> bool:
+        self._turns.beside(1)
+        try:
+            return self._real.acquire(timeout=timeout)
+        finally:
+            self._turns.beside(-1)
+
+    def release(self) -> None:
+        self._taken = False
+        self._real.release()
+        if self._sleeper is not None:
+            self._turns.wake(self._sleeper)
+
+
+class TurnQueue:
+    """As `queue.SimpleQueue`, for one reader."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._items: deque[Any] = deque()
+        self._reader: Turn | None = None
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        if self._reader is not None:
+            self._turns.wake(self._reader)
+
+    def get(self) -> Any:
+        turn = self._reader = my_turn()
+        assert turn is not None
+        while not self._items:
+            self._turns.pause(turn)
+        return self._items.popleft()
+
+    def get_nowait(self) -> Any:
+        try:
+            return self._items.popleft()
+        except IndexError:
+            raise Empty from None
