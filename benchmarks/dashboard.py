@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +55,11 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 def below(pid: int) -> list[int]:
     """A process and all that it has started."""
-    children = [each for thread in Path(f"/proc/{pid}/task").glob("*/children") for each in thread.read_text().split()]
-    return [pid, *(each for child in children for each in below(int(child)))]
+    found = [pid]
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError):  # the thread has ended
+            found += [each for child in children.read_text().split() for each in below(int(child))]
+    return found
 
 
 def cpu(pids: list[int]) -> float:

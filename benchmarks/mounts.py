@@ -2,7 +2,8 @@
 
 A file is read from its start to its end, locally and through `gather_mount`, and torch is imported from its folder and through
 `remotemount` of that folder, with a new mount each time (first), and once more (again). Both sides of a mount are processes of this
-machine, so it says what the way costs, and nothing of a network. The file lies in the page cache. Needs FUSE and torch.
+machine, so it says what the way costs, and nothing of a network. The file lies in the page cache. CPU time is that of the reader and
+of both sides, with what the kernel does for them. Needs FUSE and torch.
 """
 
 from __future__ import annotations
@@ -15,16 +16,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.dashboard import below
+from monarch._proc_stat import USER_TICKS, stat_of
 from monarch.actor import this_host
 from monarch.gather_mount import gather_mount
 from monarch.remotemount import remotemount
 
 _CHUNK = 1 << 20
-_IMPORT = "import sys, time; sys.path.insert(0, sys.argv[1]); t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
+_IMPORT = "import sys; sys.path.insert(0, sys.argv[1]); import torch"
 
-Times = dict[str, list[float]]
+Times = defaultdict[str, list[tuple[float, float]]]
+"""By way of reading: seconds that passed, and of CPU time."""
 
 
 def main() -> None:
@@ -38,8 +45,9 @@ def main() -> None:
             ("import torch", _importing(Path(folder), options.rounds)),
         ):
             print(f"{title}, {options.rounds} rounds, seconds: median (min)")
-            for way, seconds in times.items():
-                print(f"    {way:32}{statistics.median(seconds):8.2f} ({min(seconds):.2f})", flush=True)
+            for way, taken in times.items():
+                columns = [f"{statistics.median(each):.2f} ({min(each):.2f})" for each in zip(*taken, strict=True)]
+                print(f"    {way:26}passed {columns[0]:16}CPU time {columns[1]}", flush=True)
 
 
 def _reading(folder: Path, size: int, rounds: int) -> Times:
@@ -48,45 +56,58 @@ def _reading(folder: Path, size: int, rounds: int) -> Times:
     with file.open("wb") as to:
         for _ in range(size // _CHUNK):
             to.write(os.urandom(_CHUNK))
-    times: Times = {"local": [], "mount, first": [], "mount, its first 64 KiB": []}
+    times: Times = defaultdict(list)
     for _ in range(rounds):
-        times["local"].append(_read(file))
+        with _measured(times["local"]):
+            _read(file)
         with gather_mount(this_host(), file.parent, folder / "seen"):
-            began = time.perf_counter()
-            with (folder / "seen" / "file").open("rb", buffering=0) as seen:
+            with (
+                _measured(times["mount, its first 64 KiB"]),
+                (folder / "seen" / "file").open("rb", buffering=0) as seen,
+            ):
                 seen.read(1 << 16)
-            times["mount, its first 64 KiB"].append(time.perf_counter() - began)
-        with gather_mount(this_host(), file.parent, folder / "seen"):
-            times["mount, first"].append(_read(folder / "seen" / "file"))
+        with gather_mount(this_host(), file.parent, folder / "seen"), _measured(times["mount, first"]):
+            _read(folder / "seen" / "file")
     file.unlink()
     return times
 
 
-def _read(path: Path) -> float:
-    began = time.perf_counter()
+@contextmanager
+def _measured(taken: list[tuple[float, float]]) -> Iterator[None]:
+    began, used = time.perf_counter(), _used()
+    yield
+    taken.append((time.perf_counter() - began, _used() - used))
+
+
+def _used() -> float:
+    """Seconds of CPU time of this process, of all below it, and of those that they have waited for."""
+    ticks = [int(each) for pid in below(os.getpid()) for each in stat_of(pid)[USER_TICKS : USER_TICKS + 4]]
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _read(path: Path) -> None:
     with path.open("rb", buffering=0) as file:
         buffer = bytearray(_CHUNK)
         while file.readinto(buffer):
             pass
-    return time.perf_counter() - began
 
 
 def _importing(folder: Path, rounds: int) -> Times:
     spec = importlib.util.find_spec("torch")
     assert spec is not None and spec.origin is not None
     packages = Path(spec.origin).parent.parent
-    times: Times = {"local": [], "mount, first": [], "mount, again": []}
+    times: Times = defaultdict(list)
     for _ in range(rounds):
-        times["local"].append(_import(packages))
+        _import(packages, times["local"])
         with remotemount(this_host(), packages, folder / "packages"):
-            times["mount, first"].append(_import(folder / "packages"))
-            times["mount, again"].append(_import(folder / "packages"))
+            _import(folder / "packages", times["mount, first"])
+            _import(folder / "packages", times["mount, again"])
     return times
 
 
-def _import(packages: Path) -> float:
-    command = [sys.executable, "-I", "-c", _IMPORT, str(packages)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def _import(packages: Path, taken: list[tuple[float, float]]) -> None:
+    with _measured(taken):
+        subprocess.run([sys.executable, "-I", "-c", _IMPORT, str(packages)], check=True)
 
 
 if __name__ == "__main__":
