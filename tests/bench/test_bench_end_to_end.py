@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from benchmarks import processes
 from benchmarks.end_to_end import contenders
 from benchmarks.end_to_end.__main__ import rows
 from benchmarks.end_to_end.contenders import OURS, Contender, Found, Quantity, Row
+from benchmarks.end_to_end.programs.rank_killed import Plan
+from benchmarks.end_to_end.rank_killed import AGAIN, ALL, STILL, outcome
 from benchmarks.targets import Target
 
 NUMBERS = {OURS: 2.0, "slow": 12.0, "slower": 24.0}
@@ -127,3 +130,38 @@ def test_each_row_is_found_under_the_name_of_its_module() -> None:
         assert next(iter(module.ROW.contenders)) == OURS
         judged = {other for quantity in module.ROW.quantities.values() for other in quantity.targets}
         assert judged <= {*module.ROW.contenders} - {OURS}
+
+
+def test_of_a_killed_rank_is_told_how_long_nothing_new_was_done_and_what_again() -> None:
+    def done(at: float, step: int, ranks: int) -> list[str]:
+        return [f"done {step} {rank} {ranks} {at + rank}" for rank in range(ranks)]
+
+    plan = Plan("", 6, 3)
+    before = [line for step in range(3) for line in done(10 * step, step, 4)]
+    from_checkpoint = [line for step in range(1, 6) for line in done(100 + 10 * step, step, 4)]
+    assert outcome([*before, "killed 25.0", *from_checkpoint], plan) == {STILL: 105.0, ALL: 105.0, AGAIN: 2.0}
+    fewer = [*done(30, 3, 3), *done(40, 4, 4), *done(50, 5, 4)]
+    assert outcome([*before, "killed 25.0", *fewer], plan) == {STILL: 5.0, ALL: 15.0, AGAIN: 0.0}
+    with pytest.raises(RuntimeError, match="0 ranks were killed, 3 of 6 steps"):
+        outcome(before, plan)
+
+
+LEAVES_ONE_BEHIND = """
+import subprocess, sys
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+print('FOUND {"lost": 1.0}')
+"""
+
+
+def test_what_a_contender_leaves_in_a_session_of_its_own_ends_with_its_turn(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mark = processes.new_mark()
+    monkeypatch.setattr(processes, "new_mark", lambda: mark)
+    monkeypatch.setattr(contenders, "_LEAVE_S", 0.0)
+    monkeypatch.setattr(contenders, "ROOT", tmp_path)
+    program = tmp_path / contenders.__package__.replace(".", "/") / "row.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(LEAVES_ONE_BEHIND)
+    assert contenders.turn(a_row(), OURS, {}) == {"lost": 1.0}
+    assert processes.marked(mark) == set()
