@@ -159,7 +159,7 @@ def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
     assert ") in match (train.py:26): C code holds the GIL, and computes" in gil
     assert ") in ask (train.py:30): read of /dev/pts/" in reads
     assert computes.startswith("Slow: ranks 0-1 of compute in get (train.py:16) wait for rank 2 of compute (host ")
-    states = [state for _, [[_, ranks, state]] in scenes[1:] if ranks == [2]]
+    states = [state for _, found in scenes[1:] for _, ranks, state in found if ranks == [2]]
     assert states == ["stands", "holds the GIL", "stands", "runs"]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ class ActorCell:
     """An owner whose supervision is carried out by the test."""
 
     instance = "the owner"  # for log records
+    hub = SimpleNamespace(thread=partial(threading.Thread, daemon=True))
 
     def __init__(self) -> None:
         self.ownership: Ownership[Mesh] = Ownership()
