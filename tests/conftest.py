@@ -21,6 +21,17 @@ import pytest
 
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
+# What starts processes is marked `slow`, but for these files, which have an actor's life from end to end and take a second
+# or a few. A file of another folder that takes long says so itself.
+QUICK = (
+    "test_async_actors.py",
+    "test_futures.py",
+    "test_futures_elsewhere.py",
+    "test_lifecycle.py",
+    "test_meshes.py",
+    "test_ports.py",
+    "test_supervision_basics.py",
+)
 DEFAULT_TIMEOUT = 60
 
 # How long an example takes says more about who else uses the machine than about the code. Examples are random, but not in CI: Hypothesis
@@ -66,14 +77,25 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller lives as long as its client)",
     )
-    config.addinivalue_line("markers", "slow: takes many seconds")
     config.option.loadscopereorder = False  # of pytest-xdist, which would begin with the files that have the most tests
+
+
+def _is_slow(path: Path) -> bool:
+    return path.parent.name in (*PROCESS_TIERS, "browser") and path.name not in QUICK
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that are left out need not be imported: each worker would, for seconds."""
+    left_out = config.option.markexpr == "not slow" and collection_path.suffix == ".py" and _is_slow(collection_path)
+    return True if left_out else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(DEFAULT_TIMEOUT))
+        if _is_slow(item.path):
+            item.add_marker("slow")
     if hasattr(config, "workerinput"):
         # one of several: files whose tests take milliseconds come last, so that nobody is left alone with a long one
         sizes = Counter(item.path for item in items)

@@ -17,6 +17,8 @@ from helpers import names_of_0_7
 from helpers.names_of_0_7 import WITH_TORCH, WITHOUT_TORCH
 from monarch.actor import Actor, ChannelTransport, endpoint
 
+pytestmark = pytest.mark.slow  # an interpreter for each module
+
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[str, str]]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # mypy takes half a minute
+
 SNIPPET = """
 import asyncio
 from monarch.actor import Actor, Accumulator, Channel, Port, endpoint, concurrent_endpoint, get_or_spawn_controller, send, this_host

@@ -14,7 +14,7 @@ from helpers.effort import shortened
 from helpers.scripts import TAG, processes_tagged
 from helpers.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 def run_chaos(folder: Path, *arguments: str) -> None:

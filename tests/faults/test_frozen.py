@@ -361,7 +361,6 @@ def test_holding_the_interpreter_lock_for_long_kills_nobody() -> None:
     run(HOLD.format(timeout="1s", seconds=4))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_holding_the_interpreter_lock_for_longer_than_the_usual_limit_kills_nobody() -> None:
     run(HOLD.format(timeout="10s", seconds=shortened(60, 15)), timeout=150)

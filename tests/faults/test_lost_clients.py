@@ -46,12 +46,11 @@ CLIENT = f"""
             time.sleep(0.01)
         waiting.get()
 """
-SLOW = pytest.mark.slow
 GOES = (
     "end",
     "SIGKILL",
-    pytest.param("SIGTERM", marks=SLOW),
-    pytest.param("SIGINT", marks=SLOW),
+    "SIGTERM",
+    "SIGINT",
     "agent SIGKILL",
     "agent SIGSTOP",
     "all SIGSTOP",
@@ -196,7 +195,7 @@ def resources(hosts: Workers) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(shortened(50, 15), marks=[SLOW, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("count", [3, pytest.param(shortened(50, 15), marks=pytest.mark.timeout(300))])
 def test_clients_that_came_and_went_leave_nothing_on_a_worker(hosts: Workers, count: int, tmp_path: Path) -> None:
     script = tmp_path / "comers.py"
     script.write_text(program(COMERS))

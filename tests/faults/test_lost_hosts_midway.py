@@ -68,22 +68,9 @@ def test_spawning_actors_on_it_fails_there_alone(how: str) -> None:
 
 
 STOPS = ("procs.stop()", "members.stop()", "hosts.stop()", "hosts.shutdown()", "shutdown_context()")
-FEW = {
-    ("kill", "members.stop()"),
-    ("freeze", "procs.stop()"),
-    ("kill", "hosts.shutdown()"),
-    ("freeze", "shutdown_context()"),
-}
 
 
-@pytest.mark.parametrize(
-    ("how", "what"),
-    [
-        pytest.param(how, what, marks=[] if (how, what) in FEW else [pytest.mark.slow])
-        for how in ("kill", "freeze")
-        for what in STOPS
-    ],
-)
+@pytest.mark.parametrize(("how", "what"), [(how, what) for how in ("kill", "freeze") for what in STOPS])
 def test_stopping_ends_within_the_bound_and_is_no_failure(how: str, what: str) -> None:
     midway(
         how,

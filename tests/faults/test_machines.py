@@ -66,8 +66,8 @@ STREAMS = """
     [
         ("unplug", "host"),
         ("silence", "client"),
-        pytest.param("unplug", "client", marks=pytest.mark.slow),
-        pytest.param("silence", "host", marks=pytest.mark.slow),
+        ("unplug", "client"),
+        ("silence", "host"),
     ],
 )
 def test_an_interruption_shorter_than_the_timeout_loses_and_reorders_nothing(interrupt: str, whose: str) -> None:

@@ -477,7 +477,6 @@ def test_the_role_of_the_example_allows_what_jobs_do(home: Home, kubernetes: Kub
     assert said.count("it is changed into what this job describes") == 3, said
 
 
-@pytest.mark.slow
 @needs_kubectl
 def test_the_example_trains_on_pods_from_outside_of_the_cluster(home: Home, kubernetes: Kubernetes) -> None:
     pytest.importorskip("kubernetes")

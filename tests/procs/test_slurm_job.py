@@ -437,7 +437,6 @@ def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(hom
     assert said == "['n0', 'n1']\n"
 
 
-@pytest.mark.slow
 def test_the_example_trains_on_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
     example = Path(__file__).parents[2] / "examples" / "slurm_ddp.py"
     torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}  # else it stays in the folder for temporary files

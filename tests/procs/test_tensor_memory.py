@@ -180,7 +180,6 @@ def done_more(total: torch.Tensor, done: int) -> bool:
     return bool(inspect(total).item() > done + 1000)
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_live_tensors(mesh: Any) -> None:
     inspect(torch.ones(1))
     before = _memory()
@@ -195,7 +194,6 @@ def test_a_hundred_thousand_live_tensors(mesh: Any) -> None:
     assert max(counts()) < 50
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_many_operations_take_no_more_memory_than_a_tenth_of_them(mesh: Any) -> None:
     one, x, issued = torch.ones(2), torch.zeros(2), 0

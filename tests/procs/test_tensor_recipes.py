@@ -367,7 +367,6 @@ def test_a_recipe_that_needs_values_says_what_to_do_instead(mesh: Any, recipe: C
         pytest.param(
             "inductor",
             marks=[
-                pytest.mark.slow,
                 pytest.mark.skipif(
                     shutil.which("g++") is None, reason="inductor compiles with g++; there is none here"
                 ),

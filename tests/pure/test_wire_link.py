@@ -715,6 +715,7 @@ def test_a_frame_over_the_limit_is_refused_where_it_is_sent() -> None:
         a.table.pack(frame_of("x" * LIMITS.frame))
 
 
+@pytest.mark.slow
 def test_one_process_drives_ten_thousand_hosts() -> None:
     wires = Wires(1, delay=(0.0, 0.001), pieces=())
     center = wires.host("center")

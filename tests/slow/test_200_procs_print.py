@@ -10,7 +10,7 @@ import pytest
 from helpers.scripts import run_script
 from monarch.logs.line import LogLine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 PROCS = 200
 STEPS = 20

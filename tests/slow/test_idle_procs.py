@@ -14,7 +14,7 @@ from helpers.actors import AsyncRecorder, Echo
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 COUNT = 64
 WATCHED = 3.0  # seconds

@@ -15,7 +15,7 @@ import pytest
 from helpers.workers import Cluster, attached_cluster
 from monarch.sync import SyncResult
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.usefixtures("_process_test")]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("_process_test")]
 
 _FULL = bool(os.environ.get("MONARCH_FULL_SIZE"))
 FILES = 100_000 if _FULL else 10_000

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from helpers.jobs import Home
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(300),
     # looked for, not imported: this process has no use for it
     pytest.mark.skipif(

@@ -9,7 +9,7 @@ import pytest
 from helpers.effort import shortened
 from monarch.testing import Simulation
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 HOSTS, DEATHS = shortened((10_000, 100), (2_500, 40))
 

@@ -30,7 +30,7 @@ MOST_ROUNDS = 12  # of short ones it takes more until all that is made once is t
 VIEWS = ("now?by=rate", "logs?mesh=trainers&follow=true", "hosts", "messages", "waits")
 MEGABYTE = 1 << 20
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400 + 4 * SECONDS)]
+pytestmark = pytest.mark.timeout(400 + 4 * SECONDS)
 
 
 @pytest.fixture
