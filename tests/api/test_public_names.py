@@ -72,6 +72,7 @@ def test_what_a_package_exports_has_a_public_name_by_which_it_is_found(name: str
         assert value.__module__.encode() in cloudpickle.dumps(value), "by name"
 
 
+@pytest.mark.slow
 def test_names_do_not_depend_on_what_was_imported_first() -> None:
     program = """
 import importlib, sys
