@@ -93,6 +93,19 @@ def test_what_is_not_adaptive_looks_at_everything() -> None:
     assert len(looks(Sampling(clock, adaptive=False), clock, 10_000, 1e6)) == 10_000
 
 
+@pytest.mark.parametrize("more", range(10_000, 24_000, 1_000))
+def test_what_has_just_been_eased_looks_at_everything_from_when_it_is_asked_to(more: int) -> None:
+    clock = Clock()
+    sampling = Sampling(clock, seed=7)
+    looks(sampling, clock, 50_000, 100_000)
+    looks(sampling, clock, more, 190_000)
+    sampling.ease()
+    sampling.adapt(False)
+    clock.now += 0.05
+    found = looks(sampling, clock, 1_000, 100_000)
+    assert len(found) == 1_000 and {weight for _, weight in found} == {1}
+
+
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, 40), st.integers(0, 1000))
 def test_the_latest_rows_are_kept_and_the_others_counted(times: list[int], limit: int, since: int) -> None:
     rows = [(number, at, 7, "Idle", None) for number, at in enumerate(sorted(times))]

@@ -44,15 +44,20 @@ class Sampling:
         """From now on look at all, or at some where there are many."""
         self._adaptive = adaptive
         self.weight = self.gap = 1
+        self._looks, self._since = 0, self._clock()
 
     def looked(self) -> int:
         """Called after each look. Returns what it stands for."""
+        if not self._adaptive:
+            self._eased = False
+            self.weight = self.gap = 1  # again: a look that was under way in `adapt` may have changed them
+            return 1
         if self._eased:  # this one was not drawn
             self._eased = False
             self._follow()
         weight = self.weight
         self._looks += 1
-        if self._adaptive and (weight > 1 or self._looks >= RATE * _WINDOW):
+        if weight > 1 or self._looks >= RATE * _WINDOW:
             self._follow()
         self._draw()
         return weight
