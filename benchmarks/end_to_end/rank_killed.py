@@ -115,8 +115,8 @@ def run_ray(plan: Plan, every: int) -> None:
         # A call that may be tried again waits until an actor is there that starts again.
         ray.get([trainer.ready.options(max_task_retries=-1).remote() for trainer in trainers])
         meeting = str(Path(plan.folder, f"meeting{attempt}"))
-        trainings = {trainer.train.remote(meeting, every): trainer for trainer in trainers}
-        (first, *_), _ = ray.wait([*trainings])
+        trainings = [trainer.train.remote(meeting, every) for trainer in trainers]
+        (first, *_), _ = ray.wait(trainings)
         try:
             ray.get(first)
         except ray.exceptions.RayError:
@@ -125,7 +125,7 @@ def run_ray(plan: Plan, every: int) -> None:
                 if rank != KILLED:
                     ray.kill(trainer, no_restart=False)
         else:
-            ray.get([*trainings])
+            ray.get(trainings)
             break
     ray.shutdown()
 

@@ -159,8 +159,10 @@ def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
     assert ") in match (train.py:26): C code holds the GIL, and computes" in gil
     assert ") in ask (train.py:30): read of /dev/pts/" in reads
     assert computes.startswith("Slow: ranks 0-1 of compute in get (train.py:16) wait for rank 2 of compute (host ")
-    states = [state for _, found in scenes[1:] for _, ranks, state in found if ranks == [2]]
-    assert states == ["stands", "holds the GIL", "stands", "runs"]
+    *stuck, (_, busy) = scenes[1:]
+    states = [state for _, [[_, ranks, state]] in stuck if ranks == [2]]
+    assert states == ["stands", "holds the GIL", "stands"]
+    assert [state for _, ranks, state in busy if ranks == [2]] == ["runs"]  # a starved machine has others that are slow
 
 
 def test_a_process_that_is_stopped_is_blamed(tmp_path: Path) -> None:
