@@ -1,4 +1,6 @@
-"""The command line: `python -m benchmarks list | run | compare | show | update-readme`, from the repository's root."""
+"""The command line: `python -m benchmarks list | run | compare | show | update-readme`, from the
+repository's root.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ progress = Progress()
 def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
-        if getattr(options, "plot", None) is not None and find_spec("matplotlib") is None:  # now, not after an hour
+        # now, not after an hour
+        if getattr(options, "plot", None) is not None and find_spec("matplotlib") is None:
             raise ValueError("--plot needs matplotlib: pip install -e '.[benchmarks]'")
         return int(options.act(options))
     except (EnvironmentProblem, ValueError, FileNotFoundError) as problem:
@@ -40,17 +43,33 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure this package against another.")
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure this package against another."
+    )
     top.set_defaults(act=lambda _: print_help(top))
     commands = top.add_subparsers(metavar="COMMAND")
-    commands.add_parser("list", help="list the workloads and their targets").set_defaults(act=list_workloads)
+    commands.add_parser("list", help="list the workloads and their targets").set_defaults(
+        act=list_workloads
+    )
     _add_run(commands.add_parser("run", help="run workloads in turn, and report"))
-    _add_compare(commands.add_parser("compare", help="run workloads under two commits of this package, and report"))
+    _add_compare(
+        commands.add_parser(
+            "compare", help="run workloads under two commits of this package, and report"
+        )
+    )
     show = commands.add_parser("show", help="report on a stored result")
-    show.add_argument("result", nargs="?", type=Path, default=LATEST, help="default: benchmarks/results/latest.json")
+    show.add_argument(
+        "result",
+        nargs="?",
+        type=Path,
+        default=LATEST,
+        help="default: benchmarks/results/latest.json",
+    )
     _add_outputs(show)
     show.set_defaults(act=lambda options: present(results.load(options.result), options))
-    update = commands.add_parser("update-readme", help="rewrite the README's block from stored results")
+    update = commands.add_parser(
+        "update-readme", help="rewrite the README's block from stored results"
+    )
     update.add_argument(
         "results",
         nargs="*",
@@ -65,17 +84,24 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
-        "names", nargs="*", default=["core"], help=f"workloads or groups: {', '.join(GROUPS)} (default: core)"
+        "names",
+        nargs="*",
+        default=["core"],
+        help=f"workloads or groups: {', '.join(GROUPS)} (default: core)",
     )
     compared = run.add_mutually_exclusive_group()
     compared.add_argument(
         "--against",
         default=environments.DEFAULT_AGAINST,
         metavar="PYTHON_OR_SPEC",
-        help="an interpreter, a venv, or a pip requirement, which gets a venv here; 'none' for no comparison "
-        f"(default {environments.DEFAULT_AGAINST})",
+        help=(
+            "an interpreter, a venv, or a pip requirement, which gets a venv here; 'none' for no"
+            f" comparison (default {environments.DEFAULT_AGAINST})"
+        ),
     )
-    compared.add_argument("--baseline-src", type=Path, metavar="DIR", help="another checkout of this package")
+    compared.add_argument(
+        "--baseline-src", type=Path, metavar="DIR", help="another checkout of this package"
+    )
     _add_settings(run, "store the result there (full runs: latest.json)")
     run.set_defaults(act=run_workloads)
 
@@ -84,7 +110,11 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
     compare.add_argument("old", metavar="REV", help="a commit, a branch, a tag, HEAD~3, ...")
     compare.add_argument("new", metavar="REV", nargs="?", help="default: the working tree as it is")
     compare.add_argument(
-        "--workloads", nargs="+", dest="names", default=["core"], help="workloads or groups (default: core)"
+        "--workloads",
+        nargs="+",
+        dest="names",
+        default=["core"],
+        help="workloads or groups (default: core)",
     )
     _add_settings(compare, "store the result there")
     compare.set_defaults(act=compare_commits)
@@ -92,18 +122,32 @@ def _add_compare(compare: argparse.ArgumentParser) -> None:
 
 def _add_settings(command: argparse.ArgumentParser, about_save: str) -> None:
     command.add_argument("--rounds", type=int, default=3)
-    command.add_argument("--scale", type=float, default=1.0, help="multiply operation counts; below 1 for a quick look")
     command.add_argument(
-        "--timeout-factor", type=float, default=1.0, help="stretch every time limit, for slow machines"
+        "--scale",
+        type=float,
+        default=1.0,
+        help="multiply operation counts; below 1 for a quick look",
+    )
+    command.add_argument(
+        "--timeout-factor",
+        type=float,
+        default=1.0,
+        help="stretch every time limit, for slow machines",
     )
     command.add_argument("--save", type=Path, metavar="FILE", help=about_save)
     _add_outputs(command)
 
 
 def _add_outputs(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", metavar="FILE", help="write one JSON line per workload; '-' for stdout")
-    command.add_argument("--plot", type=Path, metavar="FILE", help=f"draw the ratios, e.g. {PLOT} (needs matplotlib)")
-    command.add_argument("--markdown", action="store_true", help="print markdown instead of the table")
+    command.add_argument(
+        "--json", metavar="FILE", help="write one JSON line per workload; '-' for stdout"
+    )
+    command.add_argument(
+        "--plot", type=Path, metavar="FILE", help=f"draw the ratios, e.g. {PLOT} (needs matplotlib)"
+    )
+    command.add_argument(
+        "--markdown", action="store_true", help="print markdown instead of the table"
+    )
 
 
 def print_help(top: argparse.ArgumentParser) -> int:
@@ -113,10 +157,16 @@ def print_help(top: argparse.ArgumentParser) -> int:
 
 def list_workloads(_: argparse.Namespace) -> int:
     rows = [["workload", "group", "unit", "must", "should", "what"]]
-    rows.append([FLOOR_WORKLOAD.name, "always", FLOOR_WORKLOAD.unit, "-", "-", FLOOR_WORKLOAD.title])
+    rows.append(
+        [FLOOR_WORKLOAD.name, "always", FLOOR_WORKLOAD.unit, "-", "-", FLOOR_WORKLOAD.title]
+    )
     for workload in WORKLOADS:
         target = TARGETS.get(workload.name)
-        promises = ["-", "-"] if target is None else [f"{target.must:g}x", describe_should(target, workload.unit)]
+        promises = (
+            ["-", "-"]
+            if target is None
+            else [f"{target.must:g}x", describe_should(target, workload.unit)]
+        )
         rows.append([workload.name, workload.group, workload.unit, *promises, workload.title])
     print(report.align(rows, right={3}))
     return 0
@@ -125,7 +175,9 @@ def list_workloads(_: argparse.Namespace) -> int:
 def run_workloads(options: argparse.Namespace) -> int:
     workloads = selected(options)
     this, other = environments.this_environment(), contestant(options)
-    return measure(workloads, this, other, options, complete=set(options.names) & {"core", "all"} != set())
+    return measure(
+        workloads, this, other, options, complete=set(options.names) & {"core", "all"} != set()
+    )
 
 
 def compare_commits(options: argparse.Namespace) -> int:
@@ -174,7 +226,9 @@ def measure(
 def contestant(options: argparse.Namespace) -> Environment | None:
     if options.baseline_src is not None:
         return environments.checkout(options.baseline_src)
-    return None if options.against == "none" else environments.against(options.against, progress.say)
+    return (
+        None if options.against == "none" else environments.against(options.against, progress.say)
+    )
 
 
 def store(measured: results.Report, options: argparse.Namespace, complete: bool) -> None:
@@ -194,7 +248,11 @@ def present(measured: results.Report, options: argparse.Namespace) -> int:
         progress.say(note)
     if options.json is not None:
         text = "".join(f"{line}\n" for line in results.to_lines(measured))
-        sys.stdout.write(text) if options.json == "-" else Path(options.json).write_text(text, encoding="utf-8")
+        (
+            sys.stdout.write(text)
+            if options.json == "-"
+            else Path(options.json).write_text(text, encoding="utf-8")
+        )
     if options.plot is not None:
         from benchmarks import plot  # only here: matplotlib is an extra
 

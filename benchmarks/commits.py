@@ -1,4 +1,6 @@
-"""Commits of this repository as environments: each is checked out into a temporary folder while it is measured."""
+"""Commits of this repository as environments: each is checked out into a temporary folder while it
+is measured.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ from benchmarks.environments import REPOSITORY, Environment, EnvironmentProblem,
 
 
 @contextmanager
-def checked_out(revisions: Sequence[str], repository: Path = REPOSITORY) -> Iterator[list[Environment]]:
-    """This interpreter with the `monarch` of each revision, anything that git can name; the folders go with the context.
+def checked_out(
+    revisions: Sequence[str], repository: Path = REPOSITORY
+) -> Iterator[list[Environment]]:
+    """This interpreter with the `monarch` of each revision, anything that git can name; the folders
+    go with the context.
 
     Raises:
         EnvironmentProblem: Git knows no such commit, or it has no package.
@@ -24,7 +29,13 @@ def checked_out(revisions: Sequence[str], repository: Path = REPOSITORY) -> Iter
         try:
             found = []
             for revision in revisions:
-                commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+                commit = _git(
+                    repository,
+                    "rev-parse",
+                    "--verify",
+                    "--end-of-options",
+                    f"{revision}^{{commit}}",
+                )
                 tree = Path(folder) / str(len(trees))
                 _git(repository, "worktree", "add", "--quiet", "--detach", str(tree), commit)
                 trees.append(tree)
@@ -43,7 +54,9 @@ def working_tree() -> Environment:
 
 def _git(repository: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            ["git", "-C", str(repository), *arguments], capture_output=True, text=True, timeout=120
+        )
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise EnvironmentProblem(f"git {arguments[0]} does not run: {problem}") from problem
     if done.returncode:

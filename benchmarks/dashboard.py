@@ -1,15 +1,16 @@
-"""How soon the dashboard shows something, and what it costs to leave it open: `python -m benchmarks.dashboard`.
+"""How soon the dashboard shows something, and what it costs to leave it open:
+`python -m benchmarks.dashboard`.
 
-The page Now of `monarch demo`, in chromium. Needs the extras `admin` and `telemetry`, playwright, and /usr/bin/chromium. For each
-number of ranks:
+The page Now of `monarch demo`, in chromium. Needs the extras `admin` and `telemetry`, playwright,
+and /usr/bin/chromium. For each number of ranks:
 
     cold      from the link to the map of all ranks, while the helper starts; then to the verdict, which takes two looks a second apart
     warm      the same, of the page loaded again, with a helper that runs; and for how many seconds that computes
     cpu       of the browser's tab, of the whole browser, and of the helper, in per cent of a core, while one looks
     memory    of the helper, and what the page's scripts have in use
 
-Times of the clock are those of a machine and an hour; on a busy one, compare processor time. Of the helper that is also what simulating all
-ranks takes.
+Times of the clock are those of a machine and an hour; on a busy one, compare processor time. Of the
+helper that is also what simulating all ranks takes.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def resident(pid: int) -> float:
 def demo(ranks: int) -> Iterator[tuple[int, str]]:
     """The process of one, and the link that lets in."""
     command = [sys.executable, "-m", "monarch.tools", "demo", "--json", "--ranks", str(ranks)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.pid, json.loads(process.stdout.readline())["link"]
@@ -111,7 +114,9 @@ def measured(browser: Any, browser_pid: int, ranks: int, seconds: float) -> list
 
 
 def shown(page: Any, url: str, pid: int) -> list[tuple[float, float]]:
-    """After how many seconds the map is there, and the verdict; and for how many a process has computed by then."""
+    """After how many seconds the map is there, and the verdict; and for how many a process has
+    computed by then.
+    """
     begun, computed, found = time.monotonic(), cpu([pid]), []
     page.goto(url)
     for selector in (MAP, VERDICT):
@@ -123,7 +128,11 @@ def shown(page: Any, url: str, pid: int) -> list[tuple[float, float]]:
 def metric(session: Any, name: str) -> float:
     """One of chromium's own."""
     return float(
-        next(each["value"] for each in session.send("Performance.getMetrics")["metrics"] if each["name"] == name)
+        next(
+            each["value"]
+            for each in session.send("Performance.getMetrics")["metrics"]
+            if each["name"] == name
+        )
     )
 
 
@@ -134,9 +143,13 @@ def task(session: Any) -> float:
 
 def main() -> None:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, nargs="+", default=[1000, 10_000])
-    parser.add_argument("--seconds", type=float, default=30.0, help="for which the page is left open")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="for which the page is left open"
+    )
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -147,7 +160,9 @@ def main() -> None:
         browser_pid = next(pid for pid in below(os.getpid()) if pid not in own)
         for ranks in options.ranks:
             row = measured(browser, browser_pid, ranks, options.seconds)
-            print(f"| {ranks:,} | " + " | ".join(f"{value:.1f}" for value in row) + " |", flush=True)
+            print(
+                f"| {ranks:,} | " + " | ".join(f"{value:.1f}" for value in row) + " |", flush=True
+            )
         browser.close()
 
 

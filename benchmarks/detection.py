@@ -1,7 +1,9 @@
-"""How long until a waiting caller is told of a death: `python -m benchmarks.detection`, from the repository's root.
+"""How long until a waiting caller is told of a death: `python -m benchmarks.detection`, from the
+repository's root.
 
-Each event in a fresh program, the environments in turn; the table shows median and worst. Not among the workloads: with
-events that are polled for, or waited out, the medians are settings rather than speeds, and a ratio of them says little.
+Each event in a fresh program, the environments in turn; the table shows median and worst. Not among
+the workloads: with events that are polled for, or waited out, the medians are settings rather than
+speeds, and a ratio of them says little.
 """
 
 from __future__ import annotations
@@ -28,19 +30,30 @@ EVENTS = (
     ("agent", "SIGSTOP"),
 )
 START_S = 60.0  # for a program to start its procs, on top of the limit
+# before the event: who polls, be it every 10 s, is not always met at the same moment of his round
 PAUSE_S = (
     0.5,
     10.5,
-)  # before the event: who polls, be it every 10 s, is not always met at the same moment of his round
+)
 SLOW = "SIGSTOP"  # waits out a time-out, which hardly varies: measured once
 
 progress = Progress()
 
 
-def once(environment: Environment, who: str, how: str, pause: float, limit: float) -> float | str | None:
+def once(
+    environment: Environment, who: str, how: str, pause: float, limit: float
+) -> float | str | None:
     """Seconds; None where there is no such process; otherwise what went wrong."""
     mark = processes.new_mark()
-    command = [str(environment.python), "-m", "benchmarks.workloads._detection", who, how, str(pause), str(limit)]
+    command = [
+        str(environment.python),
+        "-m",
+        "benchmarks.workloads._detection",
+        who,
+        how,
+        str(pause),
+        str(limit),
+    ]
     try:
         done = subprocess.run(
             command,
@@ -79,8 +92,12 @@ def show(seconds: float) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.detection", description="Measure detection times.")
-    parser.add_argument("--rounds", type=int, default=5, help=f"deaths per event; {SLOW} is measured once")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.detection", description="Measure detection times."
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=5, help=f"deaths per event; {SLOW} is measured once"
+    )
     parser.add_argument("--limit", type=float, default=60.0, help="seconds to wait to be told")
     parser.add_argument(
         "--against",

@@ -1,4 +1,6 @@
-"""The environments compared: this one, another interpreter, a venv made for a pip requirement, another checkout."""
+"""The environments compared: this one, another interpreter, a venv made for a pip requirement,
+another checkout.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEFAULT_AGAINST = "torchmonarch==0.7.0"
-FIRST_INSTALL = {"torchmonarch": "torch==2.13.0"}  # looser in its own metadata; a newer torch would be another test
+# looser in its own metadata; a newer torch would be another test
+FIRST_INSTALL = {"torchmonarch": "torch==2.13.0"}
 DISTRIBUTIONS = ("pymonarch", "torchmonarch")
 
-_AS_INSTALLED = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": None}  # nobody compiles a package at each start
+# nobody compiles a package at each start
+_AS_INSTALLED = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": None}
 
 PROBE = f"""
 import compileall, importlib.metadata as metadata, importlib.util as util, json, os, platform
@@ -41,7 +45,8 @@ class EnvironmentProblem(Exception):
 class Environment:
     """A Python that has a `monarch`, and what to change in the process environment when it runs.
 
-    `variables` maps a name to its value, or to None for "remove it". `payloads` are the array libraries it can import.
+    `variables` maps a name to its value, or to None for "remove it". `payloads` are the array
+    libraries it can import.
     """
 
     label: str
@@ -56,7 +61,10 @@ class Environment:
 
 
 def this_environment() -> Environment:
-    """The environment that runs the benchmarks. A `monarch` that can't be imported shows as failing rows, not here."""
+    """The environment that runs the benchmarks.
+
+    A `monarch` that can't be imported shows as failing rows, not here.
+    """
     try:
         return probe(Path(sys.executable), {}, None)
     except EnvironmentProblem:
@@ -64,12 +72,15 @@ def this_environment() -> Environment:
 
 
 def against(what: str, say: Callable[[str], None]) -> Environment:
-    """The environment that `--against` names: an interpreter, a venv's folder, or a pip requirement."""
+    """The environment that `--against` names: an interpreter, a venv's folder, or a pip
+    requirement.
+    """
     path = Path(what).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"
     if path.is_file():
-        return probe(path.absolute(), {"PYTHONPATH": None}, None)  # absolute, not resolved: a venv's python is a link
+        # absolute, not resolved: a venv's python is a link
+        return probe(path.absolute(), {"PYTHONPATH": None}, None)
     if "/" in what:
         raise EnvironmentProblem(f"--against {what}: there is no such interpreter or environment")
     return probe(ensure_venv(what, say), {"PYTHONPATH": None}, None)
@@ -90,7 +101,12 @@ def probe(python: Path, variables: Mapping[str, str | None], root: Path | None) 
     command = [str(python), "-c", PROBE]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=120, env=bare.process_environment(), cwd=REPOSITORY
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env=bare.process_environment(),
+            cwd=REPOSITORY,
         )
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise EnvironmentProblem(f"{python} does not run: {problem}") from problem
@@ -100,12 +116,15 @@ def probe(python: Path, variables: Mapping[str, str | None], root: Path | None) 
     if root is not None and not Path(file).is_relative_to(root):
         raise EnvironmentProblem(f"wanted the monarch of {root}, got {file}")
     name = "pymonarch" if root is not None else next(iter(versions), "monarch")
-    label = f"{name} {'baseline' if root is not None else versions.get(name, '?')}, Python {version}"
+    label = (
+        f"{name} {'baseline' if root is not None else versions.get(name, '?')}, Python {version}"
+    )
     return Environment(label, python, name, variables, tuple(payloads))
 
 
 def ensure_venv(requirement: str, say: Callable[[str], None]) -> Path:
-    """The interpreter of a venv with `requirement`, made on first use in the repository's root and kept.
+    """The interpreter of a venv with `requirement`, made on first use in the repository's root and
+    kept.
 
     Pip's usual variables (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, ...) choose where it downloads from.
     """
@@ -128,5 +147,7 @@ def ensure_venv(requirement: str, say: Callable[[str], None]) -> Path:
 
 def common_payload(environments: list[Environment]) -> str:
     """The best type for large arguments that all environments have."""
-    shared = [kind for kind in ("torch", "numpy") if all(kind in each.payloads for each in environments)]
+    shared = [
+        kind for kind in ("torch", "numpy") if all(kind in each.payloads for each in environments)
+    ]
     return shared[0] if shared else "bytes"

@@ -1,7 +1,9 @@
-"""How the time of one `call` grows with the number of procs: `python -m benchmarks.growth`, from the repository's root.
+"""How the time of one `call` grows with the number of procs: `python -m benchmarks.growth`, from
+the repository's root.
 
-Over 1, 2, 4, ... procs on this machine: the median of many calls, and what a proc adds. The calls of all sizes take turns, so
-that a busy hour of the machine is shared by all of them. Prints a table; `--json` and `--plot` write files.
+Over 1, 2, 4, ... procs on this machine: the median of many calls, and what a proc adds. The calls
+of all sizes take turns, so that a busy hour of the machine is shared by all of them. Prints a
+table; `--json` and `--plot` write files.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ def _call(echo: Any) -> None:
 
 
 def slope(sizes: Sequence[Size]) -> float:
-    """µs that each further proc adds: the straight line of least squares over the larger half of the sizes."""
+    """µs that each further proc adds: the straight line of least squares over the larger half of
+    the sizes.
+    """
     points = sizes[len(sizes) // 2 :] if len(sizes) > 3 else sizes
     return statistics.linear_regression([p.procs for p in points], [p.us for p in points]).slope
 
@@ -85,14 +89,22 @@ def draw(sizes: Sequence[Size], path: Path) -> None:
     axes.set_ylabel("µs, median")
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.legend()
-    figure.suptitle(f"call() over many procs on one machine: {slope(sizes):.1f} µs per further proc")
+    figure.suptitle(
+        f"call() over many procs on one machine: {slope(sizes):.1f} µs per further proc"
+    )
     figure.savefig(path, dpi=150)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.growth", description="The cost of a call per proc.")
-    parser.add_argument("--most", type=int, default=256, help="procs of the largest mesh (default 256)")
-    parser.add_argument("--calls", type=int, default=400, help="procs called per size and round (default 400)")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.growth", description="The cost of a call per proc."
+    )
+    parser.add_argument(
+        "--most", type=int, default=256, help="procs of the largest mesh (default 256)"
+    )
+    parser.add_argument(
+        "--calls", type=int, default=400, help="procs called per size and round (default 400)"
+    )
     parser.add_argument("--json", type=Path, help="write the numbers")
     parser.add_argument("--plot", type=Path, help="draw the curve; needs matplotlib")
     options = parser.parse_args(arguments)
@@ -106,7 +118,11 @@ def main(arguments: list[str] | None = None) -> int:
     print(report.align(rows, right={0, 1, 2}))
     print(f"each further proc adds {slope(sizes):.1f} µs")
     if options.json is not None:
-        document = {"machine": machine.describe(), "us": {size.procs: size.us for size in sizes}, "slope": slope(sizes)}
+        document = {
+            "machine": machine.describe(),
+            "us": {size.procs: size.us for size in sizes},
+            "slope": slope(sizes),
+        }
         options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     if options.plot is not None:
         draw(sizes, options.plot)

@@ -1,10 +1,12 @@
 """Where the time of one call goes: `python -m benchmarks.journey`, from the repository's root.
 
-Makes calls, one at a time, to an actor in another process, and notes the time where a message passes from one step of the
-code to the next, in both processes. `--update` writes the table into `docs/journey_of_a_message.md`.
+Makes calls, one at a time, to an actor in another process, and notes the time where a message
+passes from one step of the code to the next, in both processes. `--update` writes the table into
+`docs/journey_of_a_message.md`.
 
-It looks into the package, as no workload does: what it wraps is named in `CALLER` and `CALLED`, and a step that is no longer
-there is an error. A note costs some tenths of a microsecond; that is measured and taken off.
+It looks into the package, as no workload does: what it wraps is named in `CALLER` and `CALLED`, and
+a step that is no longer there is an error. A note costs some tenths of a microsecond; that is
+measured and taken off.
 """
 
 from __future__ import annotations
@@ -154,10 +156,14 @@ def rounds(notes: Notes, steps: Sequence[Step]) -> list[list[int]]:
     return found
 
 
-def medians(times: Sequence[Sequence[int]], steps: Sequence[Step], overhead: float) -> dict[str, float]:
+def medians(
+    times: Sequence[Sequence[int]], steps: Sequence[Step], overhead: float
+) -> dict[str, float]:
     """Microseconds of each step that has a name."""
     return {
-        step.what: max(0.0, statistics.median(row[i] - row[i - 1] for row in times) - overhead) / 1e3
+        step.what: (
+            max(0.0, statistics.median(row[i] - row[i - 1] for row in times) - overhead) / 1e3
+        )
         for i, step in enumerate(steps)
         if step.what
     }
@@ -183,20 +189,33 @@ def measure(calls: int) -> tuple[list[list[str]], str]:
     caller, called = rounds(mine, CALLER), rounds(theirs, CALLED)
     if min(len(caller), len(called)) < calls / 4:
         raise RuntimeError(
-            f"of {calls} calls, {len(caller)} and {len(called)} took the steps that CALLER and CALLED name"
+            f"of {calls} calls, {len(caller)} and {len(called)} took the steps that CALLER and"
+            " CALLED name"
         )
     here, there = medians(caller, CALLER, overhead), medians(called, CALLED, overhead)
     wait = [step.until for step in CALLER].index("wait <")
-    away = statistics.median(row[wait] - row[wait - 3] for row in caller) / 1e3  # since the frame was written
+    # since the frame was written
+    away = statistics.median(row[wait] - row[wait - 3] for row in caller) / 1e3
     until_written = sum(list(there.values())[:-1])
     split = [step.until for step in CALLER if step.what].index("feed >")
-    rows: list[tuple[str, str, float]] = [("caller", what, us) for what, us in list(here.items())[:split]]
+    rows: list[tuple[str, str, float]] = [
+        ("caller", what, us) for what, us in list(here.items())[:split]
+    ]
     rows += [("called", what, us) for what, us in there.items()]
     rows += [("caller", what, us) for what, us in list(here.items())[split:]]
-    rows.append(("kernel", "both wake-ups: between writing here and going on there", max(0.0, away - until_written)))
+    rows.append(
+        (
+            "kernel",
+            "both wake-ups: between writing here and going on there",
+            max(0.0, away - until_written),
+        )
+    )
     table = [["where", "step", "µs"], *([where, what, f"{us:.1f}"] for where, what, us in rows)]
     total = statistics.median(bare) / 1e3
-    line = f"{calls} calls; a call without notes took {total:.1f} µs (median). In the steps of the called side that the caller "
+    line = (
+        f"{calls} calls; a call without notes took {total:.1f} µs (median). In the steps of the"
+        " called side that the caller "
+    )
     line += f"waits for: {until_written:.1f} µs. In its own: {sum(here.values()):.1f} µs."
     return table, line
 
@@ -208,16 +227,22 @@ def markdown(rows: list[list[str]], line: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.journey", description="Where the time of a call goes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.journey", description="Where the time of a call goes."
+    )
     parser.add_argument("--calls", type=int, default=5000, help="calls to measure (default 5000)")
-    parser.add_argument("--update", action="store_true", help=f"write the table into {PAGE.relative_to(REPOSITORY)}")
+    parser.add_argument(
+        "--update", action="store_true", help=f"write the table into {PAGE.relative_to(REPOSITORY)}"
+    )
     options = parser.parse_args(arguments)
     rows, line = measure(options.calls)
     print(report.align(rows, right={2}))
     print(line)
     if options.update:
         text = Path(PAGE).read_text(encoding="utf-8")
-        PAGE.write_text(report.update_block(text, markdown(rows, line), BEGIN, END), encoding="utf-8")
+        PAGE.write_text(
+            report.update_block(text, markdown(rows, line), BEGIN, END), encoding="utf-8"
+        )
     return 0
 
 

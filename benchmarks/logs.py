@@ -1,11 +1,13 @@
 """What logs cost calls: `python -m benchmarks.logs`, from the repository's root.
 
-Eight procs print 100,000 lines a second together while the client calls a ninth. In turn, in one program: the lines go to the
-agent, which keeps them in files; and the same prints go to /dev/null. Afterwards the files must have each line. The last rows
-are of a program that keeps files and prints nothing, beside one that keeps none.
+Eight procs print 100,000 lines a second together while the client calls a ninth. In turn, in one
+program: the lines go to the agent, which keeps them in files; and the same prints go to /dev/null.
+Afterwards the files must have each line. The last rows are of a program that keeps files and prints
+nothing, beside one that keeps none.
 
-Each row is there twice: the median latency of a call, which on a busy machine has all that this machine does in it; and the CPU time that
-a call takes in the thread of the caller and the process of the callee together, which has not.
+Each row is there twice: the median latency of a call, which on a busy machine has all that this
+machine does in it; and the CPU time that a call takes in the thread of the caller and the process
+of the callee together, which has not.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ progress = Progress()
 
 
 def measure(rate: int, seconds: float, rounds: int, streams: bool) -> None:
-    """Be the program that is measured: print p50 of `call_one`, and its CPU time, by round, where lines are kept and where they
-    are not.
+    """Be the program that is measured: print p50 of `call_one`, and its CPU time, by round, where
+    lines are kept and where they are not.
 
     Args:
         rate: Lines per second of all procs.
@@ -57,7 +59,13 @@ def measure(rate: int, seconds: float, rounds: int, streams: bool) -> None:
             rank, begun, printed = current_rank().rank, time.monotonic(), 0
             while (now := time.monotonic()) < begun + seconds:
                 while printed < (now - begun) * rate:
-                    print("rank", rank, "line", self._lines + printed, "loss 0.123456 throughput 12345.6 tokens/s")
+                    print(
+                        "rank",
+                        rank,
+                        "line",
+                        self._lines + printed,
+                        "loss 0.123456 throughput 12345.6 tokens/s",
+                    )
                     printed += 1
                 time.sleep(BURST_S)
             os.dup2(kept, 1)
@@ -132,7 +140,9 @@ def once(
         for path in Path(folder).glob(".monarch/logs/*/*/printing_*.log*"):
             numbers.update(path.read_text().count(" line ") * [path.name.split(".")[0]])
         if numbers.total() != told["lines"]:
-            raise RuntimeError(f"{told['lines']} lines were printed, {numbers.total()} are in the files: {numbers}")
+            raise RuntimeError(
+                f"{told['lines']} lines were printed, {numbers.total()} are in the files: {numbers}"
+            )
         progress.say(f"{told['lines']:,} lines, all in the files")
     del told["lines"]
     found: dict[str, dict[str, list[float]]] = told
@@ -141,7 +151,9 @@ def once(
 
 def row(name: str, control: list[float], measured: list[float]) -> list[str]:
     """Medians, and the median of the ratios of the blocks that followed each other."""
-    ratio = statistics.median(after / before for before, after in zip(control, measured, strict=True))
+    ratio = statistics.median(
+        after / before for before, after in zip(control, measured, strict=True)
+    )
     return [
         name,
         *(f"{statistics.median(values) * 1e6:.1f} µs" for values in (control, measured)),
@@ -150,8 +162,12 @@ def row(name: str, control: list[float], measured: list[float]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.logs", description="Measure what logs cost calls.")
-    parser.add_argument("--rate", type=int, default=100_000, help="lines per second of eight procs together")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.logs", description="Measure what logs cost calls."
+    )
+    parser.add_argument(
+        "--rate", type=int, default=100_000, help="lines per second of eight procs together"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="length of a block")
     parser.add_argument("--rounds", type=int, default=7, help="blocks of each kind")
     options = parser.parse_args(arguments)
@@ -162,8 +178,13 @@ def main(arguments: list[str] | None = None) -> int:
         for unit in UNITS:
             what = f"{unit}, {options.rate:,} lines/s {name}; /dev/null"
             rows.append(row(what, found[unit]["null"], found[unit]["kept"]))
-        shares = [f"{100 * statistics.median(found['others'][kind]):.1f} %" for kind in ("null", "kept")]
-        progress.say(f"the client's other threads ran {shares[0]} of the time, and {shares[1]} with these lines")
+        shares = [
+            f"{100 * statistics.median(found['others'][kind]):.1f} %" for kind in ("null", "kept")
+        ]
+        progress.say(
+            f"the client's other threads ran {shares[0]} of the time, and {shares[1]} with these"
+            " lines"
+        )
     off: dict[str, dict[bool, list[float]]] = {unit: {False: [], True: []} for unit in UNITS}
     for _ in range(options.rounds):
         for files in (False, True):
@@ -172,7 +193,9 @@ def main(arguments: list[str] | None = None) -> int:
             for unit, medians in off.items():
                 medians[files] += found[unit]["kept"]
     for unit, medians in off.items():
-        rows.append(row(f"{unit}, nothing printed, files on; files off", medians[False], medians[True]))
+        rows.append(
+            row(f"{unit}, nothing printed, files on; files off", medians[False], medians[True])
+        )
     print(report.align(rows, right={1, 2, 3}))
     return 0
 

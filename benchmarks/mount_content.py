@@ -1,9 +1,10 @@
-"""What carries the content of a mount: `python -m benchmarks.mount_content`, from the repository's root.
+"""What carries the content of a mount: `python -m benchmarks.mount_content`, from the repository's
+root.
 
 A file is brought from one process of this machine to another in blocks, as a mount does it, several
-at a time: in messages, which is how it does it, and through an `RDMABuffer` that the side of the file
-reads each block into. The two take turns. CPU time is that of both processes. The file lies in the
-page cache.
+at a time: in messages, which is how it does it, and through an `RDMABuffer` that the side of the
+file reads each block into. The two take turns. CPU time is that of both processes. The file lies in
+the page cache.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class Reader(Actor):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", type=int, default=512 << 20, help="bytes of the file")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
@@ -93,7 +96,9 @@ def main() -> None:
                 times.append(reader.read.call_one(way, options.size // _BLOCK).get())
     print(f"{options.size} bytes, {options.rounds} rounds, seconds: median (min)")
     for way, times in taken.items():
-        columns = [f"{statistics.median(each):.2f} ({min(each):.2f})" for each in zip(*times, strict=True)]
+        columns = [
+            f"{statistics.median(each):.2f} ({min(each):.2f})" for each in zip(*times, strict=True)
+        ]
         print(f"    {way:12}passed {columns[0]:16}CPU time {columns[1]}")
 
 

@@ -1,8 +1,10 @@
-"""What files cost that are read through a mount: `python -m benchmarks.mounts`, from the repository's root.
+"""What files cost that are read through a mount: `python -m benchmarks.mounts`, from the
+repository's root.
 
-A file is read from its start to its end, locally and through `gather_mount`, and torch is imported from its folder and through
-`remotemount` of that folder, with a new mount each time (first), and once more (again). Both sides of a mount are processes of this
-machine, so it says what the way costs, and nothing of a network. The file lies in the page cache. CPU time is that of the reader and
+A file is read from its start to its end, locally and through `gather_mount`, and torch is imported
+from its folder and through `remotemount` of that folder, with a new mount each time (first), and
+once more (again). Both sides of a mount are processes of this machine, so it says what the way
+costs, and nothing of a network. The file lies in the page cache. CPU time is that of the reader and
 of both sides, with what the kernel does for them. Needs FUSE and torch.
 """
 
@@ -35,7 +37,9 @@ Times = defaultdict[str, list[tuple[float, float]]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--size", type=int, default=1 << 30, help="bytes of the file")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
@@ -46,7 +50,10 @@ def main() -> None:
         ):
             print(f"{title}, {options.rounds} rounds, seconds: median (min)")
             for way, taken in times.items():
-                columns = [f"{statistics.median(each):.2f} ({min(each):.2f})" for each in zip(*taken, strict=True)]
+                columns = [
+                    f"{statistics.median(each):.2f} ({min(each):.2f})"
+                    for each in zip(*taken, strict=True)
+                ]
                 print(f"    {way:26}passed {columns[0]:16}CPU time {columns[1]}", flush=True)
 
 
@@ -66,7 +73,10 @@ def _reading(folder: Path, size: int, rounds: int) -> Times:
                 (folder / "seen" / "file").open("rb", buffering=0) as seen,
             ):
                 seen.read(1 << 16)
-        with gather_mount(this_host(), file.parent, folder / "seen"), _measured(times["mount, first"]):
+        with (
+            gather_mount(this_host(), file.parent, folder / "seen"),
+            _measured(times["mount, first"]),
+        ):
             _read(folder / "seen" / "file")
     file.unlink()
     return times
@@ -80,8 +90,14 @@ def _measured(taken: list[tuple[float, float]]) -> Iterator[None]:
 
 
 def _used() -> float:
-    """Seconds of CPU time of this process, of all below it, and of those that they have waited for."""
-    ticks = [int(each) for pid in below(os.getpid()) for each in stat_of(pid)[USER_TICKS : USER_TICKS + 4]]
+    """Seconds of CPU time of this process, of all below it, and of those that they have waited
+    for.
+    """
+    ticks = [
+        int(each)
+        for pid in below(os.getpid())
+        for each in stat_of(pid)[USER_TICKS : USER_TICKS + 4]
+    ]
     return sum(ticks) / os.sysconf("SC_CLK_TCK")
 
 

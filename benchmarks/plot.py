@@ -1,4 +1,7 @@
-"""The plot: one horizontal bar per workload, how many times better than the other, on a log scale. Needs matplotlib."""
+"""The plot: one horizontal bar per workload, how many times better than the other, on a log scale.
+
+Needs matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,19 @@ def draw(report: Report, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     positions = range(len(bars))
-    axes.barh(positions, [ratio - 1 for _, ratio in bars], left=1, height=0.55, color=[_colour(r) for _, r in bars])
+    axes.barh(
+        positions,
+        [ratio - 1 for _, ratio in bars],
+        left=1,
+        height=0.55,
+        color=[_colour(r) for _, r in bars],
+    )
     for position, (row, ratio) in enumerate(bars):
         target = TARGETS.get(row.name)
         if row.judged and target is not None:
-            axes.plot([target.must] * 2, [position - 0.38, position + 0.38], color=MUST, linewidth=2.5)
+            axes.plot(
+                [target.must] * 2, [position - 0.38, position + 0.38], color=MUST, linewidth=2.5
+            )
         axes.text(max(ratio, 1) * 1.08, position, _label(row), va="center", fontsize=9, color=TEXT)
     axes.tick_params(axis="y", length=0)
     axes.set_yticks(list(positions), [row.title for row, _ in bars], fontsize=9)

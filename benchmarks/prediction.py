@@ -1,7 +1,9 @@
-"""Steps of training on real ranks of this machine, and as the simulator predicts them: `python -m benchmarks.prediction`.
+"""Steps of training on real ranks of this machine, and as the simulator predicts them:
+`python -m benchmarks.prediction`.
 
-Measures the machine first. Prints both, and fails if they differ by more than a factor of two in total. It compares the time
-that passes, so nothing else should be running; tests/procs/test_simulator_real.py compares processor time, and need not mind.
+Measures the machine first. Prints both, and fails if they differ by more than a factor of two in
+total. It compares the time that passes, so nothing else should be running;
+tests/procs/test_simulator_real.py compares processor time, and need not mind.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ NETWORKS = (Network(64, 16, 2), Network(256, 64, 3), Network(512, 256, 3), Netwo
 def training(network: Network, dim: str | None) -> Callable[[], Any]:
     """A step on the active mesh; with gradients averaged along a dimension, if there is one."""
     width = network.width
-    net = nn.Sequential(*[layer for _ in range(network.layers) for layer in (nn.Linear(width, width), nn.ReLU())])
+    net = nn.Sequential(
+        *[layer for _ in range(network.layers) for layer in (nn.Linear(width, width), nn.ReLU())]
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     x = torch.randn(network.batch, width)
 
@@ -53,7 +57,9 @@ def training(network: Network, dim: str | None) -> Callable[[], Any]:
     return step
 
 
-def best(mesh: Any, network: Network, dim: str | None, clock: Callable[[float], float], rounds: int) -> float:
+def best(
+    mesh: Any, network: Network, dim: str | None, clock: Callable[[float], float], rounds: int
+) -> float:
     """Seconds for a step, from the first operation until its loss is here."""
     with mesh.activate():
         step = training(network, dim)
@@ -73,7 +79,10 @@ def main() -> int:
     with procs.activate():
         remote("torch.set_num_threads", propagate="inspect")(1)
     machine = measure(procs)
-    print(f"{machine.source}: milliseconds for a step\n{'width, rows, layers':>20}  reduced      real  simulated")
+    print(
+        f"{machine.source}: milliseconds for a step\n{'width, rows, layers':>20}  reduced      real"
+        "  simulated"
+    )
     totals = [0.0, 0.0]
     for network in NETWORKS:
         for dim in (None, "gpu"):
@@ -81,7 +90,8 @@ def main() -> int:
             sim = Simulator(1, ranks, machine=machine, simulate_mode="simulate_with_report_only")
             simulated = best(sim.mesh, network, dim, lambda _, sim=sim: sim.step().seconds, 3)  # type: ignore[misc]
             print(
-                f"{', '.join(map(str, network)):>20}  {dim is not None!s:7}  {real * 1e3:8.2f}  {simulated * 1e3:9.2f}"
+                f"{', '.join(map(str, network)):>20}  {dim is not None!s:7}  {real * 1e3:8.2f} "
+                f" {simulated * 1e3:9.2f}"
             )
             totals = [totals[0] + real, totals[1] + simulated]
     procs.stop().get()

@@ -1,7 +1,8 @@
 """Which processes a workload started, whatever became of their parents, and how to end them.
 
-Every process inherits the environment that the workload was started with, so a mark in it finds those too that got another
-parent, process group or session. A killed client of torchmonarch 0.7.0 can leave such processes behind.
+Every process inherits the environment that the workload was started with, so a mark in it finds
+those too that got another parent, process group or session. A killed client of torchmonarch 0.7.0
+can leave such processes behind.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ def marked(mark: str) -> set[int]:
     return found
 
 
-def wait_until_gone(mark: str, limit_s: float, clock: Callable[[], float] = time.monotonic) -> set[int]:
-    """Wait for all processes with this mark to end by themselves; return those that didn't within `limit_s`."""
+def wait_until_gone(
+    mark: str, limit_s: float, clock: Callable[[], float] = time.monotonic
+) -> set[int]:
+    """Wait for all processes with this mark to end by themselves; return those that didn't within
+    `limit_s`.
+    """
     deadline = clock() + limit_s
     while (left := marked(mark)) and clock() < deadline:
         time.sleep(POLL_S)

@@ -1,4 +1,6 @@
-"""What a person sees while a run goes on: lines on stderr, and on a terminal also what is running right now."""
+"""What a person sees while a run goes on: lines on stderr, and on a terminal also what is running
+right now.
+"""
 
 from __future__ import annotations
 

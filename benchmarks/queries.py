@@ -1,9 +1,10 @@
 """What questions in SQL take: `python -m benchmarks.queries`, from the repository's root.
 
-A mesh of 200 procs with an actor each is asked by its client, in turn: a call of all ranks, what `monarch.telemetry.read` collects,
-and whole queries. The first row is there twice, as a control: two rows of the same must not differ. Needs the extra `telemetry`.
-Before that `monarch.why` looks at them: for the first time, when each process imports what answers; again; and with 10 of them stopped.
-Bytecode is compiled first, as it is where the package is installed.
+A mesh of 200 procs with an actor each is asked by its client, in turn: a call of all ranks, what
+`monarch.telemetry.read` collects, and whole queries. The first row is there twice, as a control:
+two rows of the same must not differ. Needs the extra `telemetry`. Before that `monarch.why` looks
+at them: for the first time, when each process imports what answers; again; and with 10 of them
+stopped. Bytecode is compiled first, as it is where the package is installed.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from monarch.telemetry import QueryEngineClient, read
 from monarch.why import why
 
 QUESTIONS = {
-    "query: longest queues": "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth DESC LIMIT 10",
+    "query: longest queues": (
+        "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth DESC LIMIT 10"
+    ),
     "query: memory by mesh": "SELECT mesh, max(rss_bytes) FROM procs GROUP BY mesh",
-    "query: three tables": "SELECT a.name, sum(h.count) FROM actors a JOIN handled h ON h.actor_id = a.id "
-    "JOIN procs p ON p.id = a.proc_id GROUP BY a.name",
+    "query: three tables": (
+        "SELECT a.name, sum(h.count) FROM actors a JOIN handled h ON h.actor_id = a.id "
+        "JOIN procs p ON p.id = a.proc_id GROUP BY a.name"
+    ),
     "query: no table": "SELECT 1",
 }
 
@@ -53,7 +58,9 @@ def _why(name: str, stopped: Sequence[int]) -> tuple[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--procs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
@@ -70,7 +77,8 @@ def main() -> None:
         "read('actors')": lambda: read("actors").get(),
     }
     for name, sql in QUESTIONS.items():
-        rows[name] = lambda sql=sql: client.query(sql, timeout=60)  # type: ignore[misc]  # a default that binds
+        # a default that binds
+        rows[name] = lambda sql=sql: client.query(sql, timeout=60)  # type: ignore[misc]
     taken: dict[str, list[float]] = {name: [] for name in rows}
     for run in range(options.rounds + 1):
         for name, ask in rows.items():

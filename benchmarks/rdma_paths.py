@@ -1,8 +1,10 @@
-"""How fast each path of one-sided transfers is: `python -m benchmarks.rdma_paths`, from the repository's root.
+"""How fast each path of one-sided transfers is: `python -m benchmarks.rdma_paths`, from the
+repository's root.
 
-Beside the paths stand what limits them: a plain copy, one Unix and one TCP stream between two processes, and nixl used by
-hand, if that is installed. They take turns, so that a busy hour of the machine is shared by all of them. "Hosts" are workers
-on this machine: the bytes go through both of their agents, over TCP encrypted.
+Beside the paths stand what limits them: a plain copy, one Unix and one TCP stream between two
+processes, and nixl used by hand, if that is installed. They take turns, so that a busy hour of the
+machine is shared by all of them. "Hosts" are workers on this machine: the bytes go through both of
+their agents, over TCP encrypted.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ from monarch.rdma import RDMABuffer
 MIB = 64
 ROUNDS = 5
 PATIENCE = 60.0  # seconds for workers to come up
-_WORKER = "import sys; from monarch.actor import run_worker_loop_forever; run_worker_loop_forever(address=sys.argv[1])"
+_WORKER = (
+    "import sys; from monarch.actor import run_worker_loop_forever;"
+    " run_worker_loop_forever(address=sys.argv[1])"
+)
 
 Measure = Callable[[int], float]
 """Seconds of one transfer of so many bytes."""
@@ -86,7 +91,10 @@ def path(name: str, owners: ProcMesh, users: ProcMesh) -> Iterator[Measure]:
     (large,) = owner.share.call_one().get()
     small = owners.spawn(f"small_{name}", Owner, SMALL, 1).share.call_one().get()
     few = users.spawn(f"few_{name}", User, SMALL, 1)
-    buffers: dict[int, tuple[Any, list[RDMABuffer]]] = {MIB << 20: (user, [large]), SMALL: (few, small)}
+    buffers: dict[int, tuple[Any, list[RDMABuffer]]] = {
+        MIB << 20: (user, [large]),
+        SMALL: (few, small),
+    }
 
     def read(size: int) -> float:
         reader, shared = buffers[size]
@@ -99,18 +107,27 @@ def path(name: str, owners: ProcMesh, users: ProcMesh) -> Iterator[Measure]:
 @contextmanager
 def by_hand(owners: ProcMesh, users: ProcMesh) -> Iterator[Measure]:
     sizes = {MIB << 20: "large", SMALL: "small"}
-    owned = {size: owners.spawn(f"hand_owner_{name}", Owner, size, 1) for size, name in sizes.items()}
+    owned = {
+        size: owners.spawn(f"hand_owner_{name}", Owner, size, 1) for size, name in sizes.items()
+    }
     used = {size: users.spawn(f"hand_user_{name}", User, size, 1) for size, name in sizes.items()}
     offers = {size: owner.offer_by_hand.call_one().get() for size, owner in owned.items()}
-    yield lambda size: statistics.median(used[size].time_by_hand.call_one(offers[size], "read", 3).get())
+    yield lambda size: statistics.median(
+        used[size].time_by_hand.call_one(offers[size], "read", 3).get()
+    )
 
 
 @contextmanager
 def two_hosts(scheme: str) -> Iterator[tuple[ProcMesh, ProcMesh]]:
     """A proc on each of two workers."""
     with tempfile.TemporaryDirectory(prefix="mb") as folder, configured(rdma_paths="messages"):
-        addresses = [f"ipc://{folder}/{i}" if scheme == "ipc" else f"tcp://127.0.0.1:{_free_port()}" for i in range(2)]
-        started = [subprocess.Popen([sys.executable, "-c", _WORKER, address]) for address in addresses]
+        addresses = [
+            f"ipc://{folder}/{i}" if scheme == "ipc" else f"tcp://127.0.0.1:{_free_port()}"
+            for i in range(2)
+        ]
+        started = [
+            subprocess.Popen([sys.executable, "-c", _WORKER, address]) for address in addresses
+        ]
         try:
             hosts = attach_to_workers(workers=addresses)
             hosts.initialized.get(timeout=PATIENCE)
@@ -164,7 +181,9 @@ def _time_copy(size: int) -> float:
 
 
 def measure(found: dict[str, Measure], rounds: int) -> list[list[str]]:
-    """One line for each: GB/s of large reads, that as a part of a copy's, µs of small ones; medians of the rounds."""
+    """One line for each: GB/s of large reads, that as a part of a copy's, µs of small ones; medians
+    of the rounds.
+    """
     seconds: dict[tuple[str, int], list[float]] = {}
     for _ in range(rounds):
         for name, once in found.items():
@@ -184,7 +203,9 @@ def measure(found: dict[str, Measure], rounds: int) -> list[list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds: int = parser.parse_args(arguments).rounds
     os.environ.setdefault("MONARCH_SECRET", "a secret of benchmarks, which is long enough")

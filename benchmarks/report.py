@@ -1,4 +1,6 @@
-"""A report as text: the terminal's table, the README's markdown, and the block of the README that holds it."""
+"""A report as text: the terminal's table, the README's markdown, and the block of the README that
+holds it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ BESIDE = {
     "torch": "bare torch.distributed",
     "eager": "eager torch in one process",
 }
-"""By the name among a row's extras: what it is called. A ratio above 1x says that it takes longer than the row's own."""
+"""By the name among a row's extras: what it is called.
+
+A ratio above 1x says that it takes longer than the row's own.
+"""
 NUMBERS = {2, 3, 4, 5, 6}  # the columns of the terminal's table that are aligned right
 
 
@@ -46,13 +51,20 @@ def table(report: Report) -> str:
     header = ["workload", "unit", "floor", "this", "other", "ratio", "must", "should", "verdict"]
     floor = ["floor", FLOOR_WORKLOAD.unit, number(report.floor.value), *[NOTHING] * 6]
     lines = [align([header, floor, *(_cells(row) for row in report.rows)], NUMBERS), ""]
-    lines += [*_beside(report), f"this:  {report.this}", f"other: {report.other or 'none'}", machine_line(report)]
+    lines += [
+        *_beside(report),
+        f"this:  {report.this}",
+        f"other: {report.other or 'none'}",
+        machine_line(report),
+    ]
     failures = list(_failures(report))
     return "\n".join(lines + (["", *failures] if failures else []))
 
 
 def align(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Columns padded to their widest cell, those in `right` on the left side, with a rule under the first row."""
+    """Columns padded to their widest cell, those in `right` on the left side, with a rule under the
+    first row.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     rule = ["-" * width for width in widths]
     return "\n".join(_line(row, widths, right) for row in [rows[0], rule, *rows[1:]])
@@ -66,7 +78,12 @@ def markdown(report: Report, image: str | None = None) -> str:
     lines += [_pipes(header), _pipes(["---"] * 2 + ["---:"] * 3 + ["---"] * 3)]
     lines += [_pipes([row.title, *_markdown_cells(row)]) for row in report.rows]
     floor = f"{number(report.floor.value)} {FLOOR_WORKLOAD.unit}"
-    lines += ["", *_beside_items(report), f"Floor ({FLOOR_WORKLOAD.title}): {floor}.", machine_line(report)]
+    lines += [
+        "",
+        *_beside_items(report),
+        f"Floor ({FLOOR_WORKLOAD.title}): {floor}.",
+        machine_line(report),
+    ]
     failures = [f"- {failure}" for failure in _failures(report)]
     return "\n".join([*lines, *(["", *failures] if failures else [])])
 
@@ -78,7 +95,9 @@ def update_block(text: str, block: str, begin: str = BEGIN, end: str = END) -> s
         ValueError: a marker is missing, is there twice, or the end comes first.
     """
     if text.count(begin) != 1 or text.count(end) != 1:
-        raise ValueError(f"wanted {begin} and {end} once each, got {text.count(begin)} and {text.count(end)}")
+        raise ValueError(
+            f"wanted {begin} and {end} once each, got {text.count(begin)} and {text.count(end)}"
+        )
     before, _, rest = text.partition(begin)
     _, found, after = rest.partition(end)
     if not found:
@@ -89,15 +108,24 @@ def update_block(text: str, block: str, begin: str = BEGIN, end: str = END) -> s
 def machine_line(report: Report) -> str:
     """One sentence on where, when and how the numbers were measured."""
     machine = report.machine
-    hardware = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB, {machine['kernel']}"
+    hardware = (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']} GiB,"
+        f" {machine['kernel']}"
+    )
     plural = "s" if report.rounds > 1 else ""
     scale = "" if report.scale == 1 else f", scale {report.scale:g} (a quick run, not judged)"
-    return f"Measured on {report.date[:10]} on {hardware}; median of {report.rounds} round{plural}{scale}."
+    return (
+        f"Measured on {report.date[:10]} on {hardware}; median of {report.rounds}"
+        f" round{plural}{scale}."
+    )
 
 
 def _line(row: Sequence[str], widths: Sequence[int], right: Collection[int]) -> str:
     pairs = enumerate(zip(row, widths, strict=True))
-    cells = [cell.rjust(width) if column in right else cell.ljust(width) for column, (cell, width) in pairs]
+    cells = [
+        cell.rjust(width) if column in right else cell.ljust(width)
+        for column, (cell, width) in pairs
+    ]
     return "  ".join(cells).rstrip()
 
 
@@ -109,7 +137,9 @@ def _side(side: Side | None) -> str:
 
 def _promises(row: Row) -> list[str]:
     target = TARGETS.get(row.name)
-    return [f"{target.must:g}x", describe_should(target, row.unit)] if target else [NOTHING, NOTHING]
+    return (
+        [f"{target.must:g}x", describe_should(target, row.unit)] if target else [NOTHING, NOTHING]
+    )
 
 
 def _cells(row: Row) -> list[str]:
@@ -118,17 +148,29 @@ def _cells(row: Row) -> list[str]:
 
 
 def _markdown_cells(row: Row) -> list[str]:
-    return [row.unit, _side(row.this), _side(row.other), times(row.ratio), *_promises(row), row.verdict]
+    return [
+        row.unit,
+        _side(row.this),
+        _side(row.other),
+        times(row.ratio),
+        *_promises(row),
+        row.verdict,
+    ]
 
 
 def _beside(report: Report) -> list[str]:
-    """What rows measured for comparison with other ways to do the same, in the same processes of this environment."""
+    """What rows measured for comparison with other ways to do the same, in the same processes of
+    this environment.
+    """
     lines = []
     for row in report.rows:
         found = [(name, float(row.this.extra[name])) for name in BESIDE if name in row.this.extra]
         value = row.this.value
         if found and value is not None:
-            told = [f"{BESIDE[name]} {number(other)} {row.unit} ({times(other / value)})" for name, other in found]
+            told = [
+                f"{BESIDE[name]} {number(other)} {row.unit} ({times(other / value)})"
+                for name, other in found
+            ]
             lines.append(f"{row.name}: {', '.join(told)}")
     return [*lines, ""] if lines else []
 
@@ -142,8 +184,16 @@ def _pipes(cells: Sequence[str]) -> str:
 
 
 def _failures(report: Report) -> list[str]:
-    sides = [(row.name, name, side) for row in report.rows for name, side in (("this", row.this), ("other", row.other))]
-    failed = [(name, which, side.error) for name, which, side in sides if side is not None and side.error is not None]
+    sides = [
+        (row.name, name, side)
+        for row in report.rows
+        for name, side in (("this", row.this), ("other", row.other))
+    ]
+    failed = [
+        (name, which, side.error)
+        for name, which, side in sides
+        if side is not None and side.error is not None
+    ]
     lines = [f"{name}, {which}: {error}" for name, which, error in failed]
     if report.floor.error is not None:
         lines.insert(0, f"floor: {report.floor.error}")

@@ -19,7 +19,10 @@ Extra = Mapping[str, float | str]
 
 @dataclass(frozen=True)
 class Side:
-    """What one environment did with one workload over all rounds. With an `error` there is no value to trust."""
+    """What one environment did with one workload over all rounds.
+
+    With an `error` there is no value to trust.
+    """
 
     samples: tuple[float, ...] = ()
     extra: Extra = field(default_factory=dict)
@@ -83,7 +86,9 @@ def merge_extras(extras: Sequence[Extra]) -> dict[str, float | str]:
 
 
 def floor_of(workload: Workload, floor: Side, this: Side | None = None) -> float | None:
-    """The floor in the unit of `workload`, from the floor workload's samples, or from what it measured beside its own."""
+    """The floor in the unit of `workload`, from the floor workload's samples, or from what it
+    measured beside its own.
+    """
     if workload.floor == "beside":
         copy = this.extra.get("copy") if this is not None else None
         return None if copy is None else float(copy)
@@ -96,7 +101,10 @@ def floor_of(workload: Workload, floor: Side, this: Side | None = None) -> float
 
 
 def to_document(report: Report) -> dict[str, Any]:
-    """The stored form. Medians, ratios and verdicts are written out for readers and derived again on loading."""
+    """The stored form.
+
+    Medians, ratios and verdicts are written out for readers and derived again on loading.
+    """
     document: dict[str, Any] = {"format": FORMAT, **asdict(report)}
     for written, row in zip(document["rows"], report.rows, strict=True):
         written["this"]["value"] = row.this.value
@@ -113,8 +121,13 @@ def from_document(document: Mapping[str, Any]) -> Report:
         ValueError: the document has another format.
     """
     if document.get("format") != FORMAT:
-        raise ValueError(f"a result file of format {document.get('format')!r}; this code reads {FORMAT}")
-    plain = {key: document[key] for key in ("machine", "date", "rounds", "scale", "payload", "this", "other")}
+        raise ValueError(
+            f"a result file of format {document.get('format')!r}; this code reads {FORMAT}"
+        )
+    plain = {
+        key: document[key]
+        for key in ("machine", "date", "rounds", "scale", "payload", "this", "other")
+    }
     rows = tuple(_row(written) for written in document["rows"])
     floor = _side(document["floor"])
     assert floor is not None
@@ -125,7 +138,10 @@ def to_lines(report: Report) -> Iterator[str]:
     """One self-contained JSON line per row: the row, the machine and the settings of the run."""
     document = to_document(report)
     rows = document.pop("rows")
-    common = {"machine": document["machine"], "environments": {key: document[key] for key in ("this", "other")}}
+    common = {
+        "machine": document["machine"],
+        "environments": {key: document[key] for key in ("this", "other")},
+    }
     settings = {key: document[key] for key in ("date", "rounds", "scale", "payload")}
     for row in rows:
         yield json.dumps({**row, **common, **settings}, ensure_ascii=False)
@@ -133,7 +149,9 @@ def to_lines(report: Report) -> Iterator[str]:
 
 def save(report: Report, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(to_document(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(to_document(report), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def load(path: Path) -> Report:

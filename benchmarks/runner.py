@@ -1,6 +1,8 @@
-"""Run workloads: each in a fresh subprocess, the contestants in turn and back (ABC ACB ABC), medians at the end.
+"""Run workloads: each in a fresh subprocess, the contestants in turn and back (ABC ACB ABC),
+medians at the end.
 
-A failure of any kind (exit status, timeout, nonsense on stdout) is a value here, so one broken workload is one row.
+A failure of any kind (exit status, timeout, nonsense on stdout) is a value here, so one broken
+workload is one row.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ LEAVE_S = 5.0  # how long what a workload spawned may outlive it
 
 @dataclass(frozen=True)
 class Outcome:
-    """One execution of one workload: a value, or an `error` in one line and the `output` to show with it."""
+    """One execution of one workload: a value, or an `error` in one line and the `output` to show
+    with it.
+    """
 
     value: float | None = None
     extra: Extra = field(default_factory=dict)
@@ -57,7 +61,8 @@ def command(workload: Workload, environment: Environment, settings: Settings) ->
 def execute(workload: Workload, environment: Environment, settings: Settings) -> Outcome:
     """Run one workload once, in a session of its own, and leave nothing running.
 
-    Output goes to files, not pipes: a process left behind would hold a pipe open and hang us with it.
+    Output goes to files, not pipes: a process left behind would hold a pipe open and hang us with
+    it.
     """
     limit = workload.timeout_s * settings.timeout_factor
     mark = processes.new_mark()
@@ -83,12 +88,19 @@ def execute(workload: Workload, environment: Environment, settings: Settings) ->
             process.wait()
         outcome = interpret(workload, status, limit, _text(out), _text(err), ended)
     if left and outcome.error is None:
-        return Outcome(error=f"{left} of its processes still ran {LEAVE_S:g} s after it", output=outcome.output)
+        return Outcome(
+            error=f"{left} of its processes still ran {LEAVE_S:g} s after it", output=outcome.output
+        )
     return outcome
 
 
-def interpret(workload: Workload, status: int | None, limit: float, out: str, err: str, ended: float) -> Outcome:
-    """What an execution amounted to. `status` None means that it ran into its limit; `ended` is a monotonic time."""
+def interpret(
+    workload: Workload, status: int | None, limit: float, out: str, err: str, ended: float
+) -> Outcome:
+    """What an execution amounted to.
+
+    `status` None means that it ran into its limit; `ended` is a monotonic time.
+    """
     output = "\n".join((out + "\n" + err).strip().splitlines()[-OUTPUT_TAIL:])
     if status is None:
         return Outcome(error=f"no end within {limit:g} s", output=output)
@@ -102,7 +114,9 @@ def interpret(workload: Workload, status: int | None, limit: float, out: str, er
     except (IndexError, KeyError, TypeError, ValueError):
         return Outcome(error="printed no result", output=output)
     if unit != workload.unit:
-        return Outcome(error=f"measured in {unit}, the catalogue says {workload.unit}", output=output)
+        return Outcome(
+            error=f"measured in {unit}, the catalogue says {workload.unit}", output=output
+        )
     return Outcome(value, extra)
 
 
@@ -117,10 +131,17 @@ class _Tally:
         return any(outcome.error is not None for outcome in self.outcomes)
 
     def side(self, strict: bool = True) -> Side:
-        """The samples and the first error. Without `strict`, an error counts only if there are no samples."""
-        good = [(outcome.value, outcome.extra) for outcome in self.outcomes if outcome.value is not None]
+        """The samples and the first error.
+
+        Without `strict`, an error counts only if there are no samples.
+        """
+        good = [
+            (outcome.value, outcome.extra) for outcome in self.outcomes if outcome.value is not None
+        ]
         errors = [
-            f"round {number}: {outcome.error}" for number, outcome in enumerate(self.outcomes, 1) if outcome.error
+            f"round {number}: {outcome.error}"
+            for number, outcome in enumerate(self.outcomes, 1)
+            if outcome.error
         ]
         samples = tuple(value for value, _ in good)
         return Side(
@@ -138,11 +159,12 @@ def run_suite(
     progress: Progress,
     run: Execute = execute,
 ) -> tuple[Side, tuple[Row, ...]]:
-    """All rounds of all workloads: in each round, for each workload, the floor, this, the other; in every second one, the floor,
-    the other, this. What ran just before leaves its mark (caches, free memory, the clock of the cores), on both alike.
+    """All rounds of all workloads: in each round, for each workload, the floor, this, the other; in
+    every second one, the floor, the other, this. What ran just before leaves its mark (caches, free
+    memory, the clock of the cores), on both alike.
 
-    Who failed a workload once is not asked again: with a timeout that would cost minutes per round. `run` is the seam
-    for tests.
+    Who failed a workload once is not asked again: with a timeout that would cost minutes per round.
+    `run` is the seam for tests.
 
     Returns:
         The floor, pooled over all workloads and rounds, and one row per workload.
@@ -159,8 +181,17 @@ def run_suite(
             for index, environment in list(enumerate(contestants))[:: 1 if number % 2 else -1]:
                 done += 1
                 place = f"[{done}/{steps}] round {number}, {workload.name}, {environment.label}"
-                _one(workload, environment, settings, tallies[workload.name, index], place, progress, run)
-    pooled = floor.side(strict=False)  # dozens of samples: one hiccup is no reason to lose the column
+                _one(
+                    workload,
+                    environment,
+                    settings,
+                    tallies[workload.name, index],
+                    place,
+                    progress,
+                    run,
+                )
+    # dozens of samples: one hiccup is no reason to lose the column
+    pooled = floor.side(strict=False)
     judged = settings.scale == 1 and other is not None and other.distribution == REFERENCE
     rows = []
     for workload in workloads:

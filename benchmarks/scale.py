@@ -1,9 +1,12 @@
-"""What a cast costs, and how that grows: `python -m benchmarks.scale`. What it says is explained in docs/scale.md.
+"""What a cast costs, and how that grows: `python -m benchmarks.scale`.
 
-It measures, on this machine, the CPU time of each thing that a gateway does, with the gateway's own code and real sockets;
-predicts from that how long calls and broadcasts take over many processes; lets `monarch.testing` simulate the same; and
-compares. `--plot FILE` draws how the fan-out of the tree matters. It takes a few minutes, most of them for 12,500 hosts.
-`--query` counts instead the messages of a question of telemetry to the agents of up to 10,000 hosts.
+What it says is explained in docs/scale.md.
+
+It measures, on this machine, the CPU time of each thing that a gateway does, with the gateway's own
+code and real sockets; predicts from that how long calls and broadcasts take over many processes;
+lets `monarch.testing` simulate the same; and compares. `--plot FILE` draws how the fan-out of the
+tree matters. It takes a few minutes, most of them for 12,500 hosts. `--query` counts instead the
+messages of a question of telemetry to the agents of up to 10,000 hosts.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from monarch._core.routing.cast import Entry, Header, pack_table, part, split, split_header, with_header
+from monarch._core.routing.cast import (
+    Entry,
+    Header,
+    pack_table,
+    part,
+    split,
+    split_header,
+    with_header,
+)
 from monarch._core.routing.gateway import Gateway
 from monarch._core.routing.route import Route, read_route, split_route, with_route
 from monarch._core.supervision.failure import Failure
@@ -71,7 +82,9 @@ class Nowhere:
     def give_up(self, host: str, reason: str) -> None:
         pass
 
-    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
+    def to_procs(
+        self, frames: Sequence[tuple[ProcAddress, Frame]]
+    ) -> Sequence[tuple[ProcAddress, Failure]]:
         return ()
 
     def answer(self, proc: str, frame: Frame) -> None:
@@ -124,7 +137,10 @@ def taking_casts(hosts: Sequence[Entry], fanout: int, times: int) -> float:
 def linking() -> tuple[float, float]:
     """Seconds of CPU in which a link sends a frame, and takes one."""
     limits = Limits(4.0, 60.0, 1 << 30)
-    here, there = (LinkTable(name, lambda name=name: name, limits) for name in ("tcp://a:1", "tcp://b:1"))  # type: ignore[misc]
+    here, there = (
+        LinkTable(name, lambda name=name: name, limits)  # type: ignore[misc]
+        for name in ("tcp://a:1", "tcp://b:1")
+    )
     frame = Frame(CALL, ROUTED, 0, 7, 7, 1, b"m" * 300, b"x" * 64)
     here.send("tcp://b:1", here.pack(frame), 0.0)
     (dial,) = (step for step in here.take() if isinstance(step, Dial))
@@ -201,7 +217,8 @@ def measure() -> Costs:
     one = Entry(hosts[0].host, ("p0",), (0,))
     per_proc = (alone - taking_casts([one], 16, 2000)) / (PROCS - 1)
     reply = with_route(
-        Frame(REPLY, 0, 3, 0, 0, 1, b"", pickle.dumps(3)), Route(CLIENT, ProcAddress(hosts[0].host, "p0"), cast=1)
+        Frame(REPLY, 0, 3, 0, 0, 1, b"", pickle.dumps(3)),
+        Route(CLIENT, ProcAddress(hosts[0].host, "p0"), cast=1),
     )
     collected = cpu(lambda: _collect(gateway, reply), 2000)
     data = encode(reply)[0] * 64
@@ -218,7 +235,9 @@ def measure() -> Costs:
 
 
 def _hand_on(hosts: Sequence[Entry]) -> None:
-    """What is done for each host of a cast by each who hands it on, once the list itself is known from a call before."""
+    """What is done for each host of a cast by each who hands it on, once the list itself is known
+    from a call before.
+    """
     header, _ = split_header(FRAMES.setdefault(len(hosts), cast_frame(hosts, 1, 16)))
     for branch in split(hosts, 1, len(hosts), 16):
         with_header(Frame(CALL, 0, 0, 0, 0, 0, b"", b""), part(header, branch.start, branch.end))
@@ -254,15 +273,23 @@ def predict(costs: Costs, procs: int, fanout: int) -> Prediction:
         down += costs.entry * below
         level += 1
     broadcast = down + PROCS * costs.proc
-    # each level takes in what its children say, and says it once; the last answers of a level do not linger
-    up = PROCS * costs.reply + level * (latency + costs.departure + min(fanout, hosts) * costs.arrival)
+    # each level takes in what its children say, and says it once; the last answers of a level do
+    # not linger
+    up = PROCS * costs.reply + level * (
+        latency + costs.departure + min(fanout, hosts) * costs.arrival
+    )
     return Prediction(broadcast + up + procs * costs.answer, broadcast)
 
 
 def simulate(costs: Costs, procs: int, fanout: int) -> Prediction:
     """The same, by running it."""
     simulation = Simulation(
-        seed=1, hosts=math.ceil(procs / PROCS), procs_per_host=PROCS, delay=LATENCY, fanout=fanout, costs=costs
+        seed=1,
+        hosts=math.ceil(procs / PROCS),
+        procs_per_host=PROCS,
+        delay=LATENCY,
+        fanout=fanout,
+        costs=costs,
     )
     simulation.run(until=simulation.attach())
     simulation.run(until=simulation.now + 1)
@@ -290,12 +317,18 @@ def table_of_costs(costs: Costs) -> None:
 def compare(costs: Costs, sizes: Sequence[int], fanout: int) -> float:
     """Print formula and simulation side by side; the largest factor between the two."""
     worst = 1.0
-    say("| processes | hosts | call, formula | call, simulated | broadcast, formula | broadcast, simulated |")
+    say(
+        "| processes | hosts | call, formula | call, simulated | broadcast, formula | broadcast,"
+        " simulated |"
+    )
     say("| --- | --- | --- | --- | --- | --- |")
     for procs in sizes:
         paper, run = predict(costs, procs, fanout), simulate(costs, procs, fanout)
         worst = max(worst, *(max(a / b, b / a) for a, b in zip(paper, run, strict=True)))
-        cells = [f"{seconds * 1e3:.1f} ms" for seconds in (paper.call, run.call, paper.broadcast, run.broadcast)]
+        cells = [
+            f"{seconds * 1e3:.1f} ms"
+            for seconds in (paper.call, run.call, paper.broadcast, run.broadcast)
+        ]
         say(f"| {procs:,} | {math.ceil(procs / PROCS):,} | {' | '.join(cells)} |")
     say(f"\nlargest factor between formula and simulation: {worst:.2f}\n")
     return worst
@@ -332,11 +365,20 @@ def queries(fanout: int) -> None:
         count.update((self.name, host))
         send(self, host, frame)
 
-    say("| hosts | messages of a host: mean | median | most | of the client's host | answered after |")
+    say(
+        "| hosts | messages of a host: mean | median | most | of the client's host | answered"
+        " after |"
+    )
     say("| --- | --- | --- | --- | --- | --- |")
     for hosts in (100, 1_000, 10_000):
         simulation = Simulation(
-            seed=1, hosts=hosts, procs_per_host=1, delay=LATENCY, compute=COLLECTING, answer_bytes=1_000, fanout=fanout
+            seed=1,
+            hosts=hosts,
+            procs_per_host=1,
+            delay=LATENCY,
+            compute=COLLECTING,
+            answer_bytes=1_000,
+            fanout=fanout,
         )
         simulation.run(until=simulation.attach())
         simulation.run(until=simulation.now + 1)
@@ -349,7 +391,10 @@ def queries(fanout: int) -> None:
             Worker.to_host = send  # type: ignore[method-assign]
         client = f"client-{simulation.seed}"
         of_hosts = sorted(number for host, number in count.items() if host != client)
-        cells = f"{statistics.mean(of_hosts):.1f} | {statistics.median(of_hosts):g} | {of_hosts[-1]} | {count[client]}"
+        cells = (
+            f"{statistics.mean(of_hosts):.1f} | {statistics.median(of_hosts):g} | {of_hosts[-1]} |"
+            f" {count[client]}"
+        )
         say(f"| {hosts:,} | {cells} | {query.seconds * 1e3:.0f} ms |")
 
 
@@ -380,15 +425,25 @@ def draw(results: dict[int, dict[int, Prediction]], path: Path) -> None:
         axes.set_axisbelow(True)
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False, fontsize=9)
+    figure.legend(
+        *axes.get_legend_handles_labels(),
+        loc="outside lower center",
+        ncols=3,
+        frameon=False,
+        fontsize=9,
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks.scale", description=__doc__)
-    parser.add_argument("--plot", type=Path, help="draw the fan-outs into this file; needs matplotlib")
-    parser.add_argument("--quick", action="store_true", help="at most 10,000 processes, and no fan-outs")
+    parser.add_argument(
+        "--plot", type=Path, help="draw the fan-outs into this file; needs matplotlib"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="at most 10,000 processes, and no fan-outs"
+    )
     parser.add_argument("--query", action="store_true", help="count the messages of a question")
     parser.add_argument("--fanout", type=int, default=16)
     given = parser.parse_args(arguments)

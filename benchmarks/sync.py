@@ -1,10 +1,12 @@
 """What bringing code to hosts takes: `python -m benchmarks.sync`, from the repository's root.
 
-5,000 files of 10 kB go to 1 and to 8 workers of this machine, each with a store of its own, beside as many clients of rsync at once,
-which speak to a daemon over loopback, without encryption: the first time, unchanged, and with one file changed. All of it in turn, in
-one sitting; every process shares the cores of this machine. Without rsync its rows are left out. Needs the extra `sync`.
+5,000 files of 10 kB go to 1 and to 8 workers of this machine, each with a store of its own, beside
+as many clients of rsync at once, which speak to a daemon over loopback, without encryption: the
+first time, unchanged, and with one file changed. All of it in turn, in one sitting; every process
+shares the cores of this machine. Without rsync its rows are left out. Needs the extra `sync`.
 
-CPU time is that of all processes together, of the client and of all hosts, while one of the two ways is measured.
+CPU time is that of all processes together, of the client and of all hosts, while one of the two
+ways is measured.
 """
 
 from __future__ import annotations
@@ -39,13 +41,18 @@ Taken = tuple[float, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--files", type=int, default=5000)
     parser.add_argument("--size", type=int, default=10_000, help="bytes of each")
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 8])
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    print(f"{options.files} files of {options.size} bytes, {options.rounds} rounds, seconds: median (min), CPU time\n")
+    print(
+        f"{options.files} files of {options.size} bytes, {options.rounds} rounds, seconds: median"
+        " (min), CPU time\n"
+    )
     print(f"{'':8}{'':8}" + "".join(f"{case:>26}" for case in CASES))
     with tempfile.TemporaryDirectory() as folder:
         project = _make(Path(folder, "project"), options.files, options.size)
@@ -53,7 +60,9 @@ def main() -> None:
         for count in options.hosts:
             stores = [Path(folder, f"store{count}.{index}") for index in range(count)]
             ways = {"monarch": _monarch, **({"rsync": _rsync} if shutil.which("rsync") else {})}
-            taken: dict[str, dict[str, list[Taken]]] = {way: {case: [] for case in CASES} for way in ways}
+            taken: dict[str, dict[str, list[Taken]]] = {
+                way: {case: [] for case in CASES} for way in ways
+            }
             with _workers(stores, folder) as hosts, _daemon(stores, folder):
                 for _ in range(options.rounds):
                     for way, function in ways.items():
@@ -61,12 +70,16 @@ def main() -> None:
                             shutil.rmtree(place, ignore_errors=True)
                         for case in ("first copy", *["unchanged"] * 3, *["one file changed"] * 5):
                             if case == "one file changed":
-                                (project / "part0" / "file0.py").write_bytes(os.urandom(options.size))
-                            taken[way][case].append(_time(lambda: function(project, stores, hosts)))  # noqa: B023  # called at once
+                                (project / "part0" / "file0.py").write_bytes(
+                                    os.urandom(options.size)
+                                )
+                            # called at once
+                            taken[way][case].append(_time(lambda: function(project, stores, hosts)))  # noqa: B023
             for way, cases in taken.items():
                 texts = [_said(times) for times in cases.values()]
                 print(
-                    f"{way:8}{count:>3} host{'s' * (count > 1):2}" + "".join(f"{text:>26}" for text in texts),
+                    f"{way:8}{count:>3} host{'s' * (count > 1):2}"
+                    + "".join(f"{text:>26}" for text in texts),
                     flush=True,
                 )
 
@@ -129,9 +142,18 @@ def _daemon(stores: list[Path], folder: str) -> Iterator[None]:
         return
     config = Path(folder, "rsyncd.conf")
     modules = "".join(f"[{store.name}]\npath = {store}\n" for store in stores)
-    config.write_text(f"use chroot = no\nread only = no\nuid = {os.getuid()}\ngid = {os.getgid()}\n{modules}")
+    config.write_text(
+        f"use chroot = no\nread only = no\nuid = {os.getuid()}\ngid = {os.getgid()}\n{modules}"
+    )
     daemon = subprocess.Popen(
-        ["rsync", "--daemon", "--no-detach", "--address=127.0.0.1", f"--port={_PORT}", f"--config={config}"]
+        [
+            "rsync",
+            "--daemon",
+            "--no-detach",
+            "--address=127.0.0.1",
+            f"--port={_PORT}",
+            f"--config={config}",
+        ]
     )
     try:
         while True:

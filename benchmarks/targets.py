@@ -1,4 +1,6 @@
-"""What this package promises against torchmonarch 0.7.0, in one table, and whether a measured row keeps it."""
+"""What this package promises against torchmonarch 0.7.0, in one table, and whether a measured row
+keeps it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Verdict = Literal["met", "must met", "not met", "failed", "-"]
 class Target:
     """`must` and `should` are ratios to the reference: how many times better.
 
-    `should_floors` and `should_below` are further conditions for `should`: at most so many floors, below that value.
+    `should_floors` and `should_below` are further conditions for `should`: at most so many floors,
+    below that value.
     """
 
     must: float
@@ -34,7 +37,8 @@ TARGETS = {
     "in_flight": Target(must=5, should=10),
     "one_way": Target(must=4, should=10),
     "call_8": Target(must=5, should=10),
-    "first_call": Target(must=2, should=3),  # processes that start and import take 0.045 s, whoever wrote them
+    # processes that start and import take 0.045 s, whoever wrote them
+    "first_call": Target(must=2, should=3),
     "spawn_64": Target(must=10, should_below=1.0),
     "private_memory": Target(must=5, should_below=8.0),
     "echo_128mb": Target(must=10, should_floors=2),
@@ -58,16 +62,22 @@ TARGETS = {
 
 
 def ratio(better: Better, this: float | None, other: float | None) -> float | None:
-    """How many times better `this` is than `other`; below 1 it is worse. None where a side has no value."""
+    """How many times better `this` is than `other`; below 1 it is worse.
+
+    None where a side has no value.
+    """
     if not this or not other:
         return None
     return other / this if better == "lower" else this / other
 
 
-def verdict(target: Target | None, this: float, times: float | None, floor: float | None) -> Verdict:
+def verdict(
+    target: Target | None, this: float, times: float | None, floor: float | None
+) -> Verdict:
     """Judge one measured row.
 
-    "met": must and should. "must met": must only. "not met": not even must. "-": nothing to judge by.
+    "met": must and should. "must met": must only. "not met": not even must. "-": nothing to judge
+    by.
     """
     if target is None or times is None:
         return "-"

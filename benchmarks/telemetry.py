@@ -1,8 +1,10 @@
-"""What telemetry costs for each message: `python -m benchmarks.telemetry`, from the repository's root.
+"""What telemetry costs for each message: `python -m benchmarks.telemetry`, from the repository's
+root.
 
-A pair of procs for each row: an actor in one calls an actor in the other. All pairs are there at once, and take turns in blocks of
-some tenths of a second, in another order each round. A row is compared with the row `off` of the same round; there are two of
-these, and what the second one says of the first is the error of the measurement. The processor time of both processes, with all their
+A pair of procs for each row: an actor in one calls an actor in the other. All pairs are there at
+once, and take turns in blocks of some tenths of a second, in another order each round. A row is
+compared with the row `off` of the same round; there are two of these, and what the second one says
+of the first is the error of the measurement. The processor time of both processes, with all their
 threads, is what counts: on a machine that does other things, too, the time on the wall says little.
 
     bare      the count of messages, and the look once a second, are taken out of the engine
@@ -11,9 +13,10 @@ threads, is what counts: on a machine that does other things, too, the time on t
     sampled   with `enable_telemetry()`
     all       each message is remembered
 
-`--viewer 20` compares so many rounds of blocks of some seconds in which somebody looks at the front page of the program, its events as they
-come, with blocks in which nobody does; it needs the extra `admin`. `--memory 10` sends that many million messages to an actor with
-telemetry on, and shows the memory of its process after each million.
+`--viewer 20` compares so many rounds of blocks of some seconds in which somebody looks at the front
+page of the program, its events as they come, with blocks in which nobody does; it needs the extra
+`admin`. `--memory 10` sends that many million messages to an actor with telemetry on, and shows the
+memory of its process after each million.
 """
 
 from __future__ import annotations
@@ -43,7 +46,10 @@ COUNTED = {
     "_next": "if not self.hub.pulse.beating:\n    self.hub.pulse.start()\n",
 }
 ROWS = {"bare": "off", "off": "off", "control": "off", "sampled": "sampled", "all": "all"}
-LIMITS = {"call_one": {"off": 0.5, "sampled": 1.0, "viewed": 3.0}, "one_way": {"off": 0.5, "sampled": 2.0}}
+LIMITS = {
+    "call_one": {"off": 0.5, "sampled": 1.0, "viewed": 3.0},
+    "one_way": {"off": 0.5, "sampled": 2.0},
+}
 VIEWER_ROWS = ("off", "control", "viewed")
 VIEWER_SECONDS = 4.0  # of a block: at least one picture of the front page is made in each
 
@@ -65,7 +71,11 @@ class Handles(Actor):
 
     @endpoint
     def resident(self) -> float:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+        return (
+            int(Path("/proc/self/statm").read_text().split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            / (1 << 20)
+        )
 
 
 class Calls(Actor):
@@ -113,12 +123,18 @@ def leave_out_counts() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=0.15, help="of a block, about")
     parser.add_argument("--seed", type=int, default=os.getpid(), help="of the order of rows")
-    parser.add_argument("--memory", type=int, default=0, metavar="MILLIONS", help="show the memory instead")
-    parser.add_argument("--viewer", type=int, default=0, metavar="ROUNDS", help="show what who looks costs instead")
+    parser.add_argument(
+        "--memory", type=int, default=0, metavar="MILLIONS", help="show the memory instead"
+    )
+    parser.add_argument(
+        "--viewer", type=int, default=0, metavar="ROUNDS", help="show what who looks costs instead"
+    )
     options = parser.parse_args()
     if options.memory:
         show_memory(options.memory)
@@ -149,7 +165,9 @@ def pair(row: str, mode: str) -> Any:
 
 def show_viewer(rounds: int, order: random.Random) -> None:
     calls = pair("off", "off")
-    count = int(VIEWER_SECONDS * 1e6 / min(calls.block.call_one("call_one", 2_000).get() for _ in range(3)))
+    count = int(
+        VIEWER_SECONDS * 1e6 / min(calls.block.call_one("call_one", 2_000).get() for _ in range(3))
+    )
     taken: dict[str, list[float]] = {row: [] for row in VIEWER_ROWS}
     with viewer():
         pass  # the first look imports, in each process
@@ -172,7 +190,9 @@ def viewer() -> Iterator[None]:
     connection = http.client.HTTPConnection(urlsplit(entry["url"]).netloc, timeout=60)
     connection.connect()
     opened: socket.socket = connection.sock
-    connection.request("GET", "/v1/now/events", headers={"Authorization": f"Bearer {entry['token']}"})
+    connection.request(
+        "GET", "/v1/now/events", headers={"Authorization": f"Bearer {entry['token']}"}
+    )
     answer = connection.getresponse()
     assert answer.status == 200, answer.read()
     assert answer.readline()  # the first one is there
@@ -188,25 +208,40 @@ def viewer() -> Iterator[None]:
 
 def show_memory(millions: int) -> None:
     with configured(telemetry="sampled"):
-        handles = this_host().spawn_procs({"gpus": 1}, name="memory").spawn("handles", Handles, False)
+        handles = (
+            this_host().spawn_procs({"gpus": 1}, name="memory").spawn("handles", Handles, False)
+        )
     for million in range(1, millions + 1):
         for number in range(1_000_000):
             handles.handle.broadcast(number)
-        print(f"{million:3} million messages: {handles.resident.call_one().get():7.1f} MiB", flush=True)
+        print(
+            f"{million:3} million messages: {handles.resident.call_one().get():7.1f} MiB",
+            flush=True,
+        )
 
 
 def report(kind: str, taken: dict[str, list[float]], count: int) -> None:
-    print(f"\n{kind}: µs of processor time a message, both sides; {len(taken['off'])} rounds of {count:,} messages\n")
+    print(
+        f"\n{kind}: µs of processor time a message, both sides; {len(taken['off'])} rounds of"
+        f" {count:,} messages\n"
+    )
     print(f"{'':9} {'median':>7} {'least':>7} {'against off':>12} {'quartiles':>18}  limit")
     for row, costs in taken.items():
         # what counts of `off` is how much it is above `bare`
         other = "bare" if row == "off" and "bare" in taken else "off"
-        against = [100 * (cost / beside - 1) for cost, beside in zip(costs, taken[other], strict=True)]
+        against = [
+            100 * (cost / beside - 1) for cost, beside in zip(costs, taken[other], strict=True)
+        ]
         low, middle, high = statistics.quantiles(against, n=4)
         limit = LIMITS[kind].get(row) if row != other else None
-        text = f"{limit:g} %" + (" (against bare)" if other == "bare" else "") if limit is not None else ""
+        text = (
+            f"{limit:g} %" + (" (against bare)" if other == "bare" else "")
+            if limit is not None
+            else ""
+        )
         print(
-            f"{row:9} {statistics.median(costs):7.2f} {min(costs):7.2f} {middle:+10.1f} % {low:+8.1f} {high:+7.1f} %  {text}"
+            f"{row:9} {statistics.median(costs):7.2f} {min(costs):7.2f} {middle:+10.1f} %"
+            f" {low:+8.1f} {high:+7.1f} %  {text}"
         )
 
 

@@ -1,8 +1,10 @@
-"""What telemetry costs beside others: `python -m benchmarks.telemetry_others --ray PYTHON --monarch PYTHON`, from the repository's root.
+"""What telemetry costs beside others:
+`python -m benchmarks.telemetry_others --ray PYTHON --monarch PYTHON`, from the repository's root.
 
-Each program has an actor in each of some processes of this machine, calls one of them, and asks which actors there are and how often each
-endpoint was called: once with telemetry, once without. The programs take turns. An interpreter that is not named is left out; Ray's needs
-`ray[default]`, that of Monarch `torchmonarch==0.7.0` and torch, this one the extra `telemetry`.
+Each program has an actor in each of some processes of this machine, calls one of them, and asks
+which actors there are and how often each endpoint was called: once with telemetry, once without.
+The programs take turns. An interpreter that is not named is left out; Ray's needs `ray[default]`,
+that of Monarch `torchmonarch==0.7.0` and torch, this one the extra `telemetry`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from collections import defaultdict
 from pathlib import Path
 
 WORKLOADS = Path(__file__).parent / "workloads"
-COLUMNS = {"call_us": "call, µs", "actors_ms": "which actors, ms", "calls_ms": "calls by endpoint, ms"}
+COLUMNS = {
+    "call_us": "call, µs",
+    "actors_ms": "which actors, ms",
+    "calls_ms": "calls by endpoint, ms",
+}
 _PATIENCE = 300.0  # seconds for a program
 
 
@@ -43,7 +49,9 @@ def run(python: str, script: str, arguments: list[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ray", help="a Python that has ray")
     parser.add_argument("--monarch", help="a Python that has torchmonarch")
     parser.add_argument("--procs", type=int, default=16)
@@ -60,13 +68,22 @@ def main() -> None:
     for _ in range(options.rounds):
         for name, python, script in pythons:
             for mode in ("off", "on") if python else ():
-                found = run(python, script, [str(options.procs), mode, str(options.calls), str(options.questions)])
+                found = run(
+                    python,
+                    script,
+                    [str(options.procs), mode, str(options.calls), str(options.questions)],
+                )
                 for column, value in found.items():
                     taken[name, mode][column].append(value)
     print(f"{options.procs} processes, medians of {options.rounds} rounds\n")
-    print("| | telemetry |", " | ".join(COLUMNS.values()), "|\n| --- | --- |", " --- |" * len(COLUMNS))
+    print(
+        "| | telemetry |", " | ".join(COLUMNS.values()), "|\n| --- | --- |", " --- |" * len(COLUMNS)
+    )
     for (name, mode), columns in taken.items():
-        cells = [f"{statistics.median(columns[each]):.1f}" if each in columns else "-" for each in COLUMNS]
+        cells = [
+            f"{statistics.median(columns[each]):.1f}" if each in columns else "-"
+            for each in COLUMNS
+        ]
         print(f"| {name} | {mode} |", " | ".join(cells), "|")
 
 

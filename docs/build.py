@@ -10,7 +10,8 @@ A page asks for a block by a marker on the line before it:
     <!-- include: docs/examples/actors.py#counter -->    what stands between `# region counter` and `# endregion`
     <!-- output: examples/quickstart.py -->              what the program prints
 
-Paths are relative to the root of the repository. Every file in docs/examples is run, included or not.
+Paths are relative to the root of the repository. Every file in docs/examples is run, included or
+not.
 """
 
 import argparse
@@ -23,11 +24,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(
-    r"^<!-- (?P<kind>include|output): (?P<path>[^\s#]+)(?:#(?P<region>\S+))? -->\n```(?P<language>\w*)\n(?P<body>.*?)^```$",
+    r"^<!-- (?P<kind>include|output): (?P<path>[^\s#]+)(?:#(?P<region>\S+))?"
+    r" -->\n```(?P<language>\w*)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"""(?:\]\(|(?:src|href|srcset)=")(?!\w+:)(?P<path>[^)"#\s]*)(?:#(?P<anchor>[^)"\s]+))?""")
+LINK = re.compile(
+    r"""(?:\]\(|(?:src|href|srcset)=")(?!\w+:)(?P<path>[^)"#\s]*)(?:#(?P<anchor>[^)"\s]+))?"""
+)
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 PROGRAM_SECONDS = 60
 
@@ -44,9 +48,13 @@ def region(path: Path, name: str | None) -> str:
     text = path.read_text()
     if name is None:
         return text
-    found = re.search(rf"^ *# region {re.escape(name)}\n(.*?)^ *# endregion$", text, re.MULTILINE | re.DOTALL)
+    found = re.search(
+        rf"^ *# region {re.escape(name)}\n(.*?)^ *# endregion$", text, re.MULTILINE | re.DOTALL
+    )
     if not found:
-        raise DocsError(f"{path.relative_to(ROOT)} has no '# region {name}' that ends with '# endregion'")
+        raise DocsError(
+            f"{path.relative_to(ROOT)} has no '# region {name}' that ends with '# endregion'"
+        )
     return textwrap.dedent(found[1]).strip("\n") + "\n"
 
 
@@ -56,12 +64,19 @@ def output(path: Path) -> str:
     name = path.relative_to(ROOT)
     try:
         done = subprocess.run(
-            [sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=PROGRAM_SECONDS, check=False
+            [sys.executable, str(path)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise DocsError(f"{name} had not ended after {PROGRAM_SECONDS} s") from None
     if done.returncode or done.stderr:
-        raise DocsError(f"{name} ended with exit status {done.returncode}:\n{done.stdout}{done.stderr}")
+        raise DocsError(
+            f"{name} ended with exit status {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
     return done.stdout
 
 
@@ -91,7 +106,11 @@ def broken_links(path: Path) -> list[str]:
         target = (path.parent / link["path"]).resolve() if link["path"] else path
         if not target.exists():
             broken.append(link["path"])
-        elif link["anchor"] and target.suffix == ".md" and link["anchor"] not in anchors(target.read_text()):
+        elif (
+            link["anchor"]
+            and target.suffix == ".md"
+            and link["anchor"] not in anchors(target.read_text())
+        ):
             broken.append(f"{link['path']}#{link['anchor']}")
     return broken
 
@@ -104,9 +123,15 @@ def site() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if anything is out of date")
-    parser.add_argument("--site", action="store_true", help="make a site of the pages as they are, in build/site")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if anything is out of date"
+    )
+    parser.add_argument(
+        "--site", action="store_true", help="make a site of the pages as they are, in build/site"
+    )
     options = parser.parse_args()
     if options.site:
         return site()

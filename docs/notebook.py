@@ -3,8 +3,9 @@
     python docs/notebook.py            write the outputs anew
     python docs/notebook.py --check    change nothing; exit 1 if a cell fails, or shows something else than what is there
 
-Names of notebooks after that choose some. What differs from machine to machine, such as paths, is replaced by dots; what a cell with the
-tag "varies" shows is kept, and not compared. Needs nbclient and ipykernel.
+Names of notebooks after that choose some. What differs from machine to machine, such as paths, is
+replaced by dots; what a cell with the tag "varies" shows is kept, and not compared. Needs nbclient
+and ipykernel.
 """
 
 # nbformat has types for some of its functions only.
@@ -32,14 +33,18 @@ LOCAL = [
     (re.compile(r'"[^"\n]*/(?:site-packages|src)/([^"\n]*)", line \d+'), r'".../\1", line ...'),
     (re.compile(rf"\b{re.escape(os.uname().nodename)} · "), "node · "),
     (re.compile(rf"\bhost {re.escape(os.uname().nodename)}\b"), "host node"),
-    (re.compile(r"(hosts\\gpus  0) +1"), rf"\1{' ' * len('node · rank[0]')} 1"),  # as wide as the host's name makes it
-    (re.compile(r"^[ ~^]+\n", re.MULTILINE), ""),  # marks under the source, which not every Python makes
+    # as wide as the host's name makes it
+    (re.compile(r"(hosts\\gpus  0) +1"), rf"\1{' ' * len('node · rank[0]')} 1"),
+    # marks under the source, which not every Python makes
+    (re.compile(r"^[ ~^]+\n", re.MULTILINE), ""),
 ]
 
 
 def run(notebook: Any) -> Any:
     """The notebook with the outputs of a new run. Raises what nbclient raises if a cell fails."""
-    ran = NotebookClient(nbformat.from_dict(notebook), timeout=CELL_SECONDS, kernel_name="python3").execute()
+    ran = NotebookClient(
+        nbformat.from_dict(notebook), timeout=CELL_SECONDS, kernel_name="python3"
+    ).execute()
     for cell in ran.cells:
         cell.metadata.pop("execution", None)  # when it ran
         for output in cell.get("outputs", ()):
@@ -64,15 +69,21 @@ def shown(notebook: Any) -> list[str]:
     lines = []
     for number, cell in enumerate(notebook.cells):
         lines += [f"cell {number}:", *cell.source.splitlines()]
-        for output in cell.get("outputs", ()) if "varies" not in cell.metadata.get("tags", ()) else ():
+        for output in (
+            cell.get("outputs", ()) if "varies" not in cell.metadata.get("tags", ()) else ()
+        ):
             for _, text in sorted(output.get("data", {"text": output.get("text", output)}).items()):
                 lines += str(text).splitlines()
     return lines
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if something is out of date")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; exit 1 if something is out of date"
+    )
     parser.add_argument("names", nargs="*", help="of notebooks; all if none is given")
     options = parser.parse_args()
     changes: list[str] = []

@@ -1,4 +1,5 @@
-"""Draws the pictures of docs/simulator.md: a step of examples/simulate_ddp.py, and what it predicts for more GPUs.
+"""Draws the pictures of docs/simulator.md: a step of examples/simulate_ddp.py, and what it predicts
+for more GPUs.
 
     python docs/plot_simulation.py
 
@@ -22,7 +23,10 @@ def draw_step(example: Any, path: Path) -> None:
     """A step whose reductions run beside it, on eight hosts with slow networks."""
     with tempfile.TemporaryDirectory() as folder:
         simulator = Simulator(
-            8, example.GPUS, machine=example.with_network(100), trace_path=Path(folder) / "trace.json"
+            8,
+            example.GPUS,
+            machine=example.with_network(100),
+            trace_path=Path(folder) / "trace.json",
         )
         example.train(simulator, Stream("communication"), 2)
     path.write_text(simulator.picture())
@@ -39,9 +43,17 @@ def draw_scaling(example: Any, path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for stream, style in ((None, "--"), (Stream("communication"), "-")):
             steps = [example.predict(hosts, stream, Path(folder)) for hosts in HOSTS]
-            for gigabits, colour in zip(example.NETWORKS, ("#2a6f97", "#f4a259", "#bc4b51"), strict=True):
+            for gigabits, colour in zip(
+                example.NETWORKS, ("#2a6f97", "#f4a259", "#bc4b51"), strict=True
+            ):
                 label = f"{gigabits} Gbit/s, {'in the way' if stream is None else 'beside'}"
-                axes.plot(gpus, [step[gigabits].seconds * 1e3 for step in steps], style, color=colour, label=label)
+                axes.plot(
+                    gpus,
+                    [step[gigabits].seconds * 1e3 for step in steps],
+                    style,
+                    color=colour,
+                    label=label,
+                )
     axes.set_xscale("log", base=2)
     axes.set_xticks(gpus, [str(each) for each in gpus])
     axes.set_ylim(0)

@@ -1,4 +1,5 @@
-"""Runs the examples that train on a mesh, and draws their losses with those of one process into docs/images/training.png.
+"""Runs the examples that train on a mesh, and draws their losses with those of one process into
+docs/images/training.png.
 
     python docs/plot_training.py [FILE]
 
@@ -24,7 +25,9 @@ def draw(losses: dict[str, tuple[list[float], list[float]]], path: Path) -> None
 
     figure = Figure(figsize=(9, 2.6), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (name, (mesh, here)) in zip(figure.subplots(1, len(losses)), losses.items(), strict=True):
+    for axes, (name, (mesh, here)) in zip(
+        figure.subplots(1, len(losses)), losses.items(), strict=True
+    ):
         axes.plot(here, color="#f4a259", linewidth=4, label="one process")
         axes.plot(mesh, color="#2a6f97", linewidth=1.2, label="mesh of 4")
         axes.set_title(name, fontsize=10)
@@ -41,7 +44,10 @@ def draw(losses: dict[str, tuple[list[float], list[float]]], path: Path) -> None
 def main() -> None:
     sys.path.insert(0, str(ROOT / "examples"))
     losses = {title: importlib.import_module(name).run() for name, title in EXAMPLES.items()}
-    draw(losses, Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "training.png")
+    draw(
+        losses,
+        Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images" / "training.png",
+    )
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ def main() -> None:
     """Run the program, and look at it."""
     actor.unhandled_fault_hook = lambda failure: None  # at its end, those who wait are told
     loaders = this_host().spawn_procs({"loaders": 1}, name="loaders").spawn("loader", Loader)
-    trainers = this_host().spawn_procs({"hosts": 2, "gpus": 8}, name="trainers").spawn("trainer", Trainer)
+    trainers = (
+        this_host().spawn_procs({"hosts": 2, "gpus": 8}, name="trainers").spawn("trainer", Trainer)
+    )
     for host in range(2):
         for gpu in range(8):
             trainers.slice(hosts=host, gpus=gpu).train.broadcast(loaders, 8 * host + gpu)

@@ -1,7 +1,8 @@
 """A pipeline of async actors: three stages, each in its own process, all working at once.
 
-Every stage holds a handle to the next and awaits it. ``concurrent_endpoint`` lets one stage have many items under way, so the
-pipeline takes about as long as its slowest item, not as long as all of them one after the other.
+Every stage holds a handle to the next and awaits it. ``concurrent_endpoint`` lets one stage have
+many items under way, so the pipeline takes about as long as its slowest item, not as long as all of
+them one after the other.
 
     python examples/async_pipeline.py
 """
@@ -13,7 +14,10 @@ from monarch.actor import Actor, concurrent_endpoint, context, endpoint, this_ho
 
 
 class Store(Actor):
-    """Last stage: keeps what arrives. A plain endpoint: one message at a time, in order of arrival."""
+    """Last stage: keeps what arrives.
+
+    A plain endpoint: one message at a time, in order of arrival.
+    """
 
     def __init__(self) -> None:
         self.items: dict[str, int] = {}
@@ -67,7 +71,10 @@ async def run() -> None:
     elapsed = time.monotonic() - started
     for line in lines[:3]:
         print(line)
-    print(f"... {len(lines)} items through two stages of 0.2 s each; one by one they would have taken 8 s")
+    print(
+        f"... {len(lines)} items through two stages of 0.2 s each; one by one they would have"
+        " taken 8 s"
+    )
     assert elapsed < 4, f"the items did not overlap: {elapsed:.1f} s"
 
     contents = await store.contents.call_one()

@@ -1,8 +1,8 @@
 """One named actor that everybody finds: a controller as a parameter server.
 
-``get_or_spawn_controller`` returns the same actor for the same name, wherever in the program it is asked for: the first
-caller creates it, all others get a reference. It lives in the process of the script, and is the natural home of state that
-belongs to the program as a whole.
+``get_or_spawn_controller`` returns the same actor for the same name, wherever in the program it is
+asked for: the first caller creates it, all others get a reference. It lives in the process of the
+script, and is the natural home of state that belongs to the program as a whole.
 
     python examples/controllers.py
 """
@@ -13,7 +13,9 @@ from monarch.actor import Actor, current_rank, endpoint, get_or_spawn_controller
 
 
 class ParameterServer(Actor):
-    """Holds the parameters of a line y = a x + b, and moves them by the gradients that workers push."""
+    """Holds the parameters of a line y = a x + b, and moves them by the gradients that workers
+    push.
+    """
 
     def __init__(self, learning_rate: float) -> None:
         self.learning_rate = learning_rate
@@ -37,7 +39,9 @@ class ParameterServer(Actor):
 
 
 class Worker(Actor):
-    """Fits its own noisy samples of y = 3 x - 1, at its own speed, with no barrier between workers."""
+    """Fits its own noisy samples of y = 3 x - 1, at its own speed, with no barrier between
+    workers.
+    """
 
     def __init__(self) -> None:
         rng = random.Random(current_rank().rank)
@@ -46,7 +50,8 @@ class Worker(Actor):
 
     @endpoint
     def fit(self, steps: int) -> None:
-        # The arguments are those for the first caller; this one gets the server that the script has made.
+        # The arguments are those for the first caller; this one gets the server that the script has
+        # made.
         server = get_or_spawn_controller("parameters", ParameterServer, learning_rate=0.05).get()
         n = len(self.samples)
         for _ in range(steps):
@@ -66,7 +71,10 @@ def main() -> None:
     workers.fit.call(steps=100).get(timeout=60)
     updates = server.count.call_one().get()
     a, b = server.pull.call_one().get()
-    print(f"after:  y = {a:.2f} x + {b:.2f}   ({updates} pushes by 4 workers; the truth is y = 3 x - 1)")
+    print(
+        f"after:  y = {a:.2f} x + {b:.2f}   ({updates} pushes by 4 workers; the truth is y = 3 x"
+        " - 1)"
+    )
     assert abs(a - 3) < 0.1, f"the fit did not converge: a = {a}"
     assert abs(b + 1) < 0.1, f"the fit did not converge: b = {b}"
 

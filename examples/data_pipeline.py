@@ -1,4 +1,6 @@
-"""A data pipeline: read, map, shuffle by key, reduce. It finds which words follow which in 60 files.
+"""A data pipeline: read, map, shuffle by key, reduce.
+
+It finds which words follow which in 60 files.
 
 Four mappers read files and send each pair of words to the reducer that owns its first word. Three
 reducers count. Every queue is bounded: where reducers are slow, mappers wait, so memory stays small
@@ -80,7 +82,8 @@ class Reducer(Actor):
 
 def most_frequent(followers: dict[str, Counter[str]]) -> dict[str, tuple[str, int]]:
     return {
-        word: min(counts.items(), key=lambda item: (-item[1], item[0]))  # of equal ones the first by letters
+        # of equal ones the first by letters
+        word: min(counts.items(), key=lambda item: (-item[1], item[0]))
         for word, counts in followers.items()
     }
 
@@ -88,7 +91,9 @@ def most_frequent(followers: dict[str, Counter[str]]) -> dict[str, tuple[str, in
 def make_files(folder: Path) -> list[Path]:
     """Text in which some words are frequent and most are rare, as in any language."""
     rng = random.Random(1)
-    words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 8))) for _ in range(2000)]
+    words = [
+        "".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 8))) for _ in range(2000)
+    ]
     weights = [1 / rank for rank in range(1, len(words) + 1)]
     paths = []
     for number in range(FILES):
@@ -105,7 +110,8 @@ def run(paths: list[Path]) -> tuple[dict[str, tuple[str, int]], list[int]]:
     reducers = procs.slice(procs=slice(MAPPERS, None))
     # The queue of a reducer lives in its process, so a chunk crosses to another process once.
     shuffle: list[Queue[Chunk]] = [
-        Queue(reducers.slice(procs=rank), maxsize=ROOM, name=f"shuffle {rank}") for rank in range(REDUCERS)
+        Queue(reducers.slice(procs=rank), maxsize=ROOM, name=f"shuffle {rank}")
+        for rank in range(REDUCERS)
     ]
     files: Queue[Path] = Queue(procs.slice(procs=0), maxsize=len(paths), name="files")
     for path in paths:
@@ -141,7 +147,9 @@ def main() -> None:
 
     print(f"{len(paths)} files in {seconds:.1f} s; by mapper: {', '.join(map(str, read_by))}")
     print("\nword      followed by   times")
-    for word, (second, times) in sorted(result.items(), key=lambda item: (-item[1][1], item[0]))[:5]:
+    for word, (second, times) in sorted(result.items(), key=lambda item: (-item[1][1], item[0]))[
+        :5
+    ]:
         print(f"{word:<10}{second:<10}{times:9}")
     assert result == expected, "one process finds something else"
     assert sum(read_by) == len(paths), "a file was read twice, or not at all"

@@ -1,8 +1,10 @@
-"""Data-parallel training: four processes, each with a quarter of every batch, and gradients averaged as soon as they are there.
+"""Data-parallel training: four processes, each with a quarter of every batch, and gradients
+averaged as soon as they are there.
 
-Each rank derives its own loss. A hook on each parameter lends its gradient, as soon as the backward pass has completed it, to a
-second stream, which reduces it over the mesh while the pass goes on. So the ranks keep the same weights, and these must be those
-that one process finds with the whole batches.
+Each rank derives its own loss. A hook on each parameter lends its gradient, as soon as the backward
+pass has completed it, to a second stream, which reduces it over the mesh while the pass goes on. So
+the ranks keep the same weights, and these must be those that one process finds with the whole
+batches.
 
     python examples/ddp.py
 
@@ -27,7 +29,9 @@ CLASSES, BATCH, STEPS, LEARNING_RATE = 3, 96, 100, 0.02
 
 
 class Averaging:
-    """Averages the gradients of a network over the ranks of a mesh, on a stream of its own, each as it is completed."""
+    """Averages the gradients of a network over the ranks of a mesh, on a stream of its own, each as
+    it is completed.
+    """
 
     def __init__(self, net: nn.Module) -> None:
         self.stream = Stream("averaging")
@@ -43,13 +47,18 @@ class Averaging:
         self.borrows.enter_context(borrow)
 
     def finish(self) -> None:
-        """From here on the program uses the gradients again: the ranks wait for what is still under way."""
+        """From here on the program uses the gradients again: the ranks wait for what is still under
+        way.
+        """
         self.borrows.close()
 
 
 def network() -> nn.Sequential:
-    torch.manual_seed(0)  # while a mesh is active, on all of its ranks: they begin with the same weights
-    return nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CLASSES))
+    # while a mesh is active, on all of its ranks: they begin with the same weights
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, CLASSES)
+    )
 
 
 def spirals(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -109,7 +118,10 @@ def main() -> None:
     losses, expected = run()
     print("step   mesh     one process")
     for step in [*range(0, STEPS, 10), STEPS - 1]:
-        print(f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f}  {'#' * round(40 * losses[step])}")
+        print(
+            f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f} "
+            f" {'#' * round(40 * losses[step])}"
+        )
     difference = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     print(f"\nlargest difference: {difference:.1e}")
     assert difference < 1e-2, "training on the mesh went another way than training in one process"

@@ -1,8 +1,9 @@
-"""Training that goes on when ranks are killed: `DistributedDataParallel` over ranks that are replaced, and no step is lost.
+"""Training that goes on when ranks are killed: `DistributedDataParallel` over ranks that are
+replaced, and no step is lost.
 
-The script kills a rank twice, with SIGKILL, in the middle of the training. The others go on without it, within milliseconds; its
-replacement takes weights and the optimizer's state from the memory of a living rank. No file is written. The losses are those of
-ranks that nobody disturbs.
+The script kills a rank twice, with SIGKILL, in the middle of the training. The others go on without
+it, within milliseconds; its replacement takes weights and the optimizer's state from the memory of
+a living rank. No file is written. The losses are those of ranks that nobody disturbs.
 
     python examples/elastic_ddp.py
 
@@ -43,11 +44,14 @@ class Training:
         self.batches = Batches(SAMPLES, BATCH)
 
     def train(self, world: World) -> None:  # begins again whenever the ranks have changed
-        world.restore(model=self.model, optimizer=self.optimizer)  # from the memory of a living rank
+        # from the memory of a living rank
+        world.restore(model=self.model, optimizer=self.optimizer)
         model = DistributedDataParallel(self.model)
         for step in world.steps(STEPS):
             mine = self.batches.indices(step, world)
-            loss = (model(self.inputs[mine]) - self.targets[mine]).square().sum() * world.size / BATCH
+            loss = (
+                (model(self.inputs[mine]) - self.targets[mine]).square().sum() * world.size / BATCH
+            )
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
@@ -71,7 +75,9 @@ def train(kills: dict[int, int]) -> dict[int, float]:
         losses[report.step] = report.value["loss"]
         # endregion
         if kills.get(report.step) == report.rank:
-            print(f"step {report.step:3}: rank {report.rank} of {report.size} is killed", flush=True)
+            print(
+                f"step {report.step:3}: rank {report.rank} of {report.size} is killed", flush=True
+            )
             with suppress(ProcessLookupError):  # the ranks may be far ahead of what is read here
                 os.kill(report.value["pid"], signal.SIGKILL)
             del kills[report.step]
@@ -82,15 +88,21 @@ def train(kills: dict[int, int]) -> dict[int, float]:
 def main() -> None:
     logging.basicConfig(format="          %(message)s")
     logging.getLogger("monarch.elastic").setLevel(logging.INFO)
-    configure(preload=["torch._dynamo"])  # which DDP and optimizers import: once, and not in each rank
+    # which DDP and optimizers import: once, and not in each rank
+    configure(preload=["torch._dynamo"])
     chance = random.Random(1)
     expected = train(kills={})
     losses = train(kills={step: chance.randrange(2) for step in (50, 120)})
     print("step   loss      undisturbed")
     for step in sorted(losses)[::4]:
-        print(f"{step:4}   {losses[step]:7.5f}   {expected[step]:7.5f}  {'#' * round(20 * losses[step])}")
+        print(
+            f"{step:4}   {losses[step]:7.5f}   {expected[step]:7.5f} "
+            f" {'#' * round(20 * losses[step])}"
+        )
     assert losses.keys() == expected.keys()
-    assert all(math.isclose(losses[step], expected[step], rel_tol=1e-2, abs_tol=1e-4) for step in losses)
+    assert all(
+        math.isclose(losses[step], expected[step], rel_tol=1e-2, abs_tol=1e-4) for step in losses
+    )
     assert losses[STEPS - 10] < 0.1, "it has not learned to multiply"
 
 

@@ -1,8 +1,10 @@
-"""Training with sharded weights that goes on when ranks are killed: FSDP2 over ranks that are replaced, with no file.
+"""Training with sharded weights that goes on when ranks are killed: FSDP2 over ranks that are
+replaced, with no file.
 
-Four ranks are two replicas of two shards each (hybrid sharding). The script kills a rank twice, with SIGKILL, in the middle of
-the training. Each shard of the dead rank exists once more, on the other replica: the next world reads what it needs from the
-memory of all ranks that are left, in whatever layout it has. The losses are those of one rank that trains alone, with all of the weights.
+Four ranks are two replicas of two shards each (hybrid sharding). The script kills a rank twice,
+with SIGKILL, in the middle of the training. Each shard of the dead rank exists once more, on the
+other replica: the next world reads what it needs from the memory of all ranks that are left, in
+whatever layout it has. The losses are those of one rank that trains alone, with all of the weights.
 
     python examples/elastic_fsdp.py
 
@@ -43,7 +45,9 @@ class Training:
 
     def train(self, world: World) -> None:
         replicas = 1 if world.size % 2 else 2
-        mesh = init_device_mesh("cpu", (replicas, world.size // replicas), mesh_dim_names=("replicas", "shards"))
+        mesh = init_device_mesh(
+            "cpu", (replicas, world.size // replicas), mesh_dim_names=("replicas", "shards")
+        )
         torch.manual_seed(0)  # in the first world all ranks have to begin with the same weights
         model = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 1))
         fully_shard(model, mesh=mesh)
@@ -51,7 +55,9 @@ class Training:
         world.restore(model=model, optimizer=optimizer)
         for step in world.steps(STEPS):
             mine = self.batches.indices(step, world)
-            loss = (model(self.inputs[mine]) - self.targets[mine]).square().sum() * world.size / BATCH
+            loss = (
+                (model(self.inputs[mine]) - self.targets[mine]).square().sum() * world.size / BATCH
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -76,7 +82,9 @@ def train(ranks: int, kills: dict[int, int]) -> dict[int, float]:
         losses[report.step] = report.value["loss"]
         # endregion
         if kills.get(report.step) == report.rank:
-            print(f"step {report.step:3}: rank {report.rank} of {report.size} is killed", flush=True)
+            print(
+                f"step {report.step:3}: rank {report.rank} of {report.size} is killed", flush=True
+            )
             with suppress(ProcessLookupError):  # the ranks may be far ahead of what is read here
                 os.kill(report.value["pid"], signal.SIGKILL)
             del kills[report.step]
@@ -93,9 +101,14 @@ def main() -> None:
     losses = train(RANKS, kills={step: chance.randrange(RANKS) for step in (10, 20)})
     print("step   loss      alone")
     for step in sorted(losses):
-        print(f"{step:4}   {losses[step]:7.5f}   {expected[step]:7.5f}  {'#' * round(20 * losses[step])}")
+        print(
+            f"{step:4}   {losses[step]:7.5f}   {expected[step]:7.5f} "
+            f" {'#' * round(20 * losses[step])}"
+        )
     assert losses.keys() == expected.keys()
-    assert all(math.isclose(losses[step], expected[step], rel_tol=1e-2, abs_tol=1e-4) for step in losses)
+    assert all(
+        math.isclose(losses[step], expected[step], rel_tol=1e-2, abs_tol=1e-4) for step in losses
+    )
     assert losses[STEPS - 5] < 0.2, "it has not learned to multiply"
 
 

@@ -58,14 +58,20 @@ class Policy(nn.Module):
         self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
         self.attention = nn.Linear(WIDTH, 3 * WIDTH)
         self.mix = nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH))
+        self.mlp = nn.Sequential(
+            nn.Linear(WIDTH, 2 * WIDTH), nn.GELU(), nn.Linear(2 * WIDTH, WIDTH)
+        )
         self.out = nn.Linear(WIDTH, len(CHARACTERS))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """[sequence, position] -> log-probabilities [sequence, position, character] of what is next."""
+        """[sequence, position] -> log-probabilities [sequence, position, character] of what is
+        next.
+        """
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         query, key, value = self.attention(self.norms[0](x)).chunk(3, dim=-1)
-        x = x + self.mix(nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True))
+        x = x + self.mix(
+            nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        )
         x = x + self.mlp(self.norms[1](x))
         return torch.log_softmax(self.out(x), dim=-1)
 
@@ -116,8 +122,8 @@ def grpo_loss(policy: nn.Module, batch: Batch) -> Tensor:
     """The negative of equation 3 of Shao et al., DeepSeekMath, arXiv:2402.03300.
 
     The advantage is that of its section 4.1.2: by how many standard deviations a reward exceeds the
-    mean of its group. The penalty is its equation 4, an estimate of the divergence from a reference:
-    here a policy that knows nothing and guesses evenly, which keeps this one exploring.
+    mean of its group. The penalty is its equation 4, an estimate of the divergence from a
+    reference: here a policy that knows nothing and guesses evenly, which keeps this one exploring.
     """
     assert batch.rewards is not None
     grouped = batch.rewards.view(-1, GROUP)
@@ -140,7 +146,9 @@ class Judge(Actor):
 
 
 class Generator(Actor):
-    def __init__(self, weights: SharedState, judges: Service[Judge], replay: ReplayBuffer[Batch]) -> None:
+    def __init__(
+        self, weights: SharedState, judges: Service[Judge], replay: ReplayBuffer[Batch]
+    ) -> None:
         self.policy = new_policy()
         self.weights, self.judges, self.replay = weights, judges, replay
 
@@ -214,7 +222,12 @@ async def run(steps: int) -> tuple[list[list[Report]], float]:
     weights = await trainers.slice(gpus=0).weights.call_one()
     judges = Service(this_host(), Judge, replicas=1, idempotent=True)
     generators = Service(
-        this_host(), Generator, (weights, judges, replay), replicas=GENERATORS, idempotent=True, in_flight=1
+        this_host(),
+        Generator,
+        (weights, judges, replay),
+        replicas=GENERATORS,
+        idempotent=True,
+        in_flight=1,
     )
     await generators.scale(GENERATORS)  # all are ready
 

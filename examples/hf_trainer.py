@@ -1,4 +1,5 @@
-"""Hugging Face's `Trainer` on a mesh: each rank is an actor, and accelerate finds the others by the variables of torchrun.
+"""Hugging Face's `Trainer` on a mesh: each rank is an actor, and accelerate finds the others by the
+variables of torchrun.
 
 A tiny language model is made from a config and learns to count. Nothing is downloaded.
 
@@ -32,7 +33,13 @@ class Rank(Actor):
         torch.set_num_threads(1)
         torch.manual_seed(0)
         config = GPT2Config(
-            vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+            vocab_size=WORDS,
+            n_positions=LENGTH,
+            n_embd=32,
+            n_layer=1,
+            n_head=2,
+            bos_token_id=0,
+            eos_token_id=0,
         )
         firsts = torch.randint(WORDS, (SAMPLES, 1))
         lines = (firsts + torch.arange(LENGTH)) % WORDS
@@ -62,7 +69,9 @@ class Rank(Actor):
 
 def main() -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
-    configure(preload=["torch._dynamo", "transformers", "accelerate"], host_spawn_ready_timeout="2m")
+    configure(
+        preload=["torch._dynamo", "transformers", "accelerate"], host_spawn_ready_timeout="2m"
+    )
     procs = this_host().spawn_procs({"gpus": RANKS})
     setup_torch_elastic_env(procs)
     ranks = procs.spawn("ranks", Rank)

@@ -52,7 +52,9 @@ class Trial:
 
 def draw(number: int) -> Trial:
     rng = random.Random(number)
-    return Trial(number, 10 ** rng.uniform(-3, 0.5), rng.choice([0.0, 0.5, 0.9]), rng.choice([2, 4, 8, 16]))
+    return Trial(
+        number, 10 ** rng.uniform(-3, 0.5), rng.choice([0.0, 0.5, 0.9]), rng.choice([2, 4, 8, 16])
+    )
 
 
 def samples(seed: int) -> tuple[Array, Array]:
@@ -89,12 +91,21 @@ def train(trial: Trial, epochs: int) -> Trial:
     for _ in range(epochs):
         for some in rng.permutation(SAMPLES).reshape(-1, BATCH):
             downhill = gradients(weights, points[some], inside[some])
-            velocities = tuple(trial.momentum * v - trial.rate * g for v, g in zip(velocities, downhill, strict=True))
+            velocities = tuple(
+                trial.momentum * v - trial.rate * g
+                for v, g in zip(velocities, downhill, strict=True)
+            )
             weights = tuple(w + v for w, v in zip(weights, velocities, strict=True))
     points, inside = samples(seed=2)
     probability = forward(weights, points)[1].clip(1e-9, 1 - 1e-9)
     loss = -np.mean(np.where(inside == 1, np.log(probability), np.log(1 - probability)))
-    return replace(trial, epochs=trial.epochs + epochs, loss=float(loss), weights=weights, velocities=velocities)
+    return replace(
+        trial,
+        epochs=trial.epochs + epochs,
+        loss=float(loss),
+        weights=weights,
+        velocities=velocities,
+    )
 
 
 class Worker(Actor):
@@ -136,8 +147,14 @@ def main() -> None:
         replaced = sum(worker.restarts for worker in workers.status().get())
         everything = [workers.train.call_one(draw(number), LONGEST) for number in range(TRIALS)]
         losses = sorted(trial.get().loss for trial in everything)
-    print(f"\nthe best: rate {best.rate:.4f}, momentum {best.momentum}, width {best.width}: loss {best.loss:.4f}")
-    print(f"{total} epochs; without stopping {TRIALS * LONGEST}, and the losses {losses[0]:.4f}, {losses[1]:.4f}, ...")
+    print(
+        f"\nthe best: rate {best.rate:.4f}, momentum {best.momentum}, width {best.width}: loss"
+        f" {best.loss:.4f}"
+    )
+    print(
+        f"{total} epochs; without stopping {TRIALS * LONGEST}, and the losses {losses[0]:.4f},"
+        f" {losses[1]:.4f}, ..."
+    )
     assert best.epochs == LONGEST
     assert replaced == 1, "the worker that was killed was not replaced"
     assert best.loss <= losses[2] * 1.05, "at least three trials would have been better"

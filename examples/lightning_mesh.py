@@ -1,4 +1,5 @@
-"""`lightning.Trainer` on a mesh: four ranks, a checkpoint and early stopping, as in any Lightning program.
+"""`lightning.Trainer` on a mesh: four ranks, a checkpoint and early stopping, as in any Lightning
+program.
 
 The script makes the hosts, and gives them to the trainer's strategy. All else is Lightning's.
 
@@ -74,7 +75,9 @@ def main() -> None:
     print("weights:", [round(value, 2) for value in model.layer.weight.flatten().tolist()])
     assert loss < 1e-3, "it has not learned to add"
     assert 0 < stopping.stopped_epoch < 40, "the state of a callback has not come back"
-    assert torch.allclose(best["layer.weight"], model.layer.weight), "the checkpoint has other weights"
+    assert torch.allclose(best["layer.weight"], model.layer.weight), (
+        "the checkpoint has other weights"
+    )
 
 
 if __name__ == "__main__":

@@ -105,7 +105,9 @@ def main() -> None:
     delivered = server.count.call_one().get()
     print(f"{delivered} gradients were delivered")
     assert delivered == WORKERS * STEPS, "a gradient is missing"
-    assert all(abs(w - truth) < 0.01 for w, truth in zip(weights, TRUTH, strict=True)), "not the weights of the data"
+    assert all(abs(w - truth) < 0.01 for w, truth in zip(weights, TRUTH, strict=True)), (
+        "not the weights of the data"
+    )
     procs.stop().get()
 
 

@@ -1,8 +1,9 @@
 """A network in two stages, each on two processes of its own; micro-batches keep both stages busy.
 
-The first half of the layers lives on one part of the mesh, the second half on another. `to_mesh` carries what the first has
-found to the second, and gradients take the same way back. Nothing waits: the program issues all micro-batches of a step, and
-while the second stage works on one, the first has begun the next. Within a stage, two ranks share each micro-batch.
+The first half of the layers lives on one part of the mesh, the second half on another. `to_mesh`
+carries what the first has found to the second, and gradients take the same way back. Nothing waits:
+the program issues all micro-batches of a step, and while the second stage works on one, the first
+has begun the next. Within a stage, two ranks share each micro-batch.
 
     python examples/pipeline.py
 
@@ -100,7 +101,10 @@ def main() -> None:
     losses, expected = run()
     print("step   meshes   one process")
     for step in [*range(0, STEPS, 8), STEPS - 1]:
-        print(f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f}  {'#' * round(120 * losses[step])}")
+        print(
+            f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f} "
+            f" {'#' * round(120 * losses[step])}"
+        )
     difference = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     print(f"\nlargest difference: {difference:.1e}")
     assert difference < 1e-3, "training on the meshes went another way than training in one process"

@@ -1,7 +1,7 @@
 """Results as they come: ``stream``, channels and accumulators.
 
-``call`` answers when the slowest rank has. Where that is too late, ``stream`` hands over each result as it arrives, and a
-channel lets an actor report while it still works.
+``call`` answers when the slowest rank has. Where that is too late, ``stream`` hands over each
+result as it arrives, and a channel lets an actor report while it still works.
 
     python examples/ports_and_streams.py
 """
@@ -27,7 +27,9 @@ class Searcher(Actor):
 
     @endpoint
     def search(self, found: Port[tuple[int, int]], limit: int) -> int:
-        """Report the first ``limit`` primes through ``found`` while searching; return how many there were."""
+        """Report the first ``limit`` primes through ``found`` while searching; return how many
+        there were.
+        """
         sent = 0
         for n in self.numbers():
             if sent < limit and is_prime(n):
@@ -56,7 +58,8 @@ def main() -> None:
     print("channel: a port is a sendable handle, here given to all four ranks at once")
     port, receiver = Channel[tuple[int, int]].open()
     done = searchers.search.call(port, limit=3)
-    # Each rank's messages arrive in the order it sent them; messages of different ranks mix as they come.
+    # Each rank's messages arrive in the order it sent them; messages of different ranks mix as they
+    # come.
     found: dict[int, list[int]] = {}
     for _ in range(4 * 3):
         rank, prime = receiver.recv().get(timeout=30)

@@ -1,8 +1,8 @@
 """Train a small neural network on 8 processes, with nothing but the standard library.
 
-Eight trainers hold one eighth of the data each. In every step the script sends the same weights to all of them,
-collects eight gradients, averages them and moves the weights: data-parallel gradient descent, with the loop written
-where it is easiest to read, in one ordinary script.
+Eight trainers hold one eighth of the data each. In every step the script sends the same weights to
+all of them, collects eight gradients, averages them and moves the weights: data-parallel gradient
+descent, with the loop written where it is easiest to read, in one ordinary script.
 
     python examples/quickstart.py
 
@@ -32,7 +32,9 @@ Sample = tuple[float, float, int]
 
 
 def two_moons(count: int, seed: int) -> list[Sample]:
-    """Points (x, y, label) in two interleaved half circles, with some noise: no straight line separates them."""
+    """Points (x, y, label) in two interleaved half circles, with some noise: no straight line
+    separates them.
+    """
     rng = random.Random(seed)
     samples = []
     for i in range(count):
@@ -45,8 +47,9 @@ def two_moons(count: int, seed: int) -> list[Sample]:
     return samples
 
 
-# The model has 2 inputs, 8 hidden units and 1 output; its weights are one flat list, so that averaging is one line.
-# Hidden unit j owns four weights: two for its inputs, its bias, and the one with which it enters the output.
+# The model has 2 inputs, 8 hidden units and 1 output; its weights are one flat list, so that
+# averaging is one line. Hidden unit j owns four weights: two for its inputs, its bias, and the one
+# with which it enters the output.
 
 
 def new_weights(seed: int) -> list[float]:
@@ -79,7 +82,10 @@ class Step:
 
 
 class Trainer(Actor):
-    """Holds one shard of the data and a copy of the weights. Its methods run in its own process, one at a time."""
+    """Holds one shard of the data and a copy of the weights.
+
+    Its methods run in its own process, one at a time.
+    """
 
     def __init__(self, samples: int) -> None:
         rank, ranks = current_rank().rank, current_size()["gpus"]
@@ -131,31 +137,42 @@ def main() -> None:
     procs = this_host().spawn_procs(per_host={"gpus": TRAINERS})
     trainers = procs.spawn("trainers", Trainer, samples=480)
 
-    # An exception in an endpoint comes back to the caller. The trainer that raised it goes on working.
+    # An exception in an endpoint comes back to the caller. The trainer that raised it goes on
+    # working.
     weights = new_weights(seed=2)
     try:
         trainers.slice(gpus=3).resume.call_one(Path("no-such-checkpoint.txt")).get()
     except ActorError as error:
-        print(f"trainer 3 could not resume ({type(error.exception).__name__}), so all start from new weights\n")
+        print(
+            f"trainer 3 could not resume ({type(error.exception).__name__}), so all start from new"
+            " weights\n"
+        )
 
     print("step    loss")
     velocity = [0.0] * len(weights)
     for step in range(STEPS):
         trainers.set_weights.broadcast(weights)
-        # Messages from one sender arrive in the order sent: every trainer has the new weights before it takes the step.
+        # Messages from one sender arrive in the order sent: every trainer has the new weights
+        # before it takes the step.
         results = trainers.step.call().get().values()
         gradient = mean([result.gradient for result in results])
-        velocity = [MOMENTUM * v - LEARNING_RATE * g for v, g in zip(velocity, gradient, strict=True)]
+        velocity = [
+            MOMENTUM * v - LEARNING_RATE * g for v, g in zip(velocity, gradient, strict=True)
+        ]
         weights = [w + v for w, v in zip(weights, velocity, strict=True)]
         if step % 10 == 0 or step == STEPS - 1:
             loss = sum(result.loss for result in results) / len(results)
             print(f"{step:4}  {loss:6.4f}  {'#' * round(60 * loss)}")
 
-    # A slice is a mesh like any other. Here two ranks are enough to score data that no trainer has seen.
+    # A slice is a mesh like any other. Here two ranks are enough to score data that no trainer has
+    # seen.
     trainers.set_weights.broadcast(weights)
     unseen = two_moons(400, seed=3)
     scores = trainers.slice(gpus=slice(0, 2)).evaluate.call(unseen).get()
-    print(f"\naccuracy on unseen data: {scores.item(gpus=0):.1%} (rank 1 agrees: {scores.item(gpus=1):.1%})\n")
+    print(
+        f"\naccuracy on unseen data: {scores.item(gpus=0):.1%} (rank 1 agrees:"
+        f" {scores.item(gpus=1):.1%})\n"
+    )
 
     print("rank  samples  accuracy")
     for point, (samples, score) in trainers.report.call().get().items():

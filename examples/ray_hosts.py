@@ -4,7 +4,8 @@
     python examples/ray_hosts.py          one host
     python examples/ray_hosts.py 4 8      four hosts, with 8 GPUs each
 
-The workers stay for the next run, which starts at once; they end after ten minutes without one, or by ``monarch kill``.
+The workers stay for the next run, which starts at once; they end after ten minutes without one, or
+by ``monarch kill``.
 
 What to look for:
 

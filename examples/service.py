@@ -1,4 +1,5 @@
-"""A sentiment service: four replicas, batches, a replica that is killed in the middle, and one replica more.
+"""A sentiment service: four replicas, batches, a replica that is killed in the middle, and one
+replica more.
 
     python examples/service.py
 
@@ -47,7 +48,9 @@ def main() -> None:
         scores = [answer.get() for answer in answers]
         expected = [WORDS[text.split()[0]] for text in TEXTS]
         assert scores == expected
-        print(f"{len(scores)} texts judged, though a replica was killed; their sum is {sum(scores)}")
+        print(
+            f"{len(scores)} texts judged, though a replica was killed; their sum is {sum(scores)}"
+        )
 
         service.scale(5).get()
         replicas = service.status().get()

@@ -1,8 +1,10 @@
-"""Plan a training run without the GPUs: how long would a step take on 8 of them, or on 1,024, and how fast must the network be?
+"""Plan a training run without the GPUs: how long would a step take on 8 of them, or on 1,024, and
+how fast must the network be?
 
-The program trains a network data-parallel, as on a real mesh; only the mesh is that of a simulator, so nothing is computed and
-no process is started. Gradients are averaged as the backward pass completes them: at once, in the way of the pass, or on a
-stream of their own, beside it. Each program runs once and is replayed on machines with faster and slower networks.
+The program trains a network data-parallel, as on a real mesh; only the mesh is that of a simulator,
+so nothing is computed and no process is started. Gradients are averaged as the backward pass
+completes them: at once, in the way of the pass, or on a stream of their own, beside it. Each
+program runs once and is replayed on machines with faster and slower networks.
 
     python examples/simulate_ddp.py
 
@@ -31,7 +33,9 @@ LAYERS, WIDTH, ROWS = 8, 4096, 4096
 
 
 class Averaging:
-    """Averages gradients over all ranks, each as it is completed; on a stream of its own, if there is one."""
+    """Averages gradients over all ranks, each as it is completed; on a stream of its own, if there
+    is one.
+    """
 
     def __init__(self, net: nn.Module, stream: Stream | None) -> None:
         self._stream = stream
@@ -57,7 +61,11 @@ class Averaging:
 
 def train(simulator: Simulator, stream: Stream | None, steps: int) -> list[Step]:
     with simulator.mesh.activate():
-        layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH, dtype=torch.bfloat16), nn.ReLU())]
+        layers = [
+            layer
+            for _ in range(LAYERS)
+            for layer in (nn.Linear(WIDTH, WIDTH, dtype=torch.bfloat16), nn.ReLU())
+        ]
         net = nn.Sequential(*layers)
         averaging = Averaging(net, stream)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
@@ -82,21 +90,27 @@ def with_network(gigabits: float) -> Machine:
 def predict(hosts: int, stream: Stream | None, folder: Path) -> dict[int, Step]:
     """The second step, for each network."""
     history = folder / "history.pkl"
-    simulator = Simulator(hosts, GPUS, simulate_mode="command_history", command_history_path=history)
+    simulator = Simulator(
+        hosts, GPUS, simulate_mode="command_history", command_history_path=history
+    )
     train(simulator, stream, 2)
     return {gigabits: replay(history, with_network(gigabits))[-1] for gigabits in NETWORKS}
 
 
 def main() -> None:
     communication = Stream("communication")
-    print(f"{LAYERS} layers of {WIDTH} x {WIDTH}, {ROWS} rows on each GPU: milliseconds for a step\n")
+    print(
+        f"{LAYERS} layers of {WIDTH} x {WIDTH}, {ROWS} rows on each GPU: milliseconds for a step\n"
+    )
     print("        " + "".join(f"{gigabits:>9} Gbit/s     " for gigabits in NETWORKS) + "memory")
     print("  GPUs  " + "in the way  beside  " * len(NETWORKS))
     with tempfile.TemporaryDirectory() as folder:
         for hosts in HOSTS:
             plain = predict(hosts, None, Path(folder))
             beside = predict(hosts, communication, Path(folder))
-            cells = "".join(f"{plain[g].seconds * 1e3:10.1f}{beside[g].seconds * 1e3:8.1f}  " for g in NETWORKS)
+            cells = "".join(
+                f"{plain[g].seconds * 1e3:10.1f}{beside[g].seconds * 1e3:8.1f}  " for g in NETWORKS
+            )
             print(f"{hosts * GPUS:6}  {cells}{plain[NETWORKS[0]].megabytes:4.0f} MB")
             assert all(beside[g].seconds <= plain[g].seconds for g in NETWORKS)
 

@@ -1,10 +1,12 @@
-"""`DistributedDataParallel` on nodes of Slurm. Run it on a login node, or within `salloc`; without Slurm it says what it needs.
+"""`DistributedDataParallel` on nodes of Slurm.
+
+Run it on a login node, or within `salloc`; without Slurm it says what it needs.
 
     python examples/slurm_ddp.py                  2 nodes, 2 processes on each, on CPUs
     python examples/slurm_ddp.py 4 8              4 nodes with 8 GPUs each
 
-The folder that you run it in must be one that the nodes see, too. The job stays for the next run, which starts at once; it ends
-after ten minutes without one, or by ``monarch kill``.
+The folder that you run it in must be one that the nodes see, too. The job stays for the next run,
+which starts at once; it ends after ten minutes without one, or by ``monarch kill``.
 
 What to look for:
 
@@ -30,8 +32,10 @@ def trainers_on_slurm(nodes: int, gpus: int) -> HostMesh:
         exclusive=gpus > 0,
         time_limit="1:00:00",
         idle_limit=600,  # seconds without a client, after which the nodes are given back
-        setup=["export MONARCH_PRELOAD=torch,torch._dynamo"],  # imported once for each node, not by each rank
-        # partition="gpu", account="me", slurm_args=["--constraint=h100"], srun_args=["--container-image=..."]
+        # imported once for each node, not by each rank
+        setup=["export MONARCH_PRELOAD=torch,torch._dynamo"],
+        # partition="gpu", account="me", slurm_args=["--constraint=h100"],
+        # srun_args=["--container-image=..."]
     )
     return job.state().trainers
 
@@ -44,7 +48,8 @@ class Trainer(Actor):
     def __init__(self, backend: str) -> None:
         import torch.distributed as dist
 
-        dist.init_process_group(backend)  # finds the others by the variables that torchrun would set
+        # finds the others by the variables that torchrun would set
+        dist.init_process_group(backend)
 
     @endpoint
     def train(self, steps: int) -> float:
@@ -58,7 +63,8 @@ class Trainer(Actor):
         torch.manual_seed(0)
         model = DistributedDataParallel(torch.nn.Linear(4, 1).to(device))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        generator = torch.Generator().manual_seed(int(os.environ["RANK"]))  # each rank has data of its own
+        # each rank has data of its own
+        generator = torch.Generator().manual_seed(int(os.environ["RANK"]))
         for _ in range(steps):
             inputs = torch.randn(16, 4, generator=generator).to(device)
             loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
@@ -77,7 +83,9 @@ def main(nodes: int = 2, gpus: int = 0) -> None:
     setup_torch_elastic_env(procs)
     trainers = procs.spawn("trainers", Trainer, "nccl" if gpus else "gloo")
     losses = trainers.train.call(steps=60).get()
-    print(f"{len(losses)} ranks, loss of each:", ", ".join(f"{loss:.4f}" for loss in losses.values()))
+    print(
+        f"{len(losses)} ranks, loss of each:", ", ".join(f"{loss:.4f}" for loss in losses.values())
+    )
     procs.stop().get()
 
 

@@ -1,8 +1,10 @@
-"""A small transformer that learns to sort letters: its layers split over two processes, its batches over two more.
+"""A small transformer that learns to sort letters: its layers split over two processes, its batches
+over two more.
 
-The same model trains on a mesh of four and in this process alone. What differs is `Split`: on the mesh each rank of "tp" keeps
-its share of the attention heads and of the hidden units, and what the shares find is added up, twice per layer. In the end both
-must have seen the same losses, and the model must sort words that it has not seen.
+The same model trains on a mesh of four and in this process alone. What differs is `Split`: on the
+mesh each rank of "tp" keeps its share of the attention heads and of the hidden units, and what the
+shares find is added up, twice per layer. In the end both must have seen the same losses, and the
+model must sort words that it has not seen.
 
     python examples/small_transformer.py
 
@@ -37,7 +39,9 @@ class Split:
 
     def share(self, tensor: torch.Tensor, dim: int) -> nn.Parameter:
         if self.rank is not None:
-            tensor = torch.stack(tensor.chunk(self.parts, dim)).index_select(0, self.rank.reshape(1))[0]
+            tensor = torch.stack(tensor.chunk(self.parts, dim)).index_select(
+                0, self.rank.reshape(1)
+            )[0]
         return nn.Parameter(tensor)
 
     def add_up(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -61,7 +65,9 @@ class Layer(nn.Module):
         queries, keys, values = torch.einsum("bld,chsd->cbhls", self.norms[0](x), self.attend)
         seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.split.add_up(torch.einsum("bhls,hsd->bld", seen, self.collect))
-        return x + self.split.add_up(F.linear(F.gelu(F.linear(self.norms[1](x), self.up)), self.down))
+        return x + self.split.add_up(
+            F.linear(F.gelu(F.linear(self.norms[1](x), self.up)), self.down)
+        )
 
 
 class Transformer(nn.Module):
@@ -80,7 +86,9 @@ class Transformer(nn.Module):
     def shared(self) -> list[nn.Parameter]:
         """The parameters that every rank has as a whole."""
         split = ("attend", "collect", "up", "down")
-        return [parameter for name, parameter in self.named_parameters() if not name.endswith(split)]
+        return [
+            parameter for name, parameter in self.named_parameters() if not name.endswith(split)
+        ]
 
 
 def words(seed: int) -> torch.Tensor:
@@ -103,10 +111,15 @@ def train_on_mesh(mesh: DeviceMesh) -> tuple[Transformer, list[float]]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     losses = []
     for step in range(STEPS):
-        batch = words(step).reshape(mesh.size("dp"), -1, LENGTH).index_select(0, mesh.rank("dp").reshape(1))[0]
+        batch = (
+            words(step)
+            .reshape(mesh.size("dp"), -1, LENGTH)
+            .index_select(0, mesh.rank("dp").reshape(1))[0]
+        )
         optimizer.zero_grad()
         loss = loss_of(model, batch)
-        torch.autograd.backward(loss / mesh.size("tp"))  # all ranks of "tp" compute it: together they count it once
+        # all ranks of "tp" compute it: together they count it once
+        torch.autograd.backward(loss / mesh.size("tp"))
         for parameter in model.shared():
             reduce_(parameter.grad, "tp", "sum")
         for parameter in model.parameters():
@@ -155,7 +168,10 @@ def main() -> None:
     losses, expected = run()
     print("\nstep   mesh     one process")
     for step in [*range(0, STEPS, 10), STEPS - 1]:
-        print(f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f}  {'#' * round(16 * losses[step])}")
+        print(
+            f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f} "
+            f" {'#' * round(16 * losses[step])}"
+        )
     difference = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     print(f"\nlargest difference: {difference:.1e}")
     assert difference < 1e-2, "training on the mesh went another way than training in one process"

@@ -51,6 +51,9 @@ if __name__ == "__main__":
     names = sys.argv[1 + len(options) :] or ["localhost"]
     probe = ["ssh", *options, "-oBatchMode=yes", "-oConnectTimeout=5", "-n", names[0], "true"]
     if shutil.which("ssh") is None or subprocess.run(probe, capture_output=True).returncode:
-        print(f"needs a machine that ssh reaches without a password; {names[0]} is none. Name others as arguments")
+        print(
+            f"needs a machine that ssh reaches without a password; {names[0]} is none. Name others"
+            " as arguments"
+        )
     else:
         main(names, options)

@@ -1,7 +1,9 @@
-"""An actor that looks after its children: one is killed, its owner hears of it and starts a new one.
+"""An actor that looks after its children: one is killed, its owner hears of it and starts a new
+one.
 
-Whoever creates a mesh owns it and is told when a rank of it dies, through ``__supervise__``. Returning True says "handled";
-otherwise the owner fails too, and its own owner is told, up to the script itself.
+Whoever creates a mesh owns it and is told when a rank of it dies, through ``__supervise__``.
+Returning True says "handled"; otherwise the owner fails too, and its own owner is told, up to the
+script itself.
 
     python examples/supervision.py
 """
@@ -13,7 +15,9 @@ from monarch.actor import Actor, MeshFailure, endpoint, this_host
 
 
 class Worker(Actor):
-    """Counts words; on some inputs it takes its whole process down, as a bad driver or a full memory would."""
+    """Counts words; on some inputs it takes its whole process down, as a bad driver or a full
+    memory would.
+    """
 
     @endpoint
     def count(self, text: str) -> int:
@@ -23,7 +27,10 @@ class Worker(Actor):
 
 
 class Foreman(Actor):
-    """Owns one worker at a time. Its callers never see that a worker died; they see which text was skipped."""
+    """Owns one worker at a time.
+
+    Its callers never see that a worker died; they see which text was skipped.
+    """
 
     def __init__(self) -> None:
         self.failures: list[str] = []
@@ -44,8 +51,13 @@ class Foreman(Actor):
         for text in texts:
             try:
                 counts[text] = self.worker.count.call_one(text).get(timeout=60)
-            except RuntimeError as error:  # SupervisionError: the worker died with this call in its hands
-                print(f"foreman: lost the worker on {text!r} ({type(error).__name__}), hiring another", flush=True)
+            except RuntimeError as error:
+                # SupervisionError: the worker died with this call in its hands
+                print(
+                    f"foreman: lost the worker on {text!r} ({type(error).__name__}), hiring"
+                    " another",
+                    flush=True,
+                )
                 counts[text] = None
                 self.hire()
         return counts
@@ -58,7 +70,9 @@ class Foreman(Actor):
 def main() -> None:
     foreman = this_host().spawn_procs(name="office").spawn("foreman", Foreman)
 
-    counts = foreman.count_all.call_one(["one two three", "a poison pill", "still here"]).get(timeout=120)
+    counts = foreman.count_all.call_one(["one two three", "a poison pill", "still here"]).get(
+        timeout=120
+    )
     for text, count in counts.items():
         print(f"{text!r:18} {'skipped' if count is None else count}")
 

@@ -1,7 +1,9 @@
-"""A training loop that survives the death of a trainer: all ranks start again and go on from the last checkpoint.
+"""A training loop that survives the death of a trainer: all ranks start again and go on from the
+last checkpoint.
 
-The script kills one of them for real, with SIGKILL, in the middle of the training. The strategy `AllForOne` then starts
-every process of the mesh again, and the trainers on them. The handle stays good; all that the loop sees is a failed call.
+The script kills one of them for real, with SIGKILL, in the middle of the training. The strategy
+`AllForOne` then starts every process of the mesh again, and the trainers on them. The handle stays
+good; all that the loop sees is a failed call.
 
     python examples/surviving_trainer.py
 """
@@ -54,7 +56,8 @@ class Trainer(Actor):
         self.checkpoints.mkdir(exist_ok=True)
         unfinished = self.checkpoints / "unfinished"
         unfinished.write_text(json.dumps(self.weight))
-        unfinished.replace(self.checkpoints / f"{step}.json")  # all or nothing, should this process die now
+        # all or nothing, should this process die now
+        unfinished.replace(self.checkpoints / f"{step}.json")
 
     @endpoint
     def restore(self, step: int) -> None:
@@ -73,8 +76,9 @@ class Trainer(Actor):
 def train(trainers: Trainer) -> tuple[list[int], list[float]]:
     """Every step in the order in which they were done, and the weights at the end.
 
-    Each call says which step it means. So it does not matter whether a failure shows as a call that fails, or only in the
-    next call, to a trainer that is new; nor whether the others had done the step when one died.
+    Each call says which step it means. So it does not matter whether a failure shows as a call that
+    fails, or only in the next call, to a trainer that is new; nor whether the others had done the
+    step when one died.
     """
     victim = trainers.pid.call().get()[VICTIM]
     killed = resume = False
@@ -99,7 +103,10 @@ def train(trainers: Trainer) -> tuple[list[int], list[float]]:
             if step % CHECKPOINT_EVERY == 0:
                 trainers.save.call(step).get()
                 checkpoint = step  # only now: every rank has it
-                print(f"step {step:2}: saved, weights {[round(weight, 3) for weight in weights]}", flush=True)
+                print(
+                    f"step {step:2}: saved, weights {[round(weight, 3) for weight in weights]}",
+                    flush=True,
+                )
         except (SupervisionError, LostState):
             if not resume:
                 print(f"step {step:2}: failed, as a trainer died", flush=True)
@@ -109,7 +116,8 @@ def train(trainers: Trainer) -> tuple[list[int], list[float]]:
 
 
 def main() -> None:
-    logging.getLogger("monarch.supervision").setLevel(logging.ERROR)  # a restart is a warning there, which says why
+    # a restart is a warning there, which says why
+    logging.getLogger("monarch.supervision").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder:
         strategy = AllForOne(max_restarts=3, within=600)
         procs = this_host().spawn_procs({"gpus": WORLD}, name="gpus", restart=strategy)

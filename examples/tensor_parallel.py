@@ -1,9 +1,10 @@
 """Train one network on four processes, each layer split over two of them and each batch over two.
 
-The script below is the whole program: it makes tensors and trains as any torch script does, but while a mesh is active each
-operation runs on all ranks of it, each with its own data. Two lines make the ranks differ: `rank` picks each one's share of
-the weights and of the batch. Two make them work together: `reduce` adds what the halves of a layer found, and `reduce_`
-averages the gradients over the halves of the batch. In the end the same network, trained by torch alone in this process,
+The script below is the whole program: it makes tensors and trains as any torch script does, but
+while a mesh is active each operation runs on all ranks of it, each with its own data. Two lines
+make the ranks differ: `rank` picks each one's share of the weights and of the batch. Two make them
+work together: `reduce` adds what the halves of a layer found, and `reduce_` averages the gradients
+over the halves of the batch. In the end the same network, trained by torch alone in this process,
 must have the same loss after every step.
 
     python examples/tensor_parallel.py
@@ -30,7 +31,11 @@ LEARNING_RATE = 0.02
 def full_weights() -> list[torch.Tensor]:
     """The same numbers wherever they are made: seeding, too, goes to all ranks."""
     torch.manual_seed(1)
-    return [torch.randn(HIDDEN, INPUT) / INPUT**0.5, torch.zeros(HIDDEN), torch.randn(OUTPUT, HIDDEN) / HIDDEN**0.5]
+    return [
+        torch.randn(HIDDEN, INPUT) / INPUT**0.5,
+        torch.zeros(HIDDEN),
+        torch.randn(OUTPUT, HIDDEN) / HIDDEN**0.5,
+    ]
 
 
 def samples() -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,13 +49,17 @@ def share(tensor: torch.Tensor, rank: torch.Tensor, ranks: int, dim: int = 0) ->
     return torch.stack(tensor.chunk(ranks, dim)).index_select(0, rank.reshape(1))[0]
 
 
-def loss_of(x: torch.Tensor, y: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+def loss_of(
+    x: torch.Tensor, y: torch.Tensor, up: torch.Tensor, bias: torch.Tensor, down: torch.Tensor
+) -> torch.Tensor:
     hidden = torch.tanh(nn.functional.linear(x, up, bias))
     return nn.functional.mse_loss(nn.functional.linear(hidden, down), y)
 
 
 def train_on_mesh(mesh: DeviceMesh) -> list[float]:
-    """`up` and `bias` are split by rows, `down` by columns, so that each half of the hidden layer stays on its ranks."""
+    """`up` and `bias` are split by rows, `down` by columns, so that each half of the hidden layer
+    stays on its ranks.
+    """
     tp, dp = mesh.rank("tp"), mesh.rank("dp")
     up, bias, down = full_weights()
     x, y = (share(part, dp, mesh.size("dp")) for part in samples())
@@ -63,12 +72,14 @@ def train_on_mesh(mesh: DeviceMesh) -> list[float]:
         half = torch.tanh(nn.functional.linear(x, parameters[0], parameters[1]))
         output = reduce(nn.functional.linear(half, parameters[2]), "tp", "sum")
         loss = nn.functional.mse_loss(output, y)
-        torch.autograd.backward(loss / mesh.size("tp"))  # all ranks of "tp" compute it: together they count it once
+        # all ranks of "tp" compute it: together they count it once
+        torch.autograd.backward(loss / mesh.size("tp"))
         for parameter in parameters:
             reduce_(parameter.grad, "dp", "avg")
         optimizer.step()
         losses.append(reduce(loss.detach(), "dp", "avg"))
-    # Nothing was waited for until here: all steps were issued, and the values are asked for together.
+    # Nothing was waited for until here: all steps were issued, and the values are asked for
+    # together.
     return [value.item() for value in inspect(losses)]
 
 
@@ -99,7 +110,10 @@ def main() -> None:
     losses, expected = run()
     print("step   mesh     one process")
     for step in range(0, STEPS, 3):
-        print(f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f}  {'#' * round(8 * losses[step])}")
+        print(
+            f"{step:4}   {losses[step]:7.5f}  {expected[step]:7.5f} "
+            f" {'#' * round(8 * losses[step])}"
+        )
     difference = max(abs(one - other) for one, other in zip(losses, expected, strict=True))
     print(f"\nlargest difference: {difference:.1e}")
     assert difference < 1e-4, "training on the mesh went another way than training in one process"

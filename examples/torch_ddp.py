@@ -1,6 +1,8 @@
-"""Data-parallel training as in any script for torchrun, but in actors: `torch.distributed` and `DistributedDataParallel`.
+"""Data-parallel training as in any script for torchrun, but in actors: `torch.distributed` and
+`DistributedDataParallel`.
 
-Four actors form a process group, train one model on a quarter of the data each, and keep equal weights.
+Four actors form a process group, train one model on a quarter of the data each, and keep equal
+weights.
 
     python examples/torch_ddp.py
 

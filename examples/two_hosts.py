@@ -1,8 +1,10 @@
-"""One script, two hosts: workers that listen on TCP, links encrypted with TLS, a ring of actors across both.
+"""One script, two hosts: workers that listen on TCP, links encrypted with TLS, a ring of actors
+across both.
 
-Here both "hosts" are processes of this machine, so that the example runs anywhere. On a real cluster, start the same worker
-on each machine (`monarch worker --listen tcp://0.0.0.0:26600`), give all of them the same secret, and put their addresses
-into the call of `attach_to_workers`. Nothing else changes.
+Here both "hosts" are processes of this machine, so that the example runs anywhere. On a real
+cluster, start the same worker on each machine (`monarch worker --listen tcp://0.0.0.0:26600`), give
+all of them the same secret, and put their addresses into the call of `attach_to_workers`. Nothing
+else changes.
 
     python examples/two_hosts.py
 """
@@ -17,7 +19,10 @@ from monarch.trust import make_secret
 
 HOSTS = 2
 PROCS_PER_HOST = 3
-WORKER = "import sys; from monarch.actor import run_worker_loop_forever; run_worker_loop_forever(address=sys.argv[1])"
+WORKER = (
+    "import sys; from monarch.actor import run_worker_loop_forever;"
+    " run_worker_loop_forever(address=sys.argv[1])"
+)
 
 
 class Adder(Actor):
@@ -63,7 +68,8 @@ def free_addresses(count: int) -> list[str]:
 
 
 def main() -> None:
-    os.environ["MONARCH_SECRET"] = make_secret()  # inherited by the workers; who does not know it is not let in
+    # inherited by the workers; who does not know it is not let in
+    os.environ["MONARCH_SECRET"] = make_secret()
     addresses = free_addresses(HOSTS)
     workers = [subprocess.Popen([sys.executable, "-c", WORKER, address]) for address in addresses]
 
@@ -87,7 +93,8 @@ def use(addresses: list[str]) -> None:
         print(f"rank {point.rank} runs on {host}")
     print("once around the ring:", adders.slice(hosts=0, gpus=0).add.call_one(0).get())
 
-    # the script's own machine is a host like any other: its actors call those on the workers, and the other way round
+    # the script's own machine is a host like any other: its actors call those on the workers, and
+    # the other way round
     local = this_host().spawn_procs({"hosts": 1}).spawn("local", Asker)
     print("asked from here:", local.ask.call_one(adders).get())
 

@@ -212,7 +212,9 @@ def main() -> None:
     for site in sites:
         print(f"{site.root}  {len(site.visits)} fetches, at most {site.most} at once")
 
-    assert {page.url: page.status for page in found} == reachable(sites, start), "other pages were found"
+    assert {page.url: page.status for page in found} == reachable(sites, start), (
+        "other pages were found"
+    )
     assert sum(len(site.visits) for site in sites) == len(found), "a page was fetched twice"
     assert all(site.most <= AT_ONCE for site in sites), "too many were at one site"
 

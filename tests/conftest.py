@@ -1,4 +1,7 @@
-"""Fixtures of all tiers. Tests below `procs/` and `slow/` use processes: each of them ends with a leak check."""
+"""Fixtures of all tiers.
+
+Tests below `procs/` and `slow/` use processes: each of them ends with a leak check.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ import pytest
 
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
-# What starts processes is marked `slow`, but for these files, which have an actor's life from end to end and take a second
-# or a few. A file of another folder that takes long says so itself.
+# What starts processes is marked `slow`, but for these files, which have an actor's life from end
+# to end and take a second or a few. A file of another folder that takes long says so itself.
 QUICK = (
     "test_async_actors.py",
     "test_futures.py",
@@ -34,12 +37,13 @@ QUICK = (
 )
 DEFAULT_TIMEOUT = 60
 
-# How long an example takes says more about who else uses the machine than about the code. Examples are random, but not in CI: Hypothesis
-# itself sees to that where the variable CI is set.
+# How long an example takes says more about who else uses the machine than about the code. Examples
+# are random, but not in CI: Hypothesis itself sees to that where the variable CI is set.
 hypothesis.settings.register_profile("any machine", deadline=None)
 hypothesis.settings.load_profile("any machine")
 
-# Procs import the shared actor classes by name, whatever way pytest was started. Set before anything boots.
+# Procs import the shared actor classes by name, whatever way pytest was started. Set before
+# anything boots.
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
@@ -55,8 +59,8 @@ if TYPE_CHECKING:
 
 
 class Spawn(Protocol):
-    """`spawn(2)`, `spawn({"gpus": 2, "z": 2})`: procs on this host that are stopped when the test ends; as `spawn_far` on
-    each host of the cluster.
+    """`spawn(2)`, `spawn({"gpus": 2, "z": 2})`: procs on this host that are stopped when the test
+    ends; as `spawn_far` on each host of the cluster.
     """
 
     def __call__(self, per_host: int | Mapping[str, int] = 1, **options: Any) -> ProcMesh: ...
@@ -64,20 +68,25 @@ class Spawn(Protocol):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--no-leak-check", action="store_true", help="skip the leak check at the end of tests with processes"
+        "--no-leak-check",
+        action="store_true",
+        help="skip the leak check at the end of tests with processes",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell that starts the run in the background has it, and every program of a test, ignore these.
+    # A shell that starts the run in the background has it, and every program of a test, ignore
+    # these.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     config.addinivalue_line(
         "markers",
-        "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller lives as long as its client)",
+        "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller"
+        " lives as long as its client)",
     )
-    config.option.loadscopereorder = False  # of pytest-xdist, which would begin with the files that have the most tests
+    # of pytest-xdist, which would begin with the files that have the most tests
+    config.option.loadscopereorder = False
 
 
 def _is_slow(path: Path) -> bool:
@@ -86,7 +95,11 @@ def _is_slow(path: Path) -> bool:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files that are left out need not be imported: each worker would, for seconds."""
-    left_out = config.option.markexpr == "not slow" and collection_path.suffix == ".py" and _is_slow(collection_path)
+    left_out = (
+        config.option.markexpr == "not slow"
+        and collection_path.suffix == ".py"
+        and _is_slow(collection_path)
+    )
     return True if left_out else None
 
 
@@ -97,7 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if _is_slow(item.path):
             item.add_marker("slow")
     if hasattr(config, "workerinput"):
-        # one of several: files whose tests take milliseconds come last, so that nobody is left alone with a long one
+        # one of several: files whose tests take milliseconds come last, so that nobody is left
+        # alone with a long one
         sizes = Counter(item.path for item in items)
         items.sort(key=lambda item: (_turn(item), -sizes[item.path], item.path))
 
@@ -107,11 +121,14 @@ def _turn(item: pytest.Item) -> int:
         return 0
     if not _uses_processes(item):
         return 3
-    return 2 if _mentions_torch(item.path) else 1  # once a host has imported torch, each of its procs costs more
+    # once a host has imported torch, each of its procs costs more
+    return 2 if _mentions_torch(item.path) else 1
 
 
 def pytest_collection_finish() -> None:
-    """The leak check collects garbage after each test: it need not look at modules each time, of which torch has a million objects."""
+    """The leak check collects garbage after each test: it need not look at modules each time, of
+    which torch has a million objects.
+    """
     gc.collect()
     gc.freeze()
 
@@ -122,8 +139,9 @@ _silent = False  # whether the I/O thread of this process has stopped to answer
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Procs start with torch if the client has it, and here it has: all files are imported before the first test. Each host would
-    import it, for over a second, also for tests that have nothing to do with it.
+    """Procs start with torch if the client has it, and here it has: all files are imported before
+    the first test. Each host would import it, for over a second, also for tests that have nothing
+    to do with it.
     """
     if _silent:  # each test that is left would run into its time limit
         if hasattr(item.config, "workerinput"):
@@ -150,7 +168,9 @@ def _preload_without_torch() -> tuple[str, ...]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A report of a test that has run into its time limit says where the ranks stood, which are still there."""
+    """A report of a test that has run into its time limit says where the ranks stood, which are
+    still there.
+    """
     report = yield
     if "Timeout (>" in report.longreprtext and _uses_processes(item):
         report.sections.append((f"Stacks of all processes in {call.when}", _stacks()))
@@ -165,7 +185,8 @@ def _stacks() -> str:
 
     try:
         hosts = [agent.host for agent in client().agents]
-        found = of_hosts(hosts, None, None, False).get(timeout=20)  # it has a limit of 5 s, which it may not keep
+        # it has a limit of 5 s, which it may not keep
+        found = of_hosts(hosts, None, None, False).get(timeout=20)
     except TimeoutError as error:
         global _silent
         _silent = True
@@ -177,9 +198,17 @@ def _stacks() -> str:
 
 
 def _native_stacks() -> str:
-    """Of this process, down to C: it does not answer itself, and nothing that is in Python says why."""
-    with tempfile.TemporaryFile("w+") as file:  # no pipe: this process is stopped while py-spy looks
-        subprocess.run(["py-spy", "dump", "--native", "--pid", str(os.getpid())], stdout=file, stderr=file, check=False)
+    """Of this process, down to C: it does not answer itself, and nothing that is in Python says
+    why.
+    """
+    # no pipe: this process is stopped while py-spy looks
+    with tempfile.TemporaryFile("w+") as file:
+        subprocess.run(
+            ["py-spy", "dump", "--native", "--pid", str(os.getpid())],
+            stdout=file,
+            stderr=file,
+            check=False,
+        )
         file.seek(0)
         found = file.read()
     print(found, file=sys.__stderr__, flush=True)  # at once: the run may never come to its reports
@@ -196,7 +225,9 @@ def _tier(item: pytest.Item) -> str:
 
 @pytest.fixture(scope="session")
 def _booted(request: pytest.FixtureRequest) -> None:
-    """Starts what stays for the whole run, so that the first test to use it does not look as if it leaked it."""
+    """Starts what stays for the whole run, so that the first test to use it does not look as if it
+    leaked it.
+    """
     import monarch.actor
     from helpers.actors import Echo
     from helpers.faults import Faults
@@ -210,7 +241,8 @@ def _booted(request: pytest.FixtureRequest) -> None:
     answer.get(timeout=30)
     get_or_spawn_controller("warm_up", Echo).get(timeout=30).say.call_one("hello").get(timeout=30)
     if not request.config.getoption("--no-leak-check"):
-        # The threads that run callbacks, pass on output and call the fault hook; the link that tells of a death.
+        # The threads that run callbacks, pass on output and call the fault hook; the link that
+        # tells of a death.
         answer.add_done_callback(lambda _: None)
         continuation_thread.jobs()
         echo.slice(warm_up=0).show.call_one("warm up").get(timeout=30)
@@ -220,12 +252,16 @@ def _booted(request: pytest.FixtureRequest) -> None:
         hook.wait_for(1)
         monarch.actor.unhandled_fault_hook = previous
     procs.stop().get(timeout=30)
-    put_back(take_waiter())  # is made when a thread first has to wait, which a fast answer may spare it
+    # is made when a thread first has to wait, which a fast answer may spare it
+    put_back(take_waiter())
 
 
 @pytest.fixture
 def faults() -> Iterator[Faults]:
-    """What reached the client's fault hook during the test. Tests that do not ask for it must cause none."""
+    """What reached the client's fault hook during the test.
+
+    Tests that do not ask for it must cause none.
+    """
     import monarch.actor
     from helpers.faults import Faults
 
@@ -251,7 +287,9 @@ def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
     kept = marker.args if marker else ()
     yield
     if not request.config.getoption("--no-leak-check"):
-        left = wait_settled(before, threads_may_stay="threads" in kept, descriptors_may_stay="descriptors" in kept)
+        left = wait_settled(
+            before, threads_may_stay="threads" in kept, descriptors_may_stay="descriptors" in kept
+        )
         assert not left, "left behind by this test:\n  " + "\n  ".join(left)
     if not asked_for_faults:
         assert len(hook) == 0, f"faults that the test did not expect:\n{hook.reports()}"
@@ -276,10 +314,15 @@ def spawn(_process_test: None) -> Iterator[Spawn]:
 
 @pytest.fixture
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    """A folder for programs that use jobs. A test must end its jobs: what is left at its end is a failure."""
+    """A folder for programs that use jobs.
+
+    A test must end its jobs: what is left at its end is a failure.
+    """
     from helpers.jobs import Home
 
-    home = Home(tmp_path_factory.mktemp("home"), Path(tempfile.mkdtemp(prefix="mt")), uuid.uuid4().hex)
+    home = Home(
+        tmp_path_factory.mktemp("home"), Path(tempfile.mkdtemp(prefix="mt")), uuid.uuid4().hex
+    )
     try:
         yield home
         home.wait_nothing_left()
@@ -308,7 +351,10 @@ def slurm_of_session() -> Iterator[Slurm]:
 
 @pytest.fixture
 def slurm(slurm_of_session: Slurm, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
-    """A Slurm of three nodes, which all have the folders of `home`. A test must end its jobs: what is left is a failure."""
+    """A Slurm of three nodes, which all have the folders of `home`.
+
+    A test must end its jobs: what is left is a failure.
+    """
     for name, value in slurm_of_session.environment.items():
         monkeypatch.setenv(name, value)
     yield slurm_of_session
@@ -331,7 +377,10 @@ def ssh_of_session() -> Iterator[Ssh]:
 
 @pytest.fixture
 def ssh(ssh_of_session: Ssh, home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ssh]:
-    """Machines `a`, `b` and `here`, which ssh reaches by the file that SSH_CONFIG names. What a test leaves there is a failure."""
+    """Machines `a`, `b` and `here`, which ssh reaches by the file that SSH_CONFIG names.
+
+    What a test leaves there is a failure.
+    """
     monkeypatch.setenv("SSH_CONFIG", ssh_of_session.config)
     yield ssh_of_session
     try:
@@ -351,7 +400,10 @@ def kubernetes_of_session() -> Iterator[Kubernetes]:
 
 @pytest.fixture
 def kubernetes(kubernetes_of_session: Kubernetes, home: Home) -> Iterator[Kubernetes]:
-    """A Kubernetes whose nodes are this machine. A test must end its jobs: what is left is a failure."""
+    """A Kubernetes whose nodes are this machine.
+
+    A test must end its jobs: what is left is a failure.
+    """
     yield kubernetes_of_session
     left = kubernetes_of_session.clear()
     assert not left, f"left in Kubernetes by this test: {left}"

@@ -1,1 +1,3 @@
-"""Whole pieces of work beside what people would pick instead: the same task, the same machine, in turn."""
+"""Whole pieces of work beside what people would pick instead: the same task, the same machine, in
+turn.
+"""

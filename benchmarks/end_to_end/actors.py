@@ -1,6 +1,8 @@
-"""Actors made one by one and called once each: 10,000 of ours; of Ray's, each a process, as many as a machine can hold.
+"""Actors made one by one and called once each: 10,000 of ours; of Ray's, each a process, as many as
+a machine can hold.
 
-Ours share 8 procs, as they may. What is compared is the time for each actor: that of Ray's does not fall with their number.
+Ours share 8 procs, as they may. What is compared is the time for each actor: that of Ray's does not
+fall with their number.
 """
 
 from __future__ import annotations
@@ -48,7 +50,10 @@ def with_ours(actors: int, ray_actors: int) -> dict[str, float]:
     procs.spawn("warm", Counter, 0).count.call().get()
 
     def make_and_call(count: int) -> list[int]:
-        made = [procs.slice(procs=number % PROCS).spawn(f"c{number}", Counter, number) for number in range(count)]
+        made = [
+            procs.slice(procs=number % PROCS).spawn(f"c{number}", Counter, number)
+            for number in range(count)
+        ]
         return [answer.get() for answer in [each.count.call_one() for each in made]]
 
     return measured(make_and_call, actors)

@@ -38,7 +38,9 @@ _LEAVE_S = 5.0  # how long what a contender started may outlive it
 
 @dataclass(frozen=True)
 class Contender:
-    """`measure(**settings)` returns a number by quantity of its row; `needs` names modules that it imports."""
+    """`measure(**settings)` returns a number by quantity of its row; `needs` names modules that it
+    imports.
+    """
 
     measure: Callable[..., Mapping[str, float]]
     needs: tuple[str, ...] = ()
@@ -46,7 +48,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Quantity:
-    """A column of numbers. `targets` says of other contenders how many times better than them `OURS` is to be."""
+    """A column of numbers.
+
+    `targets` says of other contenders how many times better than them `OURS` is to be.
+    """
 
     unit: str
     targets: Mapping[str, Target] = field(default_factory=dict)
@@ -55,7 +60,10 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Row:
-    """A piece of work. `name` is that of its module, and each of `settings` an option; a turn may last `limit` seconds."""
+    """A piece of work.
+
+    `name` is that of its module, and each of `settings` an option; a turn may last `limit` seconds.
+    """
 
     name: str
     title: str
@@ -67,7 +75,9 @@ class Row:
 
 @dataclass
 class Found:
-    """Of each contender a sample by round and quantity, or why there is none; of who was left out what it needs."""
+    """Of each contender a sample by round and quantity, or why there is none; of who was left out
+    what it needs.
+    """
 
     row: str
     settings: Mapping[str, int]
@@ -106,7 +116,9 @@ def turn(row: Row, name: str, settings: Mapping[str, int]) -> dict[str, float]:
     environment = {**os.environ, processes.MARK: mark, "PYTHONPATH": str(ROOT)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles a package at each start
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, env=environment)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT, env=environment
+        )
         try:
             status = f"exit status {process.wait(row.limit)}"
             processes.wait_until_gone(mark, _LEAVE_S)
@@ -127,7 +139,9 @@ def turn(row: Row, name: str, settings: Mapping[str, int]) -> dict[str, float]:
     raise RuntimeError(scrub(f"{status}: {last[:200]}"))
 
 
-def compare(row: Row, settings: Mapping[str, int], rounds: int, take: Callable[..., dict[str, float]] = turn) -> Found:
+def compare(
+    row: Row, settings: Mapping[str, int], rounds: int, take: Callable[..., dict[str, float]] = turn
+) -> Found:
     """All rounds, in every second one the contenders in reverse. `take` is the seam for tests."""
     found = Found(row.name, settings, describe())
     for name, contender in row.contenders.items():
@@ -147,7 +161,9 @@ def compare(row: Row, settings: Mapping[str, int], rounds: int, take: Callable[.
                 continue
             try:
                 found.rounds[name].append(take(row, name, settings))
-                told = ", ".join(f"{key} {number(value)}" for key, value in found.rounds[name][-1].items())
+                told = ", ".join(
+                    f"{key} {number(value)}" for key, value in found.rounds[name][-1].items()
+                )
             except RuntimeError as error:
                 found.errors[name] = told = str(error)
             print(f"round {index + 1}, {name}: {told}", file=sys.stderr, flush=True)
@@ -155,17 +171,25 @@ def compare(row: Row, settings: Mapping[str, int], rounds: int, take: Callable[.
 
 
 def table(row: Row, found: Found) -> str:
-    """As markdown: of each quantity a table of medians, what we promise beside others, and what came of it."""
+    """As markdown: of each quantity a table of medians, what we promise beside others, and what
+    came of it.
+    """
     lines = []
     for title, quantity in row.quantities.items():
-        lines += [f"| {title}, {quantity.unit} | median | {'least' if quantity.better == 'lower' else 'most'} "]
-        lines[-1] += f"| {OURS} is better | must | should | verdict |"
+        best = "least" if quantity.better == "lower" else "most"
+        lines.append(
+            f"| {title}, {quantity.unit} | median | {best} "
+            f"| {OURS} is better | must | should | verdict |"
+        )
         lines += ["| --- | ---: | ---: | ---: | --- | --- | --- |"]
         for name in found.rounds:
             lines.append(f"| {' | '.join([name, *_cells(found, name, title, quantity)])} |")
         lines.append("")
     lines += [f"{name} failed: {error}" for name, error in found.errors.items()]
-    lines += [f"{name} was left out, as it is not installed: {what}" for name, what in found.missing.items()]
+    lines += [
+        f"{name} was left out, as it is not installed: {what}"
+        for name, what in found.missing.items()
+    ]
     return "\n".join(lines).strip()
 
 
@@ -186,7 +210,9 @@ def _cells(found: Found, name: str, title: str, quantity: Quantity) -> list[str]
 
 def save(found: Found, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps(asdict(found), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def load(path: Path) -> Found:
@@ -202,8 +228,12 @@ def main(row: Row) -> None:
     kept = RESULTS / f"end_to_end_{row.name}"
     for kind, suffix in ("json", ".json"), ("plot", ".png"):
         where: dict[str, Any] = {"type": Path, "nargs": "?", "const": kept.with_suffix(suffix)}
-        parser.add_argument(f"--{kind}", **where, help=f"keep it; without a path in {RESULTS.name}/")
-    parser.add_argument("--from", dest="source", type=Path, help="show what such a JSON file has, measure nothing")
+        parser.add_argument(
+            f"--{kind}", **where, help=f"keep it; without a path in {RESULTS.name}/"
+        )
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="show what such a JSON file has, measure nothing"
+    )
     parser.add_argument("--only", choices=row.contenders, help=argparse.SUPPRESS)
     options = parser.parse_args()
     settings = {key: getattr(options, key) for key in row.settings}
@@ -214,7 +244,10 @@ def main(row: Row) -> None:
         return
     found = load(options.source) if options.source else compare(row, settings, options.rounds)
     told = "".join(f", {value:,} {key}" for key, value in found.settings.items())
-    print(f"{row.title}{told}\nmedians of {len(found.rounds.get(OURS, []))} rounds, {found.machine['cores']} cores,")
+    print(
+        f"{row.title}{told}\nmedians of {len(found.rounds.get(OURS, []))} rounds,"
+        f" {found.machine['cores']} cores,"
+    )
     print(f"load before: {found.machine['load_before']}\n\n{table(row, found)}\n")
     if options.json:
         save(found, options.json)

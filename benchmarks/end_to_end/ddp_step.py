@@ -1,4 +1,5 @@
-"""A step of `DistributedDataParallel`: a small transformer, gloo, the same function under both launchers.
+"""A step of `DistributedDataParallel`: a small transformer, gloo, the same function under both
+launchers.
 
 The median of a rank's steps, and of ranks the slowest one.
 """
@@ -32,7 +33,13 @@ def with_actors(ranks: int, steps: int) -> dict[str, float]:
 
 
 def with_torchrun(ranks: int, steps: int) -> dict[str, float]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={ranks}",
+    ]
     program = [*torchrun, "-m", "benchmarks.end_to_end.programs.ddp_step_torchrun", str(steps)]
     said = subprocess.run(program, stdout=subprocess.PIPE, text=True, check=True).stdout
     took = [float(line.removeprefix(TOLD)) for line in said.splitlines() if line.startswith(TOLD)]

@@ -1,6 +1,8 @@
-"""From Enter to the first training step: from the start of a user's program until all ranks have stepped.
+"""From Enter to the first training step: from the start of a user's program until all ranks have
+stepped.
 
-The programs are in `programs/`. Each begins with a cold interpreter, and with nothing of it running.
+The programs are in `programs/`. Each begins with a cold interpreter, and with nothing of it
+running.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ def seconds_until_step(*command: str) -> dict[str, float]:
     begun = time.perf_counter()
     with subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True) as program:
         assert program.stdout is not None
-        took = [time.perf_counter() - begun for line in program.stdout if line.startswith("first step")]
+        took = [
+            time.perf_counter() - begun for line in program.stdout if line.startswith("first step")
+        ]
     if program.returncode or len(took) != 1:
-        raise RuntimeError(f"{command} ended with {program.returncode}, and told of {len(took)} first steps")
+        raise RuntimeError(
+            f"{command} ended with {program.returncode}, and told of {len(took)} first steps"
+        )
     return {"until all have stepped": took[0]}
 
 
@@ -46,7 +52,11 @@ ROW = Row(
         "torchrun": Contender(with_torchrun, ("torch",)),
         "Ray actors": Contender(with_ray, ("torch", "ray")),
     },
-    quantities={"until all have stepped": Quantity("s", {"torchrun": Target(2, 5), "Ray actors": Target(2, 5)})},
+    quantities={
+        "until all have stepped": Quantity(
+            "s", {"torchrun": Target(2, 5), "Ray actors": Target(2, 5)}
+        )
+    },
     settings={"ranks": 8},
 )
 

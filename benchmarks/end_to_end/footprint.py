@@ -1,8 +1,10 @@
-"""What a program costs before it does anything: lines to write, megabytes to install, megabytes of memory while idle.
+"""What a program costs before it does anything: lines to write, megabytes to install, megabytes of
+memory while idle.
 
-Lines are those of the programs of `first_step`, without blank ones, comments and docstrings. Installed is what metadata say of a
-distribution and all that it requires here, torch left out. Idle memory is that of 8 procs that have been called once, and of all
-processes beside them; pages that several share count once.
+Lines are those of the programs of `first_step`, without blank ones, comments and docstrings.
+Installed is what metadata say of a distribution and all that it requires here, torch left out. Idle
+memory is that of 8 procs that have been called once, and of all processes beside them; pages that
+several share count once.
 """
 
 from __future__ import annotations
@@ -32,14 +34,18 @@ def lines_of(source: str) -> int:
     """Lines with code on them: docstrings, comments and blank lines don't count."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, False):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(
+            node, False
+        ):
             node.body[0] = ast.Pass()
     told = [line for line in ast.unparse(tree).splitlines() if line.strip() not in ("", "pass")]
     return len(told)
 
 
 def closure(name: str, without: tuple[str, ...] = ("torch",)) -> set[str]:
-    """The distributions that one requires, itself among them, as far as they are installed; no extras."""
+    """The distributions that one requires, itself among them, as far as they are installed; no
+    extras.
+    """
     found: set[str] = set()
     waiting = [name]
     while waiting:
@@ -66,7 +72,9 @@ def megabytes(name: str) -> float:
             assert package is not None
             assert package.origin is not None
             files = [*Path(package.origin).parent.rglob("*")]
-        total += sum(file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc")
+        total += sum(
+            file.stat().st_size for file in files if file.is_file() and file.suffix != ".pyc"
+        )
     return total / 1e6
 
 
@@ -106,7 +114,13 @@ class RayIdle:
 
 
 def with_torchrun(procs: int) -> dict[str, float]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={procs}"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={procs}",
+    ]
     idle = "import time; print('idle', flush=True); time.sleep(600)"
     program = [*torchrun, "--no-python", sys.executable, "-c", idle]
     with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as run:
@@ -130,7 +144,11 @@ def with_dask(procs: int) -> dict[str, float]:
 
 def found(program: str | None, distribution: str | None, memory: float) -> dict[str, float]:
     """The numbers of a contender; without a program of `first_step` there are no lines to count."""
-    lines = {} if program is None else {"lines to write": float(lines_of((PROGRAMS / program).read_text()))}
+    lines = (
+        {}
+        if program is None
+        else {"lines to write": float(lines_of((PROGRAMS / program).read_text()))}
+    )
     installed = 0.0 if distribution is None else megabytes(distribution)
     return {**lines, "installed": installed, "idle": memory}
 

@@ -1,8 +1,10 @@
-"""Reinforcement learning: `python -m benchmarks.end_to_end.grpo --steps 250`, from the repository's root.
+"""Reinforcement learning: `python -m benchmarks.end_to_end.grpo --steps 250`, from the repository's
+root.
 
-The program is examples/grpo.py: two trainers, two generators, a judge and a replay buffer, all at the
-same time. For Ray it is written with actors and the object store, and has the example's model, loss,
-problems and rewards. The clock runs from the first step to the last, when all processes are ready.
+The program is examples/grpo.py: two trainers, two generators, a judge and a replay buffer, all at
+the same time. For Ray it is written with actors and the object store, and has the example's model,
+loss, problems and rewards. The clock runs from the first step to the last, when all processes are
+ready.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ def with_monarch(steps: int) -> dict[str, float]:
 
 
 class RayBuffer:
-    """Holds batches as `ReplayBuffer` does in the example: bounded, without those that are too old."""
+    """Holds batches as `ReplayBuffer` does in the example: bounded, without those that are too
+    old.
+    """
 
     def __init__(self, capacity: int, max_age: int) -> None:
         self.batches: deque[Any] = deque()
@@ -93,7 +97,9 @@ class RayTrainer:
         import torch
 
         self.policy = _example().new_policy()
-        torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world)
+        torch.distributed.init_process_group(
+            "gloo", init_method=meeting, rank=rank, world_size=world
+        )
         self.parallel = torch.nn.parallel.DistributedDataParallel(self.policy)
         self.optimizer = torch.optim.Adam(self.policy.parameters(), _example().LEARNING_RATE)
         self.buffer, self.steps = buffer, 0
@@ -124,7 +130,9 @@ async def run_ray(ray: Any, steps: int, meeting: str) -> tuple[list[list[Any]], 
     judge = ray.remote(RayJudge).remote()
     generators = [ray.remote(RayGenerator).remote(judge, buffer) for _ in range(example.GENERATORS)]
     made = ray.remote(RayTrainer)
-    trainers = [made.remote(rank, example.TRAINERS, meeting, buffer) for rank in range(example.TRAINERS)]
+    trainers = [
+        made.remote(rank, example.TRAINERS, meeting, buffer) for rank in range(example.TRAINERS)
+    ]
     newest, _ = [trainer.weights.remote() for trainer in trainers]
     await asyncio.gather(newest, *(generator.ready.remote() for generator in generators))
 
@@ -145,7 +153,9 @@ async def run_ray(ray: Any, steps: int, meeting: str) -> tuple[list[list[Any]], 
     begun = time.perf_counter()
     learning = asyncio.create_task(learn())
     # Two for each generator, so that it has its next problems when it has answered.
-    asking = [asyncio.create_task(ask(generator, seed)) for seed, generator in enumerate(generators * 2)]
+    asking = [
+        asyncio.create_task(ask(generator, seed)) for seed, generator in enumerate(generators * 2)
+    ]
     done, _ = await asyncio.wait([learning, *asking], return_when=asyncio.FIRST_COMPLETED)
     seconds = time.perf_counter() - begun
     for task in asking:
@@ -157,7 +167,8 @@ async def run_ray(ray: Any, steps: int, meeting: str) -> tuple[list[list[Any]], 
 
 def with_ray(steps: int) -> dict[str, float]:
     sys.path.insert(0, str(ROOT / "examples"))
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "examples"), str(ROOT)])  # of workers as well
+    # of workers as well
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "examples"), str(ROOT)])
     ray: Any = importlib.import_module("ray")
     ray.init(include_dashboard=False, logging_level="error", log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,7 @@
-"""The plot of a row: for each quantity a bar for each contender's median, and a dot for each round. Needs matplotlib."""
+"""The plot of a row: for each quantity a bar for each contender's median, and a dot for each round.
+
+Needs matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ def draw(row: Row, found: Found, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    names = [name for name in reversed(found.rounds) if found.rounds[name] and name not in found.errors]
+    names = [
+        name for name in reversed(found.rounds) if found.rounds[name] and name not in found.errors
+    ]
     height = 0.6 + len(row.quantities) * (0.7 + 0.4 * len(names))
     figure = Figure(figsize=(9, height), layout="constrained")
     FigureCanvasAgg(figure)

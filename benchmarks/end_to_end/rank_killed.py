@@ -1,4 +1,5 @@
-"""A rank is killed in the middle of a step: how long no new step is done, and how many are done again.
+"""A rank is killed in the middle of a step: how long no new step is done, and how many are done
+again.
 
 Four ranks train a small model by `DistributedDataParallel`, gloo, and rank 2 kills itself with
 SIGKILL, once, in a step by a seed. Ours are those of `monarch.elastic`: the others go on, and the
@@ -49,7 +50,9 @@ def outcome(notes: Iterable[str], plan: Plan) -> dict[str, float]:
             done.append((float(at), step, rank, size))
     times = Counter(step for _, step, rank, _ in done if rank == 0)
     if len(killed) != 1 or times.keys() != set(range(plan.steps)):
-        raise RuntimeError(f"{len(killed)} ranks were killed, {len(times)} of {plan.steps} steps were done")
+        raise RuntimeError(
+            f"{len(killed)} ranks were killed, {len(times)} of {plan.steps} steps were done"
+        )
     new = [(at, size) for at, step, _, size in done if step >= plan.killed_in]
     found = {STILL: min(new)[0] - killed[0], AGAIN: float(times.total() - len(times))}
     if whole := [at for at, size in new if size == RANKS]:
@@ -57,7 +60,9 @@ def outcome(notes: Iterable[str], plan: Plan) -> dict[str, float]:
     return found
 
 
-def measured(run: Callable[[Plan, int], None], steps: int, every: int, seed: int) -> dict[str, float]:
+def measured(
+    run: Callable[[Plan, int], None], steps: int, every: int, seed: int
+) -> dict[str, float]:
     """What `run` makes of a plan, and of a checkpoint every so many steps."""
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     with tempfile.TemporaryDirectory() as folder:
@@ -84,11 +89,19 @@ def run_elastic(plan: Plan, every: int) -> None:
 
 
 def run_torchrun(plan: Plan, every: int) -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
-    # By default restarted ranks share a store with those before them, whose addresses gloo then finds there: none connects.
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={RANKS}",
+    ]
+    # By default restarted ranks share a store with those before them, whose addresses gloo then
+    # finds there: none connects.
     os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
     program = [*torchrun, "--max-restarts=1", "-m", f"{__package__}.programs.rank_killed_torchrun"]
-    # What it starts carries the mark of this turn, by which `contenders.turn` ends all of it, orphans as well.
+    # What it starts carries the mark of this turn, by which `contenders.turn` ends all of it,
+    # orphans as well.
     subprocess.run([*program, *map(str, plan), str(every)], stdout=sys.stderr, check=True)
 
 
@@ -102,7 +115,9 @@ class RayTrainer:
     def train(self, meeting: str, every: int) -> None:
         import torch.distributed as dist
 
-        dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=self.rank, world_size=RANKS)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{meeting}", rank=self.rank, world_size=RANKS
+        )
         train_from_checkpoint(self.task, every)
 
 
@@ -120,7 +135,8 @@ def run_ray(plan: Plan, every: int) -> None:
         try:
             ray.get(first)
         except ray.exceptions.RayError:
-            # Calls of living ranks, which are in a collective, did not return: start them again, too.
+            # Calls of living ranks, which are in a collective, did not return: start them again,
+            # too.
             for rank, trainer in enumerate(trainers):
                 if rank != KILLED:
                     ray.kill(trainer, no_restart=False)

@@ -1,9 +1,11 @@
-"""Many short tasks over a few processes: `python -m benchmarks.end_to_end.tasks --tasks 5000` is a quick look.
+"""Many short tasks over a few processes: `python -m benchmarks.end_to_end.tasks --tasks 5000` is a
+quick look.
 
-A task sleeps for a millisecond and returns a number. One client asks for all of them, as fast as it may, and adds up the answers. What
-takes part: this package, as a `monarch.service`; `concurrent.futures`; Ray's tasks and Dask's futures, where these are installed. The
-*ideal* is as many processes that do their share in a loop, and hear of nothing: sleeping takes them some 6 % longer than a millisecond.
-Processes are started, and have done some tasks, before the clock starts.
+A task sleeps for a millisecond and returns a number. One client asks for all of them, as fast as it
+may, and adds up the answers. What takes part: this package, as a `monarch.service`;
+`concurrent.futures`; Ray's tasks and Dask's futures, where these are installed. The *ideal* is as
+many processes that do their share in a loop, and hear of nothing: sleeping takes them some 6 %
+longer than a millisecond. Processes are started, and have done some tasks, before the clock starts.
 """
 
 from __future__ import annotations
@@ -69,7 +71,9 @@ def with_concurrent_futures(tasks: int, processes: int) -> dict[str, float]:
 
 def with_ray(tasks: int, processes: int) -> dict[str, float]:
     ray: Any = importlib.import_module("ray")
-    ray.init(num_cpus=processes, include_dashboard=False, logging_level="error", log_to_driver=False)
+    ray.init(
+        num_cpus=processes, include_dashboard=False, logging_level="error", log_to_driver=False
+    )
     remote: Any = ray.remote(num_cpus=1)(task)
 
     def do(count: int) -> int:
@@ -83,7 +87,9 @@ def with_ray(tasks: int, processes: int) -> dict[str, float]:
 def with_dask(tasks: int, processes: int) -> dict[str, float]:
     dask: Any = importlib.import_module("distributed")
     with (
-        dask.LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=None) as cluster,
+        dask.LocalCluster(
+            n_workers=processes, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
         dask.Client(cluster) as client,
     ):
 
@@ -123,7 +129,11 @@ ROW = Row(
         "Ray": Contender(with_ray, ("ray",)),
         "Dask": Contender(with_dask, ("distributed",)),
     },
-    quantities={"all": Quantity("s", {"ideal": Target(1 / 1.1, 1 / 1.03), "Ray": Target(1), "Dask": Target(1)})},
+    quantities={
+        "all": Quantity(
+            "s", {"ideal": Target(1 / 1.1, 1 / 1.03), "Ray": Target(1), "Dask": Target(1)}
+        )
+    },
     settings={"tasks": 100_000, "processes": 8},
     limit=1800.0,
 )

@@ -1,7 +1,9 @@
-"""The step of `ddp_step` with distributed tensors: one controller issues it on all ranks, beside torchrun.
+"""The step of `ddp_step` with distributed tensors: one controller issues it on all ranks, beside
+torchrun.
 
-Each rank has its own batch; gradients are averaged as one vector, as `DistributedDataParallel` does in buckets. The step is
-recorded, as that of a loop that repeats itself should be; beside it the same step whose operations are issued one by one.
+Each rank has its own batch; gradients are averaged as one vector, as `DistributedDataParallel` does
+in buckets. The step is recorded, as that of a loop that repeats itself should be; beside it the
+same step whose operations are issued one by one.
 """
 
 from __future__ import annotations
@@ -38,10 +40,14 @@ def with_tensors(ranks: int, steps: int, recorded: bool) -> dict[str, float]:
             optimizer.zero_grad()
             loss = loss_of(model, inputs)
             torch.autograd.backward(loss)
-            gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            gradients = [
+                parameter.grad for parameter in model.parameters() if parameter.grad is not None
+            ]
             flat = torch.cat([gradient.flatten() for gradient in gradients])
             reduce_(flat, "gpus", "avg")
-            for gradient, part in zip(gradients, torch.split(flat, [each.numel() for each in gradients]), strict=True):
+            for gradient, part in zip(
+                gradients, torch.split(flat, [each.numel() for each in gradients]), strict=True
+            ):
                 gradient.copy_(part.reshape(gradient.shape))
             optimizer.step()
             return loss.detach()

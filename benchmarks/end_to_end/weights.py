@@ -1,10 +1,13 @@
-"""New weights, from two trainers to four generators that divide them otherwise: `python -m benchmarks.end_to_end.weights`.
+"""New weights, from two trainers to four generators that divide them otherwise:
+`python -m benchmarks.end_to_end.weights`.
 
-Each trainer has half of the rows of every matrix, as under FSDP. Each generator wants a quarter of the rows of every second one
-and a quarter of the columns of the others, as under tensor parallelism. The clock starts when the trainers have new values in their
-arrays, and stops when all generators have theirs in arrays of their own. What takes part: `monarch.rdma.Replica`; Ray's object store,
-into which trainers put their shards, and from which generators copy their parts. The *copy* is the same bytes, from array to array
-within one process. torchstore is not among them: it needs Monarch 0.7.
+Each trainer has half of the rows of every matrix, as under FSDP. Each generator wants a quarter of
+the rows of every second one and a quarter of the columns of the others, as under tensor
+parallelism. The clock starts when the trainers have new values in their arrays, and stops when all
+generators have theirs in arrays of their own. What takes part: `monarch.rdma.Replica`; Ray's object
+store, into which trainers put their shards, and from which generators copy their parts. The *copy*
+is the same bytes, from array to array within one process. torchstore is not among them: it needs
+Monarch 0.7.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ class Part:
     def __init__(self, count: int, rank: int) -> None:
         size = SIDE // GENERATORS
         self.at = slice(rank * size, (rank + 1) * size)
-        self.weights = [np.zeros((SIDE, size) if n % 2 else (size, SIDE), np.float32) for n in range(count)]
+        self.weights = [
+            np.zeros((SIDE, size) if n % 2 else (size, SIDE), np.float32) for n in range(count)
+        ]
 
     def copy(self, number: int, shards: list[Any]) -> None:
         """Take one matrix from the shards of all trainers."""
@@ -57,7 +62,10 @@ class Part:
             if number % 2:
                 self.weights[number][trainer * size : (trainer + 1) * size] = shard[:, self.at]
             else:
-                first, last = max(self.at.start, trainer * size), min(self.at.stop, (trainer + 1) * size)
+                first, last = (
+                    max(self.at.start, trainer * size),
+                    min(self.at.stop, (trainer + 1) * size),
+                )
                 if first < last:
                     self.weights[number][first - self.at.start : last - self.at.start] = shard[
                         first - trainer * size : last - trainer * size
@@ -65,7 +73,9 @@ class Part:
 
     def check(self, version: int) -> None:
         for number, matrix in enumerate(self.weights):
-            assert (matrix == 100 * version + number).all(), f"matrix {number} is not of version {version}"
+            assert (matrix == 100 * version + number).all(), (
+                f"matrix {number} is not of version {version}"
+            )
 
 
 class Trainer(Actor):
@@ -88,7 +98,9 @@ class Generator(Actor):
     def __init__(self, count: int, sources: list[SharedState]) -> None:
         rank = current_rank().rank
         self.part = Part(count, rank)
-        self.replica = Replica(sources, self.part.weights, shards=lambda name: Split(name[0] % 2, rank, GENERATORS))
+        self.replica = Replica(
+            sources, self.part.weights, shards=lambda name: Split(name[0] % 2, rank, GENERATORS)
+        )
 
     @endpoint
     def pull(self) -> None:
@@ -116,7 +128,9 @@ def with_replicas(megabytes: int) -> dict[str, float]:
     count = matrices(megabytes)
     trainers = this_host().spawn_procs({"trainers": TRAINERS}).spawn("trainers", Trainer, count)
     sources = list(trainers.share.call().get().values())
-    generators = this_host().spawn_procs({"g": GENERATORS}).spawn("generators", Generator, count, sources)
+    generators = (
+        this_host().spawn_procs({"g": GENERATORS}).spawn("generators", Generator, count, sources)
+    )
     return measured(
         lambda version: trainers.train.call(version).get(),
         lambda: generators.pull.call().get(),
@@ -149,7 +163,9 @@ def with_ray(megabytes: int) -> dict[str, float]:
         log_to_driver=False,
     )
     trainers = [ray.remote(num_cpus=1)(RayTrainer).remote(count) for _ in range(TRAINERS)]
-    generators = [ray.remote(num_cpus=1)(RayGenerator).remote(count, rank) for rank in range(GENERATORS)]
+    generators = [
+        ray.remote(num_cpus=1)(RayGenerator).remote(count, rank) for rank in range(GENERATORS)
+    ]
 
     def deliver() -> None:
         shards = ray.get([trainer.put.remote() for trainer in trainers])

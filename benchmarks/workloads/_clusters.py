@@ -1,4 +1,6 @@
-"""The clusters of the tests, on this machine: a Slurm of three nodes, and an sshd with two hosts."""
+"""The clusters of the tests, on this machine: a Slurm of three nodes, and an sshd with two
+hosts.
+"""
 
 from __future__ import annotations
 
@@ -35,17 +37,22 @@ def _time_client(job: str) -> float:
     """Seconds from the start of a client to its first answer."""
     program = [sys.executable, "-c", CLIENT.format(job=job)]
     start = time.perf_counter()
-    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as client:
+    with subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as client:
         assert client.stdout is not None and client.stderr is not None
         for line in client.stdout:
             if "answered" in line:
                 return time.perf_counter() - start
         said = client.stderr.read()
-    raise AssertionError(f"the client ended with status {client.returncode}, without an answer: {said}")
+    raise AssertionError(
+        f"the client ended with status {client.returncode}, without an answer: {said}"
+    )
 
 
 def reuse(job: str, count: int) -> Measured:
-    """How long clients take that find the job running; the first one, which starts it, does not count.
+    """How long clients take that find the job running; the first one, which starts it, does not
+    count.
 
     Args:
         job: What clients describe, as Python; ``job`` is the module.
@@ -57,7 +64,10 @@ def reuse(job: str, count: int) -> Measured:
             _time_client(job)
             return latency([_time_client(job) for _ in range(count)], "s")
         finally:
-            subprocess.run([sys.executable, "-c", "from monarch.job import job_load; job_load().kill()"], check=True)
+            subprocess.run(
+                [sys.executable, "-c", "from monarch.job import job_load; job_load().kill()"],
+                check=True,
+            )
             os.chdir("/")
 
 

@@ -1,7 +1,8 @@
 """One event, once: how long until a caller who waits for an answer is told that none will come.
 
-Run by `benchmarks.detection`, under either package. Prints one JSON line: the seconds, or null where there is no such
-process, or "late" where nobody was told within the limit. Cleans nothing up: who runs it does.
+Run by `benchmarks.detection`, under either package. Prints one JSON line: the seconds, or null
+where there is no such process, or "late" where nobody was told within the limit. Cleans nothing up:
+who runs it does.
 """
 
 from __future__ import annotations
@@ -54,7 +55,11 @@ def measure(who: str, how: str, pause: float, limit: float) -> float | str | Non
     victims = this_host().spawn_procs(per_host={"procs": 2}).spawn("victim", Victim)
     pids = list(victims.pid.call().get().values())
     chain = between(pids[1])
-    targets = {"proc": pids[1], "spawner": chain[0] if len(chain) > 1 else None, "agent": chain[-1] if chain else None}
+    targets = {
+        "proc": pids[1],
+        "spawner": chain[0] if len(chain) > 1 else None,
+        "agent": chain[-1] if chain else None,
+    }
     target = targets[who]
     if target is None:
         return None

@@ -1,6 +1,7 @@
 """What every workload shares: its options, its clock, and the one line that it prints.
 
-Standard library only, and nothing of `monarch`: a workload must measure the package and not this file.
+Standard library only, and nothing of `monarch`: a workload must measure the package and not this
+file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ PAYLOADS = ("torch", "numpy", "bytes")
 
 @dataclass(frozen=True)
 class Options:
-    """The knobs of one execution. `scale` multiplies operation counts; `payload` is the type of a large argument."""
+    """The knobs of one execution.
+
+    `scale` multiplies operation counts; `payload` is the type of a large argument.
+    """
 
     scale: float = 1.0
     payload: str = "bytes"
@@ -66,17 +70,26 @@ def latency(seconds: Sequence[float], unit: str = "µs") -> Measured:
 
 def rate(operations: int, seconds: Sequence[float]) -> Measured:
     """Operations per second, from the median of several batches of `operations`."""
-    return Measured(operations / statistics.median(seconds), "/s", {"operations": operations, "batches": len(seconds)})
+    return Measured(
+        operations / statistics.median(seconds),
+        "/s",
+        {"operations": operations, "batches": len(seconds)},
+    )
 
 
 def main(measure: Callable[[Options], Measured]) -> None:
     """Run a workload as a program.
 
-    `finished_at` is the system-wide monotonic clock, so the parent can tell how long the interpreter then took to end.
+    `finished_at` is the system-wide monotonic clock, so the parent can tell how long the
+    interpreter then took to end.
     """
     parser = argparse.ArgumentParser(description="One benchmark workload; prints one JSON line.")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiply operation counts (default 1.0)")
-    parser.add_argument("--payload", choices=PAYLOADS, default="bytes", help="type of large arguments")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="multiply operation counts (default 1.0)"
+    )
+    parser.add_argument(
+        "--payload", choices=PAYLOADS, default="bytes", help="type of large arguments"
+    )
     arguments = parser.parse_args()
     measured = measure(Options(arguments.scale, arguments.payload))
     line = {

@@ -14,15 +14,21 @@ def address_of(memory: bytearray) -> int:
 
 
 def copier(sources: Sequence[bytearray]) -> Callable[[], None]:
-    """Copies each into memory of its own, all of it warm: with `numpy.copyto` where there is numpy."""
+    """Copies each into memory of its own, all of it warm: with `numpy.copyto` where there is
+    numpy.
+    """
     targets = [bytearray(source) for source in sources]
     pairs: list[tuple[Any, Any]] = [
-        (memoryview(target), memoryview(source)) for target, source in zip(targets, sources, strict=True)
+        (memoryview(target), memoryview(source))
+        for target, source in zip(targets, sources, strict=True)
     ]
     copy_one: Callable[[Any, Any], None] = _assign
     with suppress(ImportError):
         numpy: Any = importlib.import_module("numpy")
-        pairs = [(numpy.frombuffer(target, "u1"), numpy.frombuffer(source, "u1")) for target, source in pairs]
+        pairs = [
+            (numpy.frombuffer(target, "u1"), numpy.frombuffer(source, "u1"))
+            for target, source in pairs
+        ]
         copy_one = numpy.copyto
 
     def copy() -> None:

@@ -1,4 +1,5 @@
-"""nixl used by hand, as its documentation shows: what `monarch.rdma` is compared with where that library is installed.
+"""nixl used by hand, as its documentation shows: what `monarch.rdma` is compared with where that
+library is installed.
 
 Prepared once, posted again for each transfer, and looked at without a pause: as fast as it goes.
 """
@@ -32,7 +33,9 @@ class ByHand:
         logging.getLogger("nixl").setLevel(logging.WARNING)
         self._agent = library.nixl_agent(f"{os.getpid()} {id(self)}")
         self._places = [(address_of(part), len(part), 0) for part in memory]
-        self._registered = self._agent.register_memory([(*place, "") for place in self._places], "DRAM")
+        self._registered = self._agent.register_memory(
+            [(*place, "") for place in self._places], "DRAM"
+        )
 
     def offer(self) -> Offer:
         return Offer(self._agent.get_agent_metadata(), self._places)

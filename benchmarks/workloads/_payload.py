@@ -1,6 +1,7 @@
 """Large arguments: a torch tensor, a numpy array or a bytearray of so many MiB.
 
-The runner picks the best type that *both* environments have, so that they always move the same object.
+The runner picks the best type that *both* environments have, so that they always move the same
+object.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def make(kind: str, mib: int) -> Any:
 def touch(payload: Any) -> int:
     """Read one byte of each page and return their sum.
 
-    A receiver that maps memory and never looks at it has not received anything yet; this makes it pay.
+    A receiver that maps memory and never looks at it has not received anything yet; this makes it
+    pay.
     """
     pages = payload[::PAGE]
     return sum(pages) if isinstance(pages, bytes | bytearray) else int(pages.sum())
@@ -42,7 +44,10 @@ def check(payload: Any, mib: int) -> None:
     """Fail unless every page of `payload` arrived."""
     got, wanted = touch(payload), (mib << 20) // PAGE * FILL
     if got != wanted or len(payload) != mib << 20:
-        raise AssertionError(f"payload of {mib} MiB came back wrong: length {len(payload)}, sum {got}, wanted {wanted}")
+        raise AssertionError(
+            f"payload of {mib} MiB came back wrong: length {len(payload)}, sum {got}, wanted"
+            f" {wanted}"
+        )
 
 
 class Reader(Actor):
@@ -60,7 +65,8 @@ def measure_echo(options: Options, mib: int, count: int, parts: int = 1) -> Meas
 
     Args:
         count: Operations of a full run.
-        parts: How many arrays share the `mib` MiB, in one message; more than one are counted by length only.
+        parts: How many arrays share the `mib` MiB, in one message; more than one are counted by
+            length only.
     """
     procs = this_host().spawn_procs(per_host={"procs": 1})
     actor = procs.spawn("echo", Reader)
@@ -70,9 +76,11 @@ def measure_echo(options: Options, mib: int, count: int, parts: int = 1) -> Meas
     else:
         size = (mib << 20) // parts
         arrays = [
-            payload[i * size : (i + 1) * size].copy()
-            if options.payload != "torch"
-            else payload[i * size : (i + 1) * size].clone()
+            (
+                payload[i * size : (i + 1) * size].copy()
+                if options.payload != "torch"
+                else payload[i * size : (i + 1) * size].clone()
+            )
             for i in range(parts)
         ]
 

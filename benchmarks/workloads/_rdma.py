@@ -1,8 +1,8 @@
 """One-sided transfers between two actors on two processes: what the workloads of that name share.
 
-Both packages take one-dimensional views of bytes, so that is what is moved. Beside each value stand, from the same processes:
-`copy`, the time to copy as much within one process, with `numpy.copyto`; and `nixl`, that of nixl used by hand, if that is
-installed.
+Both packages take one-dimensional views of bytes, so that is what is moved. Beside each value
+stand, from the same processes: `copy`, the time to copy as much within one process, with
+`numpy.copyto`; and `nixl`, that of nixl used by hand, if that is installed.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class User(Actor):
                 buffers[0].write_from(views[0]).get()
 
         seconds = self._time(once, count)
-        if direction == "read" and any(memory[0] != FILL or memory[-1] != FILL for memory in self.memory):
+        if direction == "read" and any(
+            memory[0] != FILL or memory[-1] != FILL for memory in self.memory
+        ):
             raise AssertionError("what was read is not what the owner has")
         return seconds
 
@@ -84,7 +86,12 @@ class User(Actor):
 
 
 def measure(
-    options: Options, size: int, direction: Direction, times: int, unit: str = "ms", buffers: int = 1
+    options: Options,
+    size: int,
+    direction: Direction,
+    times: int,
+    unit: str = "ms",
+    buffers: int = 1,
 ) -> Measured:
     procs = this_host().spawn_procs(per_host={"procs": 2})
     owner = procs.slice(procs=0).spawn("owner", Owner, size, buffers)
@@ -102,4 +109,7 @@ def measure(
         beside["nixl"] = user.time_by_hand.call_one(offer, direction, count).get()
     measured = latency(seconds, unit=unit)
     procs.stop().get()
-    return replace(measured, extra={**measured.extra, **{k: latency(v, unit=unit).value for k, v in beside.items()}})
+    return replace(
+        measured,
+        extra={**measured.extra, **{k: latency(v, unit=unit).value for k, v in beside.items()}},
+    )

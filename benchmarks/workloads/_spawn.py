@@ -1,4 +1,6 @@
-"""What the workloads about numbers of processes share: spawn so many, call each once, look at their memory, stop them."""
+"""What the workloads about numbers of processes share: spawn so many, call each once, look at their
+memory, stop them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def measure_spawn(options: Options, count: int, torch: bool = False) -> Measured
     torch: The client has imported torch, and the actors use it.
     """
     if torch:
-        import torch as _  # noqa: F401  # before anything is spawned: what a program that uses tensors does
+        # before anything is spawned: what a program that uses tensors does
+        import torch as _  # noqa: F401
     count = options.count(count)
     start = time.perf_counter()
     procs = this_host().spawn_procs(per_host={"procs": count})
@@ -31,5 +34,8 @@ def measure_spawn(options: Options, count: int, torch: bool = False) -> Measured
     stopping = time.perf_counter()
     procs.stop().get()
     stopped = time.perf_counter() - stopping
-    memory = {f"{kind}_mb": statistics.median(each[kind] for each in usage) for kind in ("private", "shared")}
+    memory = {
+        f"{kind}_mb": statistics.median(each[kind] for each in usage)
+        for kind in ("private", "shared")
+    }
     return Measured(called - start, "s", {"procs": count, "stop_s": stopped, **memory})

@@ -1,5 +1,7 @@
-"""Calls of actors with and without telemetry, and questions about them: run by `benchmarks.telemetry_others`, under this package and under
-torchmonarch 0.7.0, as both have these names."""
+"""Calls of actors with and without telemetry, and questions about them: run by
+`benchmarks.telemetry_others`, under this package and under torchmonarch 0.7.0, as both have these
+names.
+"""
 
 from __future__ import annotations
 
@@ -52,4 +54,7 @@ def _seconds(operation: Any) -> float:
 
 
 if __name__ == "__main__":
-    print("FOUND", json.dumps(main(int(sys.argv[1]), sys.argv[2] == "on", int(sys.argv[3]), int(sys.argv[4]))))
+    print(
+        "FOUND",
+        json.dumps(main(int(sys.argv[1]), sys.argv[2] == "on", int(sys.argv[3]), int(sys.argv[4]))),
+    )

@@ -1,4 +1,6 @@
-"""What `_telemetry_monarch` does, with Ray and its state API. Off is without the events of tasks, which Ray has switched on."""
+"""What `_telemetry_monarch` does, with Ray and its state API. Off is without the events of tasks,
+which Ray has switched on.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def main(procs: int, telemetry: bool, calls: int, rounds: int) -> dict[str, floa
     took = [_seconds(lambda: ray.get(actors[0].answer.remote())) for _ in range(calls + 200)][200:]
     found = {"call_us": statistics.median(took) * 1e6}
     if telemetry:
-        for name, ask in (("actors_ms", lambda: list_actors(limit=10_000)), ("calls_ms", summarize_tasks)):
+        for name, ask in (
+            ("actors_ms", lambda: list_actors(limit=10_000)),
+            ("calls_ms", summarize_tasks),
+        ):
             ask()
             found[name] = statistics.median(_seconds(ask) for _ in range(rounds)) * 1e3
     ray.shutdown()
@@ -47,4 +52,7 @@ def _seconds(operation: Any) -> float:
 
 
 if __name__ == "__main__":
-    print("FOUND", json.dumps(main(int(sys.argv[1]), sys.argv[2] == "on", int(sys.argv[3]), int(sys.argv[4]))))
+    print(
+        "FOUND",
+        json.dumps(main(int(sys.argv[1]), sys.argv[2] == "on", int(sys.argv[3]), int(sys.argv[4]))),
+    )

@@ -1,4 +1,7 @@
-"""What the workloads with distributed tensors share. CPU procs; tensors of 4×4 where what counts is the way to them."""
+"""What the workloads with distributed tensors share.
+
+CPU procs; tensors of 4×4 where what counts is the way to them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ _BUSY = 0.8  # of the time
 
 
 def measure_operations(options: Options, ranks: int) -> Measured:
-    """Additions per second, each on the result of the one before, counted until the value of the last has come back."""
+    """Additions per second, each on the result of the one before, counted until the value of the
+    last has come back.
+    """
     procs = this_host().spawn_procs(per_host={"gpus": ranks})
     count = options.count(2000, least=50)
     seconds = []
@@ -45,7 +50,8 @@ def measure_operations(options: Options, ranks: int) -> Measured:
 
 def measure_recorded(options: Options, ranks: int) -> Measured:
     """As `measure_operations`, in recordings of 50 that are replayed."""
-    record = importlib.import_module("monarch.common._coalescing").compile  # as it is called in 0.7.0
+    # as it is called in 0.7.0
+    record = importlib.import_module("monarch.common._coalescing").compile
     procs = this_host().spawn_procs(per_host={"gpus": ranks})
     calls = options.count(200, least=10)
     seconds = []
@@ -83,7 +89,10 @@ def measure_fetch(options: Options, ranks: int) -> Measured:
 
 
 def measure_reduce(options: Options, mib: int, ranks: int) -> Measured:
-    """All-reduces in place; beside it those of bare torch.distributed by the same ranks. The rounds of the two alternate."""
+    """All-reduces in place; beside it those of bare torch.distributed by the same ranks.
+
+    The rounds of the two alternate.
+    """
     procs = this_host().spawn_procs(per_host={"gpus": ranks})
     count = options.count(max(4, 200 // mib), least=2)
     ours, bare = [], []
@@ -101,7 +110,9 @@ def measure_reduce(options: Options, mib: int, ranks: int) -> Measured:
             bare.append(max(remote(_reduce_bare).call(x, group, count).get().values()))
     procs.stop().get()
     beside = {"torch": statistics.median(bare[1:]) * 1e3}
-    return Measured(statistics.median(ours[1:]) * 1e3, "ms", {**beside, "operations": count, "batches": _ROUNDS})
+    return Measured(
+        statistics.median(ours[1:]) * 1e3, "ms", {**beside, "operations": count, "batches": _ROUNDS}
+    )
 
 
 def _reduce_bare(x: torch.Tensor, group: Any, count: int) -> float:
@@ -114,14 +125,18 @@ def _reduce_bare(x: torch.Tensor, group: Any, count: int) -> float:
 
 
 def measure_issue(options: Options) -> Measured:
-    """What an addition costs the program: issued to one proc, which it does not wait for; beside it, done here."""
+    """What an addition costs the program: issued to one proc, which it does not wait for; beside
+    it, done here.
+    """
     count = options.count(2000, least=50)
     eager = _seconds_each(torch.ones(4, 4), torch.zeros(4, 4), count)
     procs = this_host().spawn_procs(per_host={"gpus": 1})
     with procs.activate():
         issued = _seconds_each(torch.ones(4, 4), torch.zeros(4, 4), count)
     procs.stop().get()
-    return Measured(issued * 1e6, "µs", {"eager": eager * 1e6, "operations": count, "batches": _ROUNDS})
+    return Measured(
+        issued * 1e6, "µs", {"eager": eager * 1e6, "operations": count, "batches": _ROUNDS}
+    )
 
 
 def _seconds_each(one: torch.Tensor, x: torch.Tensor, count: int) -> float:
@@ -137,7 +152,9 @@ def _seconds_each(one: torch.Tensor, x: torch.Tensor, count: int) -> float:
 
 
 def measure_busy(options: Options, ranks: int) -> Measured:
-    """From which size on the ranks compute nearly all the time, rather than wait for the next operation."""
+    """From which size on the ranks compute nearly all the time, rather than wait for the next
+    operation.
+    """
     procs = this_host().spawn_procs(per_host={"gpus": ranks})
     count = options.count(400, least=50)
     shares = {}

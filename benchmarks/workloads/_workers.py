@@ -1,4 +1,6 @@
-"""Actors that processes are measured with: a module of its own, as each process imports it, and what it imports."""
+"""Actors that processes are measured with: a module of its own, as each process imports it, and
+what it imports.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""An async actor awaits one call at a time to an actor in another process, p50. The client only collects samples."""
+"""An async actor awaits one call at a time to an actor in another process, p50.
+
+The client only collects samples.
+"""
 
 from __future__ import annotations
 

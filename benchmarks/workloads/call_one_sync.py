@@ -1,4 +1,6 @@
-"""One call at a time from the client to a sync endpoint in another process: `call_one().get()`, p50."""
+"""One call at a time from the client to a sync endpoint in another process: `call_one().get()`,
+p50.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""1 MiB cast to the same actor on eight processes, every page read there: `call().get()`, p50 in ms."""
+"""1 MiB cast to the same actor on eight processes, every page read there: `call().get()`, p50 in
+ms.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""From after the import to the first result of a fresh interpreter: one process, one actor, one call.
+"""From after the import to the first result of a fresh interpreter: one process, one actor, one
+call.
 
-No warm-up and no repetition: the runner's rounds are the repetitions. The import's own time stands beside it.
+No warm-up and no repetition: the runner's rounds are the repetitions. The import's own time stands
+beside it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import time
 from benchmarks.workloads._harness import Measured, Options, main
 
 IMPORT_STARTED = time.perf_counter()
-from monarch.actor import Actor, endpoint, this_host  # noqa: E402  (the import is part of what is measured)
+# the import is part of what is measured
+from monarch.actor import Actor, endpoint, this_host  # noqa: E402
 
 IMPORTED = time.perf_counter()
 

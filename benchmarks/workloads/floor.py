@@ -1,7 +1,10 @@
-"""The floor: a pickled ping-pong over a socket pair between two processes, both blocking. No package at all.
+"""The floor: a pickled ping-pong over a socket pair between two processes, both blocking.
 
-Nothing that pickles a request, wakes another process and pickles a reply can be faster, so latencies are also read as
-multiples of this. The same program measures a copy of memory into fresh pages, the floor of the payload workloads.
+No package at all.
+
+Nothing that pickles a request, wakes another process and pickles a reply can be faster, so
+latencies are also read as multiples of this. The same program measures a copy of memory into fresh
+pages, the floor of the payload workloads.
 """
 
 from __future__ import annotations

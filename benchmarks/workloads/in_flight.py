@@ -1,4 +1,6 @@
-"""4,000 calls sent to one actor before the first reply is read: calls per second, median of five batches."""
+"""4,000 calls sent to one actor before the first reply is read: calls per second, median of five
+batches.
+"""
 
 from __future__ import annotations
 

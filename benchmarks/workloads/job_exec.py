@@ -1,4 +1,6 @@
-"""A command on the host of a job that runs already, from the call to its exit status; the client is attached."""
+"""A command on the host of a job that runs already, from the call to its exit status; the client is
+attached.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ def measure(options: Options) -> Measured:
         hosts = job.state().hosts
         try:
             exec_command(hosts, ["true"]).get()
-            return latency(time_each(lambda: exec_command(hosts, ["true"]).get(), options.count(20)), "ms")
+            return latency(
+                time_each(lambda: exec_command(hosts, ["true"]).get(), options.count(20)), "ms"
+            )
         finally:
             job.kill()
             os.chdir("/")

@@ -1,4 +1,6 @@
-"""From the start of a client to its first answer, on the hosts of a job that runs already: one worker process, one proc, one call."""
+"""From the start of a client to its first answer, on the hosts of a job that runs already: one
+worker process, one proc, one call.
+"""
 
 from __future__ import annotations
 

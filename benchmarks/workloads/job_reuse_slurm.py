@@ -1,4 +1,6 @@
-"""As `job_reuse`, on three nodes of a Slurm on this machine: three workers that listen on TCP, a proc on each, one call to all."""
+"""As `job_reuse`, on three nodes of a Slurm on this machine: three workers that listen on TCP, a
+proc on each, one call to all.
+"""
 
 from __future__ import annotations
 

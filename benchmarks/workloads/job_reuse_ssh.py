@@ -1,4 +1,6 @@
-"""As `job_reuse`, on two hosts that ssh reaches, whose workers outlive programs: each client makes connections of its own."""
+"""As `job_reuse`, on two hosts that ssh reaches, whose workers outlive programs: each client makes
+connections of its own.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ from benchmarks.workloads._harness import Measured, Options, main
 
 def measure(options: Options) -> Measured:
     with ssh() as configuration:
-        job = f"job.SSHJob(ssh_args=['-F', {configuration!r}], hosts={{'hosts': ['a', 'b']}}, detach=True)"
+        job = (
+            f"job.SSHJob(ssh_args=['-F', {configuration!r}], hosts={{'hosts': ['a', 'b']}},"
+            " detach=True)"
+        )
         return reuse(job, options.count(5))
 
 

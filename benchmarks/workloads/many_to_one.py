@@ -1,4 +1,6 @@
-"""One-way messages of eight actors in eight processes to one: messages per second, counted until the last was handled."""
+"""One-way messages of eight actors in eight processes to one: messages per second, counted until
+the last was handled.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def batch(senders: Sender, receiver: Receiver, count: int) -> float:
     seconds = time.perf_counter() - start
     handled = receiver.take.call_one().get()
     if handled != count * SENDERS:
-        raise AssertionError(f"{handled} of {count * SENDERS} messages were handled before later calls")
+        raise AssertionError(
+            f"{handled} of {count * SENDERS} messages were handled before later calls"
+        )
     return seconds
 
 

@@ -1,4 +1,6 @@
-"""One-way broadcasts to eight actors in eight processes: messages per second, counted until the last was handled everywhere."""
+"""One-way broadcasts to eight actors in eight processes: messages per second, counted until the
+last was handled everywhere.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""One-way broadcasts to one actor, per second, counted until the last one was handled; median of three batches.
+"""One-way broadcasts to one actor, per second, counted until the last one was handled; median of
+three batches.
 
-Messages of one sender are handled in the order sent, so the reply to one call at the end says that all were.
+Messages of one sender are handled in the order sent, so the reply to one call at the end says that
+all were.
 """
 
 from __future__ import annotations

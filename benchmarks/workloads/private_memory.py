@@ -1,7 +1,9 @@
-"""Private memory of an idle process: one actor, called once, nothing going on. MB (10**6 bytes), median over eight.
+"""Private memory of an idle process: one actor, called once, nothing going on.
 
-Private is what the process alone has mapped (USS), so what it costs to add one. Pages shared with others, and processes
-that are there only to serve (not to run actors), are reported beside it.
+MB (10**6 bytes), median over eight.
+
+Private is what the process alone has mapped (USS), so what it costs to add one. Pages shared with
+others, and processes that are there only to serve (not to run actors), are reported beside it.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ def measure(options: Options) -> Measured:
     pids = list(procs.spawn("idle", Idle).pid.call().get().values())
     time.sleep(SETTLE_S)
     usage = [memory_of(pid) for pid in pids]
-    median = {name: statistics.median(each[name] for each in usage) for name in ("private", "shared", "rss")}
+    median = {
+        name: statistics.median(each[name] for each in usage)
+        for name in ("private", "shared", "rss")
+    }
     helpers = [memory_of(pid)["private"] for pid in descendants_of(os.getpid()) - set(pids)]
     client = memory_of(os.getpid())["private"]
     procs.stop().get()

@@ -1,4 +1,6 @@
-"""`monarch run` of two ranks, from Enter to the first all-reduce; `torchrun` with the same script stands beside it."""
+"""`monarch run` of two ranks, from Enter to the first all-reduce; `torchrun` with the same script
+stands beside it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def measure(options: Options) -> Measured:
 def _time(launcher: list[str], script: Path) -> float:
     command = [sys.executable, "-m", *launcher, "--nproc-per-node", "2", str(script)]
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=script.parent) as run:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=script.parent
+    ) as run:
         assert run.stdout is not None
         for line in run.stdout:
             if b"first step" in line:

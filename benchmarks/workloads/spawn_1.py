@@ -1,4 +1,6 @@
-"""One process, from nothing to the first answer; its memory and the time to stop it stand beside that."""
+"""One process, from nothing to the first answer; its memory and the time to stop it stand beside
+that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""200 processes, from nothing to the first answer of each; their memory and the time to stop them stand beside that."""
+"""200 processes, from nothing to the first answer of each; their memory and the time to stop them
+stand beside that.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""64 processes on one host, spawned and each called once, from nothing; stopping them is timed separately."""
+"""64 processes on one host, spawned and each called once, from nothing; stopping them is timed
+separately.
+"""
 
 from __future__ import annotations
 

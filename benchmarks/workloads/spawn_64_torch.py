@@ -1,4 +1,6 @@
-"""64 processes that use torch, from nothing to the first answer of each; their memory stands beside that."""
+"""64 processes that use torch, from nothing to the first answer of each; their memory stands beside
+that.
+"""
 
 from __future__ import annotations
 

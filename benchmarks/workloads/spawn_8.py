@@ -1,4 +1,6 @@
-"""Eight processes, from nothing to the first answer of each; their memory and the time to stop them stand beside that."""
+"""Eight processes, from nothing to the first answer of each; their memory and the time to stop them
+stand beside that.
+"""
 
 from __future__ import annotations
 

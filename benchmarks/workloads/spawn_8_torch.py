@@ -1,4 +1,6 @@
-"""Eight processes that use torch, from nothing to the first answer of each; their memory stands beside that."""
+"""Eight processes that use torch, from nothing to the first answer of each; their memory stands
+beside that.
+"""
 
 from __future__ import annotations
 

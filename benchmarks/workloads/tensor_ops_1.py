@@ -1,4 +1,6 @@
-"""Small operations on distributed tensors, issued and run on 1 proc, per second; median of five batches."""
+"""Small operations on distributed tensors, issued and run on 1 proc, per second; median of five
+batches.
+"""
 
 from __future__ import annotations
 

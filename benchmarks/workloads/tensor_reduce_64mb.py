@@ -1,4 +1,6 @@
-"""All-reduce of 64 MiB in place over 2 procs, median of five batches; beside it bare torch.distributed."""
+"""All-reduce of 64 MiB in place over 2 procs, median of five batches; beside it bare
+torch.distributed.
+"""
 
 from __future__ import annotations
 

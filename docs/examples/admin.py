@@ -31,7 +31,10 @@ if __name__ == "__main__":
 
     root = ask("/v1/root")
     verdict = ask("/v1/why")
-    ranks = ask("/v1/query", {"sql": "SELECT rank, handled FROM actors WHERE name = 'trainer' ORDER BY rank"})
+    ranks = ask(
+        "/v1/query",
+        {"sql": "SELECT rank, handled FROM actors WHERE name = 'trainer' ORDER BY rank"},
+    )
     # endregion
     assert root["identity"] == "root" and verdict["status"] in ("fine", "slow")
     assert ranks["rows"] == [{"rank": 0, "handled": 1}, {"rank": 1, "handled": 1}]

@@ -42,7 +42,8 @@ assert workers.get.call().get().values() == [7, 7, 7, 7]  # sent later, so handl
 # endregion
 
 # region stream
-arrived = [future.get() for future in workers.rank.stream()]  # all, each result as soon as it is there
+# all, each result as soon as it is there
+arrived = [future.get() for future in workers.rank.stream()]
 assert sorted(arrived) == [0, 1, 2, 3]
 # endregion
 

@@ -29,7 +29,8 @@ try:
 except FileNotFoundError as error:  # the type that the endpoint raised ...
     assert isinstance(error, ActorError)  # ... and an ActorError as well
     assert error.filename.startswith("/data/")  # attributes read as those of the original
-    assert "raise FileNotFoundError" in error.exception_formatted  # the traceback over there, as text
+    # the traceback over there, as text
+    assert "raise FileNotFoundError" in error.exception_formatted
 # endregion
 
 # region by_rank

@@ -18,7 +18,8 @@ class Counter(Actor):
 # region children
 def child(procs: ProcMesh, counters: Counter, results: Port[int]) -> None:
     counters.add.call(1).get()  # its parent's actors
-    own = procs.spawn("own", Counter)  # one of its own on its parent's procs, which ends when this process does
+    # one of its own on its parent's procs, which ends when this process does
+    own = procs.spawn("own", Counter)
     results.send(sum(own.add.call(1).get().values()))
 
 
@@ -26,7 +27,9 @@ if __name__ == "__main__":
     procs = this_host().spawn_procs(per_host={"gpus": 2})
     counters = procs.spawn("counters", Counter)
     results, receiver = Channel[int].open()
-    process = multiprocessing.get_context("spawn").Process(target=child, args=(procs, counters, results))
+    process = multiprocessing.get_context("spawn").Process(
+        target=child, args=(procs, counters, results)
+    )
     process.start()
     assert receiver.recv().get() == 2
     # endregion

@@ -9,7 +9,10 @@ from monarch.actor import Actor, HostMesh, attach_to_workers, current_rank, endp
 from monarch.config import configured
 from monarch.trust import make_secret
 
-WORKER = "import sys; from monarch.actor import run_worker_loop_forever; run_worker_loop_forever(address=sys.argv[1])"
+WORKER = (
+    "import sys; from monarch.actor import run_worker_loop_forever;"
+    " run_worker_loop_forever(address=sys.argv[1])"
+)
 
 
 class Trainer(Actor):
@@ -20,7 +23,9 @@ class Trainer(Actor):
 
 def start_workers(folder: str, count: int) -> tuple[list[str], list[subprocess.Popen[bytes]]]:
     addresses = [f"ipc://{folder}/worker{index}" for index in range(count)]
-    return addresses, [subprocess.Popen([sys.executable, "-c", WORKER, address]) for address in addresses]
+    return addresses, [
+        subprocess.Popen([sys.executable, "-c", WORKER, address]) for address in addresses
+    ]
 
 
 def use(addresses: list[str]) -> HostMesh:

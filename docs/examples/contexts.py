@@ -36,7 +36,8 @@ class Neighbour(Actor):
 
 class Host(Actor):
     def __init__(self) -> None:
-        self.neighbour = this_proc().spawn("neighbour", Neighbour)  # another actor in my own process
+        # another actor in my own process
+        self.neighbour = this_proc().spawn("neighbour", Neighbour)
 
     @endpoint
     def ask(self) -> str:

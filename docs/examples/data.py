@@ -1,4 +1,6 @@
-"""Two ranks are fed by two loaders; a loader dies, the program goes on elsewhere, and no batch is lost or comes twice."""
+"""Two ranks are fed by two loaders; a loader dies, the program goes on elsewhere, and no batch is
+lost or comes twice.
+"""
 
 import logging
 import os
@@ -14,15 +16,21 @@ from monarch.supervision import OneForOne
 
 # region all
 def make_loader(worker: Worker) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """Every `count`-th batch of the samples, in an order that the seed says: the same whenever it is called."""
+    """Every `count`-th batch of the samples, in an order that the seed says: the same whenever it
+    is called.
+    """
     order = torch.randperm(32, generator=torch.Generator().manual_seed(0))
     batches = order.view(-1, 4)[worker.index :: worker.count]  # 8 batches of 4 samples in all
     return DataLoader(TensorDataset(torch.arange(32)), batch_sampler=batches.tolist())
 
 
 class Trainer(Actor):
-    def __init__(self, feed: DataFeed[list[torch.Tensor]], world_size: int, position: int = 0) -> None:
-        self.batches = feed.iterate(rank=current_rank().rank, world_size=world_size, position=position)
+    def __init__(
+        self, feed: DataFeed[list[torch.Tensor]], world_size: int, position: int = 0
+    ) -> None:
+        self.batches = feed.iterate(
+            rank=current_rank().rank, world_size=world_size, position=position
+        )
 
     @endpoint
     def train(self, steps: int) -> list[int]:
@@ -55,7 +63,8 @@ def main() -> None:
     saved = two.save.call().get().item(gpus=0)
     assert saved == {"position": 4}
 
-    one = hosts.spawn_procs().spawn("trainer", Trainer, feed, 1, saved["position"])  # fewer ranks go on
+    # fewer ranks go on
+    one = hosts.spawn_procs().spawn("trainer", Trainer, feed, 1, saved["position"])
     seen += one.train.call_one(100).get()
     assert sorted(seen) == list(range(32))
 

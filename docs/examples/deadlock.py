@@ -34,7 +34,8 @@ right.meet.call_one(left).get()
 
 try:
     left.ping.call_one().get()
-except DeadlockError as error:  # an error as any other: it came from an endpoint, and both actors go on
+except DeadlockError as error:
+    # an error as any other: it came from an endpoint, and both actors go on
     for wait in error.chain:
         print(wait)
 assert left.score.call_one().get() == "1:0"

@@ -14,7 +14,9 @@ class Environment(Actor):
 # region per_rank
 procs = this_host().spawn_procs(
     per_host={"gpus": 2},
-    bootstrap_command=lambda point: default_bootstrap_cmd().with_env({"CUDA_VISIBLE_DEVICES": str(point["gpus"])}),
+    bootstrap_command=lambda point: default_bootstrap_cmd().with_env(
+        {"CUDA_VISIBLE_DEVICES": str(point["gpus"])}
+    ),
 )
 environment = procs.spawn("environment", Environment)
 assert environment.get.call("CUDA_VISIBLE_DEVICES").get().values() == ["0", "1"]

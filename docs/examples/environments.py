@@ -19,7 +19,9 @@ info = "new_package-1.0.dist-info"
 with zipfile.ZipFile("project/wheels/new_package-1.0-py3-none-any.whl", "w") as wheel:
     wheel.writestr("new_package.py", "ANSWER = 42\n")
     wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: new_package\nVersion: 1.0\n")
-    wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(
+        f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
     wheel.writestr(f"{info}/RECORD", "")
 
 

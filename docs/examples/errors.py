@@ -38,7 +38,8 @@ try:
     dividers.slice(gpus=1).exit.call_one().get(timeout=60)
 except SupervisionError as error:
     print(error)
-assert dividers.slice(gpus=0).divide.call_one(6, 3).get() == 2.0  # a slice without the dead rank works
+# a slice without the dead rank works
+assert dividers.slice(gpus=0).divide.call_one(6, 3).get() == 2.0
 # endregion
 
 while not failures:
@@ -61,7 +62,8 @@ class Owner(Actor):
         try:
             self.divider.exit.call_one().get(timeout=60)
         except SupervisionError:
-            self.divider = this_host().spawn_procs().spawn("divider", Divider)  # a new process, a new actor
+            # a new process, a new actor
+            self.divider = this_host().spawn_procs().spawn("divider", Divider)
         return f"6 / 3 = {self.divider.divide.call_one(6, 3).get()}"
 
 

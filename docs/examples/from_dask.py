@@ -1,4 +1,7 @@
-"""Functions, data and an actor. What the same is on Dask is in docs/examples/others/dask_program.py."""
+"""Functions, data and an actor.
+
+What the same is on Dask is in docs/examples/others/dask_program.py.
+"""
 
 import os
 from concurrent.futures import as_completed
@@ -50,7 +53,8 @@ with pool(procs, square) as squares:
 
 # region arrive
 functions = procs.spawn("functions", Functions)
-futures: Any = [functions.square.choose(number) for number in range(4)]  # Any, as mypy wants another class of futures
+# Any, as mypy wants another class of futures
+futures: Any = [functions.square.choose(number) for number in range(4)]
 arrived = [future.result() for future in as_completed(futures)]
 assert sorted(arrived) == [0, 1, 4, 9]
 # endregion

@@ -1,4 +1,6 @@
-"""A rank dies, and a strategy starts it again. docs/examples/from_monarch_before.py is the same for Monarch 0.7."""
+"""A rank dies, and a strategy starts it again. docs/examples/from_monarch_before.py is the same for
+Monarch 0.7.
+"""
 
 import logging
 import os

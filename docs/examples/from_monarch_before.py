@@ -1,8 +1,12 @@
-"""A rank dies, as a program for Monarch 0.7 handles it. It runs there and here; docs/examples/from_monarch.py is shorter."""
+"""A rank dies, as a program for Monarch 0.7 handles it.
+
+It runs there and here; docs/examples/from_monarch.py is shorter.
+"""
 
 import os
 
-from monarch._rust_bindings.monarch_hyperactor.supervision import SupervisionError  # type: ignore[import-not-found]  # 0.7 has no other
+# 0.7 has no other
+from monarch._rust_bindings.monarch_hyperactor.supervision import SupervisionError  # type: ignore[import-not-found]
 
 import monarch.actor
 from monarch.actor import Actor, MeshFailure, current_rank, endpoint, this_host

@@ -1,4 +1,7 @@
-"""Actors, tasks, shared data and a death. What the same is on Ray is in docs/examples/others/ray_program.py."""
+"""Actors, tasks, shared data and a death.
+
+What the same is on Ray is in docs/examples/others/ray_program.py.
+"""
 
 import logging
 import os
@@ -39,7 +42,8 @@ assert sorted(arrived) == [0, 3, 6, 9]
 
 # region data
 weights = numpy.ones(1_000_000)
-totals = trainers.total.call(weights).get()  # pickled once, one shared-memory segment for all ranks of a host
+# pickled once, one shared-memory segment for all ranks of a host
+totals = trainers.total.call(weights).get()
 assert totals.values() == [1e6] * 4
 # endregion
 
@@ -48,8 +52,10 @@ try:
     trainers.slice(gpus=1).exit.call_one().get()
 except SupervisionError as error:
     print(type(error).__name__)
-assert trainers.slice(gpus=1).train.call_one(step=3).get() == 0  # rank 0 of a mesh of one: see the table
-assert trainers.train.call(step=3).get().values() == [0, 3, 6, 9]  # the same handle, with the rank that took its place
+# rank 0 of a mesh of one: see the table
+assert trainers.slice(gpus=1).train.call_one(step=3).get() == 0
+# the same handle, with the rank that took its place
+assert trainers.train.call(step=3).get().values() == [0, 3, 6, 9]
 # endregion
 
 

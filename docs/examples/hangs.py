@@ -1,4 +1,6 @@
-"""A job that hangs, as another terminal sees it: seven ranks wait for the eighth, which waits for data."""
+"""A job that hangs, as another terminal sees it: seven ranks wait for the eighth, which waits for
+data.
+"""
 
 import os
 import re
@@ -36,11 +38,23 @@ if __name__ == "__main__":
         return place.partition(" at ")[0]
 
     stacks = procs.stacks().get()
-    while [(len(each.ranks), called(each.headline)) for each in stacks.classes] != [(7, "get"), (1, "next_batch")]:
+    while [(len(each.ranks), called(each.headline)) for each in stacks.classes] != [
+        (7, "get"),
+        (1, "next_batch"),
+    ]:
         stacks = procs.stacks().get()  # they are about to hang
     assert stacks.classes[-1].ranks == (5,)
     # endregion
 
-    command = [sys.executable, "-m", "monarch.tools", "stacks", "--program", str(os.getpid()), "--mesh", "trainers"]
+    command = [
+        sys.executable,
+        "-m",
+        "monarch.tools",
+        "stacks",
+        "--program",
+        str(os.getpid()),
+        "--mesh",
+        "trainers",
+    ]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     print(re.sub(r"process \d+", "process 4711", shown), end="")  # the same in each run

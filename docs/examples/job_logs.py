@@ -33,7 +33,9 @@ class Trainer(Actor):
 def terminal(line: str) -> None:
     """Show a command and what it prints, the same in each run."""
     _, *words = shlex.split(line)
-    done = subprocess.run([sys.executable, "-m", "monarch.tools", *words], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "monarch.tools", *words], capture_output=True, text=True, check=True
+    )
     print(f"$ {line}\n{re.sub(TIME_AND_HOST, tick, done.stdout + done.stderr)}")
 
 

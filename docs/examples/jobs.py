@@ -7,7 +7,16 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from monarch.actor import Actor, attach_to_workers, endpoint, this_proc
-from monarch.job import JobError, JobState, JobTrait, LocalJob, PortForwarder, ProcessJob, hosts_from_config, job_load
+from monarch.job import (
+    JobError,
+    JobState,
+    JobTrait,
+    LocalJob,
+    PortForwarder,
+    ProcessJob,
+    hosts_from_config,
+    job_load,
+)
 
 done = ExitStack()
 os.chdir(done.enter_context(tempfile.TemporaryDirectory()))
@@ -36,7 +45,8 @@ with socket.create_server(("127.0.0.1", 0)) as free:
 # region forward
 forwarder = this_proc().spawn("forwarder", PortForwarder)
 first = procs.slice(hosts=0, gpus=0)
-forwarder.forward.call_one(first, 6006, this_proc(), f"127.0.0.1:{port}").get()  # port 6006 there is `port` here
+# port 6006 there is `port` here
+forwarder.forward.call_one(first, 6006, this_proc(), f"127.0.0.1:{port}").get()
 # endregion
 forwarder.stop().get()
 procs.stop().get()
@@ -96,7 +106,9 @@ class Lab(JobTrait):
         """Start the workers; here it is done already."""
 
     def _state(self) -> JobState:
-        return JobState({"lab": attach_to_workers(workers=[f"tcp://{name}:26600" for name in self.machines])})
+        return JobState(
+            {"lab": attach_to_workers(workers=[f"tcp://{name}:26600" for name in self.machines])}
+        )
 
     def can_run(self, spec: JobTrait) -> bool:
         return self.active and isinstance(spec, Lab) and spec.machines == self.machines

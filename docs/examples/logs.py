@@ -34,7 +34,8 @@ procs.logging_option(ranks=0).get()  # only this rank
 procs.logging_option(ranks={"gpus": slice(0, 4)}).get()  # as in procs.slice(...)
 procs.logging_option(ranks="0,4-7").get()  # as for `--rank` of the commands
 procs.logging_option(match=r"loss (nan|inf)").get()  # only lines in which this is found
-procs.slice(gpus=7).logging_option(level=logging.DEBUG).get()  # one rank talks, the others stay as they are
+# one rank talks, the others stay as they are
+procs.slice(gpus=7).logging_option(level=logging.DEBUG).get()
 procs.logging_option(stream_to_client=False).get()  # nothing at all
 # endregion
 

@@ -30,7 +30,8 @@ assert len(corner) == 1
 # endregion
 
 # region pick
-some = where.slice(gpus=[0, 2, 3])  # a list keeps the dimension, too; its indices need no regular steps
+# a list keeps the dimension, too; its indices need no regular steps
+some = where.slice(gpus=[0, 2, 3])
 assert some.sizes == {"replica": 2, "gpus": 3}
 
 rest = where.without([1])  # all but rank 1; ranks, points, or the `by_rank` of an error

@@ -29,7 +29,9 @@ dataset.mkdir()
 class Trainer(Actor):
     def __init__(self, dataset: str, folder: str) -> None:
         self.words = Path(dataset, "vocabulary.txt").read_text().split()
-        self.folder = Path(folder, context().actor_instance.name, f"hosts_{context().actor_instance.rank['hosts']}")
+        self.folder = Path(
+            folder, context().actor_instance.name, f"hosts_{context().actor_instance.rank['hosts']}"
+        )
 
     @endpoint
     def save(self, step: int) -> None:

@@ -31,8 +31,10 @@ def _environment(service: ControlService, request: ControlRequest, record: Envir
 
 
 def ask(address: ProcAddress, name: str) -> Future[str | None]:
-    promise: Promise[str | None] = Promise(f"{name} of {address}")  # the text that a TimeoutError shows
-    answer = SingleAnswer(address, lambda reply: promise.resolve(reply, read_answer))  # read by who reads the future
+    # the text that a TimeoutError shows
+    promise: Promise[str | None] = Promise(f"{name} of {address}")
+    # read by who reads the future
+    answer = SingleAnswer(address, lambda reply: promise.resolve(reply, read_answer))
     send_record(current_hub(), address, Environment(name), answer)
     return promise.future
 

@@ -10,7 +10,8 @@ def square(number: int) -> int:
 procs = this_host().spawn_procs({"gpus": 2})
 
 # region pool
-with pool(procs, square, in_flight=2) as squares:  # two items per rank at a time: one runs, one waits
+# two items per rank at a time: one runs, one waits
+with pool(procs, square, in_flight=2) as squares:
     total = sum(squares.map(range(1000)))  # in order; items are asked for as there is room
 assert total == 332833500
 # endregion

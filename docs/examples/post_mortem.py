@@ -27,7 +27,10 @@ failures: Queue[MeshFailure] = Queue()
 
 
 def write_down(failure: MeshFailure) -> None:
-    """On a thread of its own, one failure at a time. Returning drops the failure; sys.exit(3) ends the program with 3."""
+    """On a thread of its own, one failure at a time.
+
+    Returning drops the failure; sys.exit(3) ends the program with 3.
+    """
     failures.put(failure)
 
 

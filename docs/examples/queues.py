@@ -13,7 +13,8 @@ class Generator(Actor):
     @endpoint
     def play(self, count: int) -> None:
         for number in range(count):
-            self.episodes.put(f"episode {number} of generator {current_rank().rank}").get()  # waits for room
+            # waits for room
+            self.episodes.put(f"episode {number} of generator {current_rank().rank}").get()
 
 
 class Judge(Actor):

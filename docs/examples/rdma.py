@@ -3,7 +3,16 @@
 from array import array
 
 from monarch.actor import Actor, endpoint, this_host
-from monarch.rdma import RDMAAction, RDMABuffer, RDMAError, Replica, SharedState, Split, pull, share_state
+from monarch.rdma import (
+    RDMAAction,
+    RDMABuffer,
+    RDMAError,
+    Replica,
+    SharedState,
+    Split,
+    pull,
+    share_state,
+)
 
 
 # region owner
@@ -71,7 +80,9 @@ class Shards(Actor):
     def __init__(self, rank: int) -> None:
         self.rows = array("d", [10.0 * rank + i for i in range(12)])
         matrix = memoryview(self.rows).cast("B").cast("d", (2, 6))
-        self.shared = share_state({"w": matrix}, shards=Split(dim=0, rank=rank, count=2), copy=False)
+        self.shared = share_state(
+            {"w": matrix}, shards=Split(dim=0, rank=rank, count=2), copy=False
+        )
 
     @endpoint
     def share(self) -> SharedState:

@@ -3,9 +3,18 @@
 import os
 
 import monarch.actor
-from monarch.actor import Actor, MeshFailure, SupervisionError, ValueMesh, current_rank, endpoint, this_host
+from monarch.actor import (
+    Actor,
+    MeshFailure,
+    SupervisionError,
+    ValueMesh,
+    current_rank,
+    endpoint,
+    this_host,
+)
 
-monarch.actor.unhandled_fault_hook = lambda failure: None  # the script owns the meshes of the first part, and goes on
+# the script owns the meshes of the first part, and goes on
+monarch.actor.unhandled_fault_hook = lambda failure: None
 
 
 class Worker(Actor):
@@ -44,8 +53,11 @@ class Foreman(Actor):
         self.workers = self.procs.spawn("workers", Worker)
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        self.reports.append(f"{failure.mesh_name}{failure.ranks}: {failure.cause}, status {failure.exit_code}")
-        self.workers.stop()  # what is left of them; from here on their failures are nobody's concern
+        self.reports.append(
+            f"{failure.mesh_name}{failure.ranks}: {failure.cause}, status {failure.exit_code}"
+        )
+        # what is left of them; from here on their failures are nobody's concern
+        self.workers.stop()
         self.procs.stop()
         self.hire()
         return True  # handled: nobody above hears of it
@@ -55,7 +67,8 @@ class Foreman(Actor):
         try:
             return self.workers.work.call(poison).get().values()
         except SupervisionError:
-            return None  # __supervise__ runs between messages, so not before this endpoint has returned
+            # __supervise__ runs between messages, so not before this endpoint has returned
+            return None
 
     @endpoint
     def history(self) -> list[str]:

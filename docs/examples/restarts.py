@@ -22,7 +22,8 @@ class Cache(Actor):
     @endpoint
     def look_up(self, key: str) -> str:
         if not self.cold and context().actor_instance.rank["gpus"] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)  # the out-of-memory killer, say, in the midst of the call
+            # the out-of-memory killer, say, in the midst of the call
+            os.kill(os.getpid(), signal.SIGKILL)
         return key.upper()
 
     @endpoint
@@ -39,12 +40,15 @@ try:
 except SupervisionError as error:  # in flight: it is not repeated, as nobody knows what it has done
     assert error.failure.exit_code == 9
 
-assert caches.is_cold.call().get().values() == [False, True]  # the same handle; the call waits for the restart
+# the same handle; the call waits for the restart
+assert caches.is_cold.call().get().values() == [False, True]
 assert incarnations(caches).get().values() == [0, 1]
 # endregion
 
 # region retries
-look_up = caches.look_up.options(timeout=5, retries=3)  # looks something up, so it may be done twice
-assert look_up.call("a key").get().values() == ["A KEY", "A KEY"]  # though rank 0 died, and was started again
+# looks something up, so it may be done twice
+look_up = caches.look_up.options(timeout=5, retries=3)
+# though rank 0 died, and was started again
+assert look_up.call("a key").get().values() == ["A KEY", "A KEY"]
 # endregion
 assert incarnations(caches).get().values() == [1, 1]

@@ -26,7 +26,8 @@ class App:
 async def main() -> None:
     app: Any = App([Role("trainers", 2)])
     # region servers
-    config = Config(scheduler="local_cwd", appdef=app)  # or "slurm", with scheduler_args={"partition": "gpu"}
+    # or "slurm", with scheduler_args={"partition": "gpu"}
+    config = Config(scheduler="local_cwd", appdef=app)
     server = await commands.get_or_create("training", config)  # found by its name, or started
     assert server.server_handle == "local_cwd:///training"
     trainers = commands.job_of(server.server_handle).state(None).trainers

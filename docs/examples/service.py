@@ -30,13 +30,17 @@ class Generator(Actor):
 
     @endpoint
     async def charge(self, account: str) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)  # the out-of-memory killer, say, in the midst of the call
+        # the out-of-memory killer, say, in the midst of the call
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 # region make
-service = Service(this_host(), Generator, ("tiny",), replicas=3, idempotent=["generate", "version", "pid"])
+service = Service(
+    this_host(), Generator, ("tiny",), replicas=3, idempotent=["generate", "version", "pid"]
+)
 
-assert service.generate.call_one("Once").get() == "Once ..."  # one replica: that with the least to do
+# one replica: that with the least to do
+assert service.generate.call_one("Once").get() == "Once ..."
 assert set(service.version.call().get().values()) == {"tiny"}  # every one that is ready
 # endregion
 
@@ -52,7 +56,8 @@ assert chat.call_one().get() == chat.call_one().get()  # the same replica, whoev
 # endregion
 
 # region batches
-answers = [service.generate.call_one(f"prompt {number}") for number in range(100)]  # each caller passes one item
+# each caller passes one item
+answers = [service.generate.call_one(f"prompt {number}") for number in range(100)]
 assert [answer.get() for answer in answers][99] == "prompt 99 ..."
 # endregion
 
@@ -61,7 +66,8 @@ try:
     service.charge.call_one("an account").get()  # not declared idempotent
 except SupervisionError as error:
     print(str(error).splitlines()[-1])
-assert service.generate.call_one("Again").get() == "Again ..."  # by the other one, or by who has taken the place
+# by the other one, or by who has taken the place
+assert service.generate.call_one("Again").get() == "Again ..."
 # endregion
 
 # region stop

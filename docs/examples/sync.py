@@ -21,7 +21,8 @@ project.mkdir()
 class Trainer(Actor):
     @endpoint
     def step(self) -> float:
-        from recipe import loss  # type: ignore[import-not-found]  # it is in project/, on this machine
+        # it is in project/, on this machine
+        from recipe import loss  # type: ignore[import-not-found]
 
         return float(loss())
 
@@ -47,10 +48,12 @@ class Edited(Trainer):
         return 0.5
 
 
-Trainer = Edited  # type: ignore[misc]  # as the cell of a notebook does that is edited and run again
+# as the cell of a notebook does that is edited and run again
+Trainer = Edited  # type: ignore[misc]
 
 # region update
-actors.update_class(Trainer).get()  # or await it; a slice of the mesh and a reference to it take one as well
+# or await it; a slice of the mesh and a reference to it take one as well
+actors.update_class(Trainer).get()
 # endregion
 assert set(actors.twice.call().get().values()) == {0.5}  # type: ignore[attr-defined]
 

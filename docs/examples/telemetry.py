@@ -35,7 +35,11 @@ class Trainer(Actor):
         raise ValueError("on purpose")
 
 
-QUESTIONS = [text.strip() for text in Path(__file__).with_name("cookbook.sql").read_text().split(";\n") if text.strip()]
+QUESTIONS = [
+    text.strip()
+    for text in Path(__file__).with_name("cookbook.sql").read_text().split(";\n")
+    if text.strip()
+]
 
 
 def main() -> None:
@@ -48,13 +52,16 @@ def main() -> None:
     trainers = procs.spawn("trainer", Trainer)
     trainers.step.call(bytes(1000)).get()
     client = QueryEngineClient()
-    answer = client.query("SELECT rank, handled FROM actors WHERE name = 'trainer' ORDER BY rank", timeout=5)
+    answer = client.query(
+        "SELECT rank, handled FROM actors WHERE name = 'trainer' ORDER BY rank", timeout=5
+    )
     assert answer["rows"][0] == {"rank": 0, "handled": 1}  # as in Monarch 0.7
     answer.arrow()  # for polars, pandas, pyarrow; .df() gives pandas' own
     assert not answer.silent  # hosts and processes that did not answer, and why
     # endregion
     # region profile
-    with Profile() as profile:  # job.profile() is the same; a job with enable_telemetry() records messages
+    # job.profile() is the same; a job with enable_telemetry() records messages
+    with Profile() as profile:
         trainers.step.call(bytes(1000)).get()
     path = profile.export_perfetto_trace("step.pftrace")
     assert not profile.missing  # who did not answer, what is not in the file, and why
@@ -72,7 +79,11 @@ def main() -> None:
         end.touch()
         waiting.get()
     procs.stop().get()
-    without = [text.partition("\n")[0] for text, answer in zip(QUESTIONS, answers, strict=True) if not answer.rows]
+    without = [
+        text.partition("\n")[0]
+        for text, answer in zip(QUESTIONS, answers, strict=True)
+        if not answer.rows
+    ]
     assert len(answers) == 25 and without == [
         "-- Which processes have ended, and how?",  # none has
         "-- Is a process stopped, or stuck in the kernel?",

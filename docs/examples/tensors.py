@@ -23,7 +23,14 @@ from monarch import (
 from monarch.actor import Actor, endpoint, this_host
 from monarch.config import configure
 from monarch.parallel.pipelining import PipelineParallelism, get_parameter_udf
-from monarch.tensor_engine import OpaqueModule, RemoteException, TensorError, distribute, record, remote_generator
+from monarch.tensor_engine import (
+    OpaqueModule,
+    RemoteException,
+    TensorError,
+    distribute,
+    record,
+    remote_generator,
+)
 
 configure(preload=["torch._dynamo"])  # DTensor imports it on every rank otherwise
 
@@ -73,7 +80,8 @@ with procs.activate() as mesh:
         inspect(later)
     except RemoteException as error:
         assert error.rank == 1
-        assert "index_select" in str(error)  # the operation that failed, this file and its line, the worker's traceback
+        # the operation that failed, this file and its line, the worker's traceback
+        assert "index_select" in str(error)
     assert inspect(table + 1).tolist() == [1.0, 1.0, 1.0]  # what does not depend on it goes on
 # endregion
 
@@ -148,13 +156,19 @@ with procs.activate():
 @remote(propagate=lambda x, mesh: torch.empty(4, 2))
 def columns(x: torch.Tensor, mesh: Any) -> torch.Tensor:
     sharded = DTensor.from_local(x, mesh, [Shard(0), Replicate()])  # shape (4, 4)
-    return sharded.redistribute(placements=[Replicate(), Shard(1)])  # comes back as the rank's part of it
+    # comes back as the rank's part of it
+    return sharded.redistribute(placements=[Replicate(), Shard(1)])
 
 
 with procs.activate() as mesh:
     x = torch.arange(8.0).reshape(2, 4) + 8 * mesh.rank("hosts")
     y = columns(x, mesh.torch_mesh())
-    assert inspect(y, hosts=0, gpus=1).tolist() == [[2.0, 3.0], [6.0, 7.0], [10.0, 11.0], [14.0, 15.0]]
+    assert inspect(y, hosts=0, gpus=1).tolist() == [
+        [2.0, 3.0],
+        [6.0, 7.0],
+        [10.0, 11.0],
+        [14.0, 15.0],
+    ]
 # endregion
 
 # region engines
@@ -213,20 +227,25 @@ with procs.activate():
     assert inspect(z).tolist() == [2002.0] * 4
 # endregion
 # region data
-loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(6, 4)), batch_size=3)
+loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(torch.randn(6, 4)), batch_size=3
+)
 for batch in loader:  # here, with no mesh active
     with procs.activate():
         (x,) = distribute(batch)  # all ranks get a copy; with split="gpus" each gets its part
         loss = net(x).pow(2).mean()
 with procs.activate():
-    net.load_state_dict(distribute(state))  # a state that was fetched, or that `torch.load` has read
+    # a state that was fetched, or that `torch.load` has read
+    net.load_state_dict(distribute(state))
 # endregion
 
 # region pipeline
 with procs.activate() as mesh:
     meshes = [mesh.slice(hosts=0), mesh.slice(hosts=1)]
 stages: list[list[nn.Module]] = [[nn.Linear(4, 8), nn.Tanh()], [nn.Linear(8, 1)]]
-pipeline = PipelineParallelism(meshes, stages, batch_size=8, microbatch_size=2, loss_fn=nn.functional.mse_loss)
+pipeline = PipelineParallelism(
+    meshes, stages, batch_size=8, microbatch_size=2, loss_fn=nn.functional.mse_loss
+)
 pipeline.initialize()  # moves the parameters of each stage to its mesh
 pipeline.configure_optimizers(0.1, lambda rate, parameters: torch.optim.SGD(parameters, lr=rate))
 losses = [pipeline.run(torch.ones(8, 4), torch.ones(8, 1)) for _ in range(5)]
@@ -253,7 +272,9 @@ with meshes[1].activate():
     torch.manual_seed(0)
     there = OpaqueModule("torch.nn.Linear", 8, 1)
     sgd = torch.optim.SGD(there.parameters(), lr=0.1)
-pipeline = PipelineParallelism(meshes, [[own], [there]], batch_size=8, microbatch_size=2, loss_fn=nn.MSELoss())
+pipeline = PipelineParallelism(
+    meshes, [[own], [there]], batch_size=8, microbatch_size=2, loss_fn=nn.MSELoss()
+)
 for _ in range(5):
     pipeline.run(torch.ones(8, 4), torch.ones(8, 1))
     step(own)  # its gradients are on the ranks

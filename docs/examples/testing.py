@@ -116,7 +116,9 @@ class Feeder(Actor):
         counter.add.call_one(1).get()
 
 
-@pytest.mark.parametrize("monarch_local", [{"hosts": 2, "seed": seed} for seed in range(20)], indirect=True)
+@pytest.mark.parametrize(
+    "monarch_local", [{"hosts": 2, "seed": seed} for seed in range(20)], indirect=True
+)
 def test_the_sum_does_not_depend_on_the_order_of_messages(monarch_local: LocalHosts) -> None:
     counter = monarch_local.spawn_procs().spawn("counters", Counter).slice(hosts=0)
     feeders = monarch_local.spawn_procs({"gpus": 4}).spawn("feeders", Feeder)

@@ -1,4 +1,7 @@
-"""DistributedDataParallel in actors, over a process group of the mesh. Shown in docs/torch_distributed.md."""
+"""DistributedDataParallel in actors, over a process group of the mesh.
+
+Shown in docs/torch_distributed.md.
+"""
 
 from typing import Any
 

@@ -60,14 +60,27 @@ if __name__ == "__main__":
             trainers.without([5]).step.broadcast(trainers.slice(gpus=5), what)
             # region program
             verdict = why(seconds=0.2)
-            while verdict.status != status or len(verdict.blamed) != 1 or "7 ranks" not in verdict.sentence:
+            while (
+                verdict.status != status
+                or len(verdict.blamed) != 1
+                or "7 ranks" not in verdict.sentence
+            ):
                 verdict = why(seconds=0.2)  # they are about to hang
             # endregion
             while what == "forward" and not verdict.sentence.endswith("runs."):
                 verdict = why(seconds=0.2)  # it gets no time, on a machine that is busy
             print(same_in_each_run(verdict.sentence))
             if what == "receive":
-                command = [sys.executable, "-m", "monarch.tools", "why", "--program", str(os.getpid())]
-                shown = same_in_each_run(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
+                command = [
+                    sys.executable,
+                    "-m",
+                    "monarch.tools",
+                    "why",
+                    "--program",
+                    str(os.getpid()),
+                ]
+                shown = same_in_each_run(
+                    subprocess.run(command, capture_output=True, text=True, check=False).stdout
+                )
     print()
     print(re.sub(r"(the program, process 4711 on h1: ).*", r"\1... runs", shown), end="")

@@ -1,7 +1,8 @@
 """How Sphinx makes a site of the pages that a code host shows: `python docs/build.py --site`.
 
-The source is the whole repository, so that links between pages, programs and notebooks are the same here and there. Pages
-hold no directive. The menu is what stands in the first columns of the tables of `SECTIONS`.
+The source is the whole repository, so that links between pages, programs and notebooks are the same
+here and there. Pages hold no directive. The menu is what stands in the first columns of the tables
+of `SECTIONS`.
 """
 
 import re
@@ -12,11 +13,18 @@ from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.parsers import Parser
 
-import monarch.tensor_engine  # noqa: F401  # torch with it: once, and not in each process that Sphinx forks
+# torch with it: once, and not in each process that Sphinx forks
+import monarch.tensor_engine  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["*.md", "docs/*.md", "docs/api/*.md", "benchmarks/README.md", "examples/README.md"]
-SECTIONS = ["docs/tutorials", "docs/how_to", "docs/reference", "docs/explanation", "examples/README"]
+SECTIONS = [
+    "docs/tutorials",
+    "docs/how_to",
+    "docs/reference",
+    "docs/explanation",
+    "examples/README",
+]
 TABLE_ROW = re.compile(r"^\| (\[.*?) \|", re.MULTILINE)
 LINKED_PAGE = re.compile(r"\]\(([\w./]+)\.(?:md|ipynb|py)\)")
 LINKED_PROGRAM = re.compile(r"\]\(([\w./]+\.py)\)")
@@ -25,7 +33,11 @@ LINKED_PROGRAM = re.compile(r"\]\(([\w./]+\.py)\)")
 def linked_programs() -> list[str]:
     """Each program to which a page links is a page."""
     pages = [page for pattern in PAGES for page in ROOT.glob(pattern)]
-    links = {(page.parent / link).resolve() for page in pages for link in LINKED_PROGRAM.findall(page.read_text())}
+    links = {
+        (page.parent / link).resolve()
+        for page in pages
+        for link in LINKED_PROGRAM.findall(page.read_text())
+    }
     return sorted(str(link.relative_to(ROOT)) for link in links)
 
 
@@ -51,7 +63,8 @@ html_title = "pymonarch"
 html_copy_source = False
 
 
-class ProgramParser(Parser):  # type: ignore[misc]  # its types are not looked at, as it is not always there
+# its types are not looked at, as it is not always there
+class ProgramParser(Parser):  # type: ignore[misc]
     """A program as a page, which need not be in the menu."""
 
     supported = ("program",)
@@ -59,8 +72,12 @@ class ProgramParser(Parser):  # type: ignore[misc]  # its types are not looked a
     def parse(self, inputstring: str, document: nodes.document) -> None:
         name = Path(document["source"]).name
         code = nodes.literal_block(inputstring, inputstring, language="python")
-        document += nodes.docinfo("", nodes.field("", nodes.field_name(text="orphan"), nodes.field_body()))
-        document += nodes.section("", nodes.title(text=name), code, ids=["program"], names=["program"])
+        document += nodes.docinfo(
+            "", nodes.field("", nodes.field_name(text="orphan"), nodes.field_body())
+        )
+        document += nodes.section(
+            "", nodes.title(text=name), code, ids=["program"], names=["program"]
+        )
 
 
 def add_menu(app: Sphinx, page: str, source: list[str]) -> None:
@@ -68,26 +85,36 @@ def add_menu(app: Sphinx, page: str, source: list[str]) -> None:
     if page == root_doc:
         entries = SECTIONS
     elif page in SECTIONS:
-        entries = [link for row in TABLE_ROW.findall(source[0]) for link in LINKED_PAGE.findall(row)]
+        entries = [
+            link for row in TABLE_ROW.findall(source[0]) for link in LINKED_PAGE.findall(row)
+        ]
     if entries:
         source[0] += "\n".join(["\n\n```{toctree}", ":hidden:", "", *entries, "```\n"])
 
 
 class Exports:
-    """The names that a package exports: what is at home in another one has a line there, and its entry at home."""
+    """The names that a package exports: what is at home in another one has a line there, and its
+    entry at home.
+    """
 
     def __init__(self) -> None:
         self.elsewhere: set[str] = set()
 
-    def begin(self, app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
+    def begin(
+        self, app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
+    ) -> None:
         if what == "module":
             names = getattr(thing, "__all__", ())
             homes = {each: getattr(getattr(thing, each), "__module__", name) for each in names}
-            self.elsewhere = {each for each in names if homes[each] != name and has_page(homes[each])}
+            self.elsewhere = {
+                each for each in names if homes[each] != name and has_page(homes[each])
+            }
             for each in sorted(self.elsewhere):
                 lines += ["", f".. py:data:: {each}", "", f"   The same as `{homes[each]}.{each}`."]
 
-    def skip(self, app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any) -> bool | None:
+    def skip(
+        self, app: Sphinx, what: str, name: str, thing: Any, skip: bool, options: Any
+    ) -> bool | None:
         if what != "module" or name.startswith("_"):
             return None
         return name in self.elsewhere
@@ -100,7 +127,9 @@ def has_page(package: str) -> bool:
 def begin_at_root(app: Sphinx, error: Exception | None) -> None:
     """Lead from the place where browsers and servers look first to the front page."""
     if error is None:
-        (Path(app.outdir) / "index.html").write_text('<meta http-equiv="refresh" content="0; url=README.html">\n')
+        (Path(app.outdir) / "index.html").write_text(
+            '<meta http-equiv="refresh" content="0; url=README.html">\n'
+        )
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -1,10 +1,13 @@
-"""`DistributedDataParallel` on pods of Kubernetes. Run it in a pod (client.yaml shows one), or outside with a kubeconfig.
+"""`DistributedDataParallel` on pods of Kubernetes.
+
+Run it in a pod (client.yaml shows one), or outside with a kubeconfig.
 
     python examples/kubernetes/train.py IMAGE                              in the cluster, 2 pods
     python examples/kubernetes/train.py IMAGE 4 8 ~/.kube/config           outside; 4 pods with 8 GPUs each
 
-The image has a Python with this release of pymonarch, and torch. access.yaml allows what the program does. The job stays for the next run,
-which starts at once; it ends after ten minutes without one, or by ``monarch kill``.
+The image has a Python with this release of pymonarch, and torch. access.yaml allows what the
+program does. The job stays for the next run, which starts at once; it ends after ten minutes
+without one, or by ``monarch kill``.
 """
 
 import sys
@@ -18,14 +21,17 @@ from monarch.spmd import setup_torch_elastic_env
 def trainers_on_kubernetes(image: str, pods: int, gpus: int, kubeconfig: str = "") -> HostMesh:
     job = KubernetesJob(
         "research",  # the namespace
-        kubeconfig=KubeConfig.from_path(kubeconfig) if kubeconfig else None,  # None in a pod of the cluster
+        # None in a pod of the cluster
+        kubeconfig=KubeConfig.from_path(kubeconfig) if kubeconfig else None,
         controller="Job",  # "MonarchMesh" where Monarch's operator is installed
         idle_limit=600,  # seconds without a client, after which the pods end
     )
     job.add_mesh(
         "trainers",
         pods,
-        image_spec=ImageSpec(image, {"nvidia.com/gpu": gpus} if gpus else None, shared_memory_size="1Gi"),
+        image_spec=ImageSpec(
+            image, {"nvidia.com/gpu": gpus} if gpus else None, shared_memory_size="1Gi"
+        ),
         # labels={"kueue.x-k8s.io/queue-name": "research"},
     )
     return job.state().trainers
@@ -38,7 +44,8 @@ class Trainer(Actor):
     def __init__(self, backend: str) -> None:
         import torch.distributed as dist
 
-        dist.init_process_group(backend)  # finds the others by the variables that torchrun would set
+        # finds the others by the variables that torchrun would set
+        dist.init_process_group(backend)
 
     @endpoint
     def train(self, steps: int) -> float:
@@ -67,7 +74,9 @@ def main(image: str, pods: int = 2, gpus: int = 0, kubeconfig: str = "") -> None
     procs = trainers_on_kubernetes(image, pods, gpus, kubeconfig).spawn_procs({"gpus": gpus or 2})
     setup_torch_elastic_env(procs)
     losses = procs.spawn("trainers", Trainer, "nccl" if gpus else "gloo").train.call(steps=60).get()
-    print(f"{len(losses)} ranks, loss of each:", ", ".join(f"{loss:.4f}" for loss in losses.values()))
+    print(
+        f"{len(losses)} ranks, loss of each:", ", ".join(f"{loss:.4f}" for loss in losses.values())
+    )
     procs.stop().get()
 
 

@@ -1,11 +1,14 @@
 """Monarch: one Python script controls a whole cluster.
 
-Start with `monarch.actor`. This package itself only re-exports a few names, on first use, so that importing it is free.
+Start with `monarch.actor`. This package itself only re-exports a few names, on first use, so that
+importing it is free.
 
-Layers, lowest first; imports point downwards only: `errors` and `config`; the engine `_core` (`shape`, `supervision`,
-`wire`, `net`, `calls`, `hub`, `actors`, `processes`, `client`, `mesh`); the public face `actor`; the planes and tools built on it.
+Layers, lowest first; imports point downwards only: `errors` and `config`; the engine `_core`
+(`shape`, `supervision`, `wire`, `net`, `calls`, `hub`, `actors`, `processes`, `client`, `mesh`);
+the public face `actor`; the planes and tools built on it.
 
-PYTEST_DONT_REWRITE: this package has a plugin of pytest's, which would complain where a program imports both.
+PYTEST_DONT_REWRITE: this package has a plugin of pytest's, which would complain where a program
+imports both.
 """
 
 from __future__ import annotations
@@ -116,12 +119,17 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(".tensor_engine", __name__), name)
     if name in _MODULES_WITH_TORCH:
         return import_module(f".{name}", __name__)
-    if name == "__all__":  # what `from monarch import *` asks for; nothing that needs torch where there is none
+    # what `from monarch import *` asks for; nothing that needs torch where there is none
+    if name == "__all__":
         from importlib.util import find_spec
 
-        return sorted(_LAZY.keys() - _WITH_TORCH if find_spec("torch") is None else _LAZY.keys() | _WITH_TORCH)
+        return sorted(
+            _LAZY.keys() - _WITH_TORCH if find_spec("torch") is None else _LAZY.keys() | _WITH_TORCH
+        )
     if name in _TO_COME:
-        raise _NotYet(f"monarch.{name} is part of the distributed tensors that this version does not have yet")
+        raise _NotYet(
+            f"monarch.{name} is part of the distributed tensors that this version does not have yet"
+        )
     raise AttributeError(f"module 'monarch' has no attribute {name!r}")
 
 

@@ -14,6 +14,12 @@ def whole(number: int, name: str, least: int = 1) -> int:
 
 
 def seconds(number: float, name: str, least: float = 0.0) -> float:
-    if not isinstance(number, (int, float)) or isinstance(number, bool) or not least <= number <= TIMEOUT_MAX:
-        raise ValueError(f"{name} must be a number of seconds, from {least:g} to {TIMEOUT_MAX:g}, got {number!r}")
+    if (
+        not isinstance(number, (int, float))
+        or isinstance(number, bool)
+        or not least <= number <= TIMEOUT_MAX
+    ):
+        raise ValueError(
+            f"{name} must be a number of seconds, from {least:g} to {TIMEOUT_MAX:g}, got {number!r}"
+        )
     return number

@@ -1,6 +1,7 @@
 """Import paths of Monarch 0.7 that are private there and used by programs all the same.
 
-One table: alias module, then where its names are found here. Nothing is imported before a program asks for it.
+One table: alias module, then where its names are found here. Nothing is imported before a program
+asks for it.
 """
 
 from __future__ import annotations
@@ -90,9 +91,13 @@ RENAMED = {
 """Names that are called otherwise here."""
 
 _ALLOCATED = (
-    "hosts are not allocated here: this_host() is this machine, attach_to_workers(workers=[...]) takes others into use"
+    "hosts are not allocated here: this_host() is this machine, attach_to_workers(workers=[...])"
+    " takes others into use"
 )
-_NO_TASKS = "there is no native runtime here: monarch.actor.returns_future makes a Future of an async function"
+_NO_TASKS = (
+    "there is no native runtime here: monarch.actor.returns_future makes a Future of an async"
+    " function"
+)
 INSTEAD = {
     "AllocHandle": _ALLOCATED,
     "AllocSpec": _ALLOCATED,
@@ -107,13 +112,21 @@ INSTEAD = {
 }
 """Names that nothing here stands for, and what to write instead."""
 
-PACKAGES = frozenset(alias.rpartition(".")[0] for alias in ALIASES) | {"monarch._src", "monarch._rust_bindings"}
+PACKAGES = frozenset(alias.rpartition(".")[0] for alias in ALIASES) | {
+    "monarch._src",
+    "monarch._rust_bindings",
+}
 
 
 class _AliasFinder:
-    """Finds and loads the modules of the table. (The base classes of `importlib.abc` cost 8 ms to import.)"""
+    """Finds and loads the modules of the table.
 
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    (The base classes of `importlib.abc` cost 8 ms to import.)
+    """
+
+    def find_spec(
+        self, name: str, path: Any = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         loader: Any = self
         if name in PACKAGES:
             return ModuleSpec(name, loader, is_package=True)
@@ -137,11 +150,16 @@ class _AliasFinder:
                 raise ImportError(f"{module.__name__}.{name}: {INSTEAD[name]}")
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
-        module.__getattr__ = find  # type: ignore[method-assign]  # PEP 562, for a module made by hand
+        # PEP 562, for a module made by hand
+        module.__getattr__ = find  # type: ignore[method-assign]
 
     def get_source(self, name: str) -> str:
         # what `python -m monarch._src.actor.bootstrap_main` runs
-        return "from monarch._core.processes.proc import main\nmain()\n" if name.endswith("bootstrap_main") else ""
+        return (
+            "from monarch._core.processes.proc import main\nmain()\n"
+            if name.endswith("bootstrap_main")
+            else ""
+        )
 
     def get_code(self, name: str) -> CodeType:
         return compile(self.get_source(name), f"<alias {name}>", "exec")

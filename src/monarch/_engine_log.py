@@ -1,4 +1,5 @@
-"""Files for reports of bugs: what the engine notes (see `_lazy.note`), and the reports of failures that nobody handled.
+"""Files for reports of bugs: what the engine notes (see `_lazy.note`), and the reports of failures
+that nobody handled.
 
 Imported where there is something to write.
 """
@@ -29,7 +30,9 @@ _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "WARNING": 30, "ERRO
 
 
 def write_to_file(process: str, program: str) -> None:
-    """Write what this process notes to a file of its own, as ``file_log_level`` says. Called at its start.
+    """Write what this process notes to a file of its own, as ``file_log_level`` says.
+
+    Called at its start.
 
     Args:
         process: What this process is called.
@@ -38,7 +41,10 @@ def write_to_file(process: str, program: str) -> None:
     text = config.value("file_log_level")
     level = _LEVELS.get(text.upper())
     if level is None:
-        print(f"monarch: file_log_level is one of {', '.join(_LEVELS)}, got {text!r}: no log", file=sys.stderr)
+        print(
+            f"monarch: file_log_level is one of {', '.join(_LEVELS)}, got {text!r}: no log",
+            file=sys.stderr,
+        )
         return
     import logging
     import logging.handlers
@@ -48,12 +54,20 @@ def write_to_file(process: str, program: str) -> None:
     path = os.path.join(folder, f"{_as_file_name(f'{process}_{os.getpid()}{suffix}')}.log")
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-        handler = logging.handlers.RotatingFileHandler(path, "a", _MOST_BYTES, _MOST_FILES - 1, "utf-8", delay=True)
+        os.close(
+            os.open(
+                path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+        )
+        handler = logging.handlers.RotatingFileHandler(
+            path, "a", _MOST_BYTES, _MOST_FILES - 1, "utf-8", delay=True
+        )
     except OSError as error:  # the program goes on without
         print(f"monarch: no log of the engine: {error}", file=sys.stderr)
         return
-    handler.setFormatter(logging.Formatter("%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s", "%F %T"))
+    handler.setFormatter(
+        logging.Formatter("%(asctime)s.%(msecs)03d %(levelname).1s %(name)s: %(message)s", "%F %T")
+    )
     global _handler
     if _handler is None:  # two processes would rotate the same file
         os.register_at_fork(after_in_child=_let_go)
@@ -65,7 +79,14 @@ def write_to_file(process: str, program: str) -> None:
     engine.propagate = False  # to the handlers of the program
     engine.addHandler(handler)
     all_of_it.addHandler(handler)  # what else Monarch says is of interest as well
-    note("process", "%s of %s, process %d, Python %s", process, program, os.getpid(), sys.version.split()[0])
+    note(
+        "process",
+        "%s of %s, process %d, Python %s",
+        process,
+        program,
+        os.getpid(),
+        sys.version.split()[0],
+    )
     note("process", "settings that differ from their defaults: %s", config.exported())
     if process == "client":
         _forget_old_programs()
@@ -91,14 +112,21 @@ def _let_go() -> Any:
 
 
 def keep_report(text: str) -> None:
-    """Keep the report of a failure that nobody handled, where the programs of this folder keep things: for later."""
+    """Keep the report of a failure that nobody handled, where the programs of this folder keep
+    things: for later.
+    """
     if not os.path.isdir(os.path.dirname(FOLDER)):
         return
     with suppress(OSError):
         os.makedirs(FAILURES, mode=0o700, exist_ok=True)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}_{os.getpid()}.txt"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(os.path.join(FAILURES, name), flags, 0o600), "a", encoding="utf-8", errors="replace") as file:
+        with open(
+            os.open(os.path.join(FAILURES, name), flags, 0o600),
+            "a",
+            encoding="utf-8",
+            errors="replace",
+        ) as file:
             file.write(text)
         for old in sorted(os.listdir(FAILURES))[:-_MOST_REPORTS]:
             os.unlink(os.path.join(FAILURES, old))
@@ -111,7 +139,9 @@ def _as_file_name(text: str) -> str:
 def _forget_old_programs() -> None:
     """Keep the folders of those that have written last."""
     with suppress(OSError):
-        folders = sorted((entry for entry in os.scandir(FOLDER) if entry.is_dir(follow_symlinks=False)), key=_age)
+        folders = sorted(
+            (entry for entry in os.scandir(FOLDER) if entry.is_dir(follow_symlinks=False)), key=_age
+        )
         for folder in folders[_MOST_PROGRAMS:]:
             for file in os.scandir(folder):
                 os.unlink(file)

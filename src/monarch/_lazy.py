@@ -1,4 +1,6 @@
-"""Imports on first use, so that importing this package costs little: names of packages, `logging`, notes."""
+"""Imports on first use, so that importing this package costs little: names of packages, `logging`,
+notes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def lazy_names(
 
 
 def shown_by(name: str) -> Callable[[object], str]:
-    """A ``_repr_html_``: what notebooks show of an object, by that function of `monarch.jupyter.html`."""
+    """A ``_repr_html_``: what notebooks show of an object, by that function of
+    `monarch.jupyter.html`.
+    """
 
     def show(thing: object) -> str:
         shown: str = getattr(import_module(".jupyter.html", __package__), name)(thing)
@@ -56,15 +60,19 @@ class _Logger:
 
 
 def lazy_logger(name: str) -> logging.Logger:
-    """A logger for warnings that hardly any program sees: `logging`, and `traceback` with it, cost 4 ms to import."""
+    """A logger for warnings that hardly any program sees: `logging`, and `traceback` with it, cost
+    4 ms to import.
+    """
     return cast("logging.Logger", _Logger(name))
 
 
 def note(area: str, text: str, *args: object) -> None:
-    """Say what the engine did and why, for a report of a bug: on processes, links, failures, bounds, and not on messages.
+    """Say what the engine did and why, for a report of a bug: on processes, links, failures,
+    bounds, and not on messages.
 
-    It goes to the loggers ``monarch.engine.*``, which are silent until somebody sets the level of ``monarch.engine``: a
-    program that wants the notes in its own logging, or `engine_log`. Until then nothing is imported or formatted.
+    It goes to the loggers ``monarch.engine.*``, which are silent until somebody sets the level of
+    ``monarch.engine``: a program that wants the notes in its own logging, or `engine_log`. Until
+    then nothing is imported or formatted.
 
     Args:
         area: The end of the logger's name.
@@ -73,7 +81,9 @@ def note(area: str, text: str, *args: object) -> None:
     """
     known = sys.modules.get("logging")
     if known is not None and known.getLogger("monarch.engine").level:
-        known.getLogger(f"monarch.engine.{area}").info(text, *(each() if callable(each) else each for each in args))
+        known.getLogger(f"monarch.engine.{area}").info(
+            text, *(each() if callable(each) else each for each in args)
+        )
 
 
 def engine_log() -> Any:

@@ -1,20 +1,24 @@
 """`typing.NamedTuple` at a tenth of its price, for what every process imports.
 
-That of `typing` compiles the annotation of each field, to check it, and that of `collections` a constructor: 80 µs for each
-class, which dozens of them make a tenth of the time to import this package. Here the constructor is compiled when the first
-one is made, and the same from then on; type checkers have looked at the annotations before.
+That of `typing` compiles the annotation of each field, to check it, and that of `collections` a
+constructor: 80 µs for each class, which dozens of them make a tenth of the time to import this
+package. Here the constructor is compiled when the first one is made, and the same from then on;
+type checkers have looked at the annotations before.
 """
 
 from __future__ import annotations
 
-from collections import _tuplegetter  # type: ignore[attr-defined]  # what reads a field of `collections.namedtuple`
+# what reads a field of `collections.namedtuple`
+from collections import _tuplegetter  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
 
     def compile_constructors() -> None:
-        """Make those of all classes so far: for a process that forks, as each fork would make the same ones again."""
+        """Make those of all classes so far: for a process that forks, as each fork would make the
+        same ones again.
+        """
 
 else:
 
@@ -24,20 +28,32 @@ else:
                 return super().__new__(meta, name, bases, namespace)
             fields = tuple(namespace.get("__annotations__", ()))
             defaults = {field: namespace[field] for field in fields if field in namespace}
-            getters = {field: _tuplegetter(index, f"Field {index}") for index, field in enumerate(fields)}
-            own = {"_fields": fields, "_field_defaults": defaults, "__match_args__": fields, "__slots__": ()}
+            getters = {
+                field: _tuplegetter(index, f"Field {index}") for index, field in enumerate(fields)
+            }
+            own = {
+                "_fields": fields,
+                "_field_defaults": defaults,
+                "__match_args__": fields,
+                "__slots__": (),
+            }
             return type(name, (_Fields,), {**namespace, **getters, **own})
 
     class NamedTuple(metaclass=_FieldsFromAnnotations):
-        """Base of a class whose annotated names are its fields, in order; those with a value may be left out."""
+        """Base of a class whose annotated names are its fields, in order; those with a value may be
+        left out.
+        """
 
     class _Constructor:
-        """Stands for the constructor of a class until the first one is made, or somebody looks at it."""
+        """Stands for the constructor of a class until the first one is made, or somebody looks at
+        it.
+        """
 
         def __get__(self, instance: Any, owner: type) -> Any:
             names = ", ".join(owner._fields)
             text = f"lambda cls, {names}: new(cls, ({names},))" if names else "lambda cls: new(cls)"
-            # compiled first: to evaluate a text makes Python forget that Ctrl-C ends the program (its status is then 1)
+            # compiled first: to evaluate a text makes Python forget that Ctrl-C ends the program
+            # (its status is then 1)
             made = eval(compile(text, f"<constructor of {owner.__name__}>", "eval"), _ONLY_NEW)
             made.__defaults__ = tuple(owner._field_defaults.values())
             made.__name__, made.__qualname__ = "__new__", f"{owner.__qualname__}.__new__"
@@ -74,7 +90,9 @@ else:
             return tuple(self)
 
         def __repr__(self) -> str:
-            fields = ", ".join(f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
+            fields = ", ".join(
+                f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True)
+            )
             return f"{type(self).__name__}({fields})"
 
     def compile_constructors() -> None:

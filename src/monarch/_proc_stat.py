@@ -7,7 +7,10 @@ STARTED, VIRTUAL, RESIDENT = 19, 20, 21  # in ticks since the machine began; in 
 
 
 def stat_of(pid: int) -> list[str]:
-    """The fields behind the name of a process; none of one that is gone. Its name is any bytes, up to 15."""
+    """The fields behind the name of a process; none of one that is gone.
+
+    Its name is any bytes, up to 15.
+    """
     try:
         with open(f"/proc/{pid}/stat", errors="replace") as file:
             return file.read().rpartition(")")[2].split()

@@ -1,4 +1,5 @@
-"""Public objects say where programs find them, not where they are defined: in pickles, in tracebacks, in what they print.
+"""Public objects say where programs find them, not where they are defined: in pickles, in
+tracebacks, in what they print.
 
 So a pickle finds them by a name that stays, and imports with them all that they need.
 """

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterable
 
 NO_REPLICA = "waits for a replica: none is ready"
-"""Ends the description of a call of a service that has none, by which the verdict on a program knows it."""
+"""Ends the description of a call of a service that has none, by which the verdict on a program
+knows it.
+"""
 
 
 def duration(seconds: float) -> str:
@@ -25,6 +27,8 @@ def ranges(numbers: Iterable[int], most: int = sys.maxsize) -> str:
             found[-1][1] = number
         else:
             found.append([number, number])
-    text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found[:most])
+    text = ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in found[:most]
+    )
     left = sum(last - first + 1 for first, last in found[most:])
     return f"{text},... ({left} more)" if left else text

@@ -1,6 +1,7 @@
 """Control of a running process from outside: its configuration; stopping and restarting a mesh.
 
-Whoever may send it a control record is the same user; see `monarch.programs`. The answers end the waits, or the end of the process.
+Whoever may send it a control record is the same user; see `monarch.programs`. The answers end the
+waits, or the end of the process.
 """
 
 from __future__ import annotations
@@ -27,11 +28,16 @@ admin: Callable[[str], dict[str, str]] | None = None
 
 
 class GetSettings(NamedTuple):
-    """Which configuration is in force? Anybody ──▶ any process. Answer: the list of `config.settings`."""
+    """Which configuration is in force?
+
+    Anybody ──▶ any process. Answer: the list of `config.settings`.
+    """
 
 
 class GetAdmin(NamedTuple):
-    """How can the admin interface be reached? A client beside the program ──▶ the client. Answer: a dict; None if there is none.
+    """How can the admin interface be reached?
+
+    A client beside the program ──▶ the client. Answer: a dict; None if there is none.
 
     Attributes:
         role: As whom.
@@ -41,8 +47,10 @@ class GetAdmin(NamedTuple):
 
 
 class OwnedMesh(NamedTuple):
-    """Ask for the owner of a mesh, and stop the mesh if wanted. A client beside the program ──▶ a process that may own
-    it. Answer: whether its procs start again when they end, once it has stopped; None if nobody here owns it.
+    """Ask for the owner of a mesh, and stop the mesh if wanted.
+
+    A client beside the program ──▶ a process that may own it. Answer: whether its procs start again
+    when they end, once it has stopped; None if nobody here owns it.
 
     Attributes:
         uid: Of a mesh of procs.
@@ -73,7 +81,9 @@ def _owned_mesh(service: ControlService, request: ControlRequest, record: OwnedM
                 request.answer(restarts)
             else:
                 arguments = (request, mesh, record.stop, restarts)
-                threading.Thread(target=_stop, args=arguments, name="monarch-stop", daemon=True).start()
+                threading.Thread(
+                    target=_stop, args=arguments, name="monarch-stop", daemon=True
+                ).start()
             return
     request.answer(None)
 

@@ -16,8 +16,9 @@
 
     UnreadErrorWarning        remote code raised, and the future that says so was never read
 
-Misuse at the call (wrong label, wrong argument, bad name) raises the builtin `TypeError`, `ValueError`, `KeyError`,
-`IndexError` or `AttributeError`, as any Python library does, before anything is sent.
+Misuse at the call (wrong label, wrong argument, bad name) raises the builtin `TypeError`,
+`ValueError`, `KeyError`, `IndexError` or `AttributeError`, as any Python library does, before
+anything is sent.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class MonarchError(Exception):
 
 
 class _Own(Generic[T]):
-    """An attribute that none of the exception whose type an `ActorError` shares can hide, not even a property."""
+    """An attribute that none of the exception whose type an `ActorError` shares can hide, not even
+    a property.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -57,22 +60,25 @@ class _Own(Generic[T]):
 class ActorError(MonarchError):
     """An endpoint raised an exception; the caller gets it, the actor goes on serving.
 
-    What a call raises is of the original's type as well, wherever a class can be both: ``except ValueError`` around a
-    call works, and attributes read as those of the original. Not so for what means something else to the caller:
-    `TimeoutError` (its own wait), `StopIteration` and `StopAsyncIteration`, and what is no `Exception`.
+    What a call raises is of the original's type as well, wherever a class can be both:
+    ``except ValueError`` around a call works, and attributes read as those of the original. Not so
+    for what means something else to the caller: `TimeoutError` (its own wait), `StopIteration` and
+    `StopAsyncIteration`, and what is no `Exception`.
 
     Args:
-        exception: The exception the endpoint raised, rebuilt in this process; a `RemoteException` stand-in where the
-            original could not be pickled or rebuilt.
+        exception: The exception the endpoint raised, rebuilt in this process; a `RemoteException`
+            stand-in where the original could not be pickled or rebuilt.
         message: Which call failed, for example ``Actor call trainers.train failed.``
         exception_formatted: The remote traceback as text, chained exceptions included.
         rank: Position of the actor in the mesh that was called, where that has more than one.
 
     Attributes:
-        by_rank: What each rank of a `call` has raised that is known to have failed, this error included: from `Point`,
-            in the order of ranks. It grows until every rank has answered, but not by ranks that are stopped on purpose
-            after this error was raised. Empty for the other adverbs.
-        other_failures: How many ranks had failed when this error was made, in words; empty where no other had.
+        by_rank: What each rank of a `call` has raised that is known to have failed, this error
+            included: from `Point`, in the order of ranks. It grows until every rank has answered,
+            but not by ranks that are stopped on purpose after this error was raised. Empty for the
+            other adverbs.
+        other_failures: How many ranks had failed when this error was made, in words; empty where no
+            other had.
     """
 
     exception = _Own[BaseException]()
@@ -82,8 +88,15 @@ class ActorError(MonarchError):
     by_rank = _Own[Mapping[Any, BaseException]]()
     other_failures = _Own[str]()
 
-    def __init__(self, exception: BaseException, message: str, exception_formatted: str = "", rank: Any = None) -> None:
-        # no super().__init__: after this class may come the original's, whose constructor takes something else
+    def __init__(
+        self,
+        exception: BaseException,
+        message: str,
+        exception_formatted: str = "",
+        rank: Any = None,
+    ) -> None:
+        # no super().__init__: after this class may come the original's, whose constructor takes
+        # something else
         self.args = exception.args
         self.exception = exception
         self.message = message
@@ -101,7 +114,13 @@ class ActorError(MonarchError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         args = (self.exception, self.message, self.exception_formatted, self.rank)
-        made_from_those = {"exception", "message", "exception_formatted", "rank", *vars(self.exception)}
+        made_from_those = {
+            "exception",
+            "message",
+            "exception_formatted",
+            "rank",
+            *vars(self.exception),
+        }
         added = {name: value for name, value in vars(self).items() if name not in made_from_those}
         return type(self), args, {**added, "by_rank": self.by_rank}
 
@@ -156,7 +175,9 @@ class SupervisionError(MonarchError, RuntimeError):
 
 
 def tell_of_others(ranks: Sequence[Any]) -> str:
-    """Say how many of how many ranks have failed, unless it is only the one that the error itself describes."""
+    """Say how many of how many ranks have failed, unless it is only the one that the error itself
+    describes.
+    """
     if len(ranks) < 2:
         return ""
     return f"\n{len(ranks)} of {ranks[0].extent.nelements} ranks have failed: {name_some(ranks)}."
@@ -187,10 +208,12 @@ class CallTimeoutError(MonarchError, TimeoutError):
 
 
 class DeadlockError(MonarchError, RuntimeError):
-    """A wait that could only end after the code that waits has returned, alone or in a circle with other actors.
+    """A wait that could only end after the code that waits has returned, alone or in a circle with
+    other actors.
 
     Attributes:
-        chain: Who waits for what, one text per wait, the one that raises first; empty where an actor waits for itself.
+        chain: Who waits for what, one text per wait, the one that raises first; empty where an
+            actor waits for itself.
     """
 
     def __init__(self, message: str, chain: tuple[str, ...] = ()) -> None:
@@ -208,7 +231,8 @@ class BackpressureError(MonarchError, RuntimeError):
 class AddressError(MonarchError, ValueError, RuntimeError):
     """An address that has none of the forms that are known, or that cannot be used as it was.
 
-    A `ValueError`, as any wrong argument; and a `RuntimeError`, which is what programs for Monarch 0.7 catch here.
+    A `ValueError`, as any wrong argument; and a `RuntimeError`, which is what programs for Monarch
+    0.7 catch here.
     """
 
 
@@ -225,7 +249,9 @@ class QueryError(MonarchError, RuntimeError):
 
 
 class SyncError(MonarchError, RuntimeError):
-    """A workspace could not be brought to some hosts. All others have it, and these what they had before.
+    """A workspace could not be brought to some hosts.
+
+    All others have it, and these what they had before.
 
     Attributes:
         failed: Host to why.
@@ -242,7 +268,9 @@ class SyncError(MonarchError, RuntimeError):
 
 
 class ElasticError(MonarchError, RuntimeError):
-    """A `monarch.elastic` group has fewer ranks left than it needs, and can't start more; its cause is the last loss."""
+    """A `monarch.elastic` group has fewer ranks left than it needs, and can't start more; its cause
+    is the last loss.
+    """
 
 
 class EnvironmentFailed(MonarchError, RuntimeError):
@@ -254,4 +282,6 @@ class InternalError(MonarchError, RuntimeError):
 
 
 class UnreadErrorWarning(RuntimeWarning):
-    """A call failed because its endpoint raised, and its future was dropped without having been read."""
+    """A call failed because its endpoint raised, and its future was dropped without having been
+    read.
+    """

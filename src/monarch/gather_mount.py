@@ -11,17 +11,22 @@ __all__ = ["gather_mount"]
 
 
 def gather_mount(
-    host_mesh: HostMesh, remote_mount_point: str | os.PathLike[str], local_mount_point: str | os.PathLike[str]
+    host_mesh: HostMesh,
+    remote_mount_point: str | os.PathLike[str],
+    local_mount_point: str | os.PathLike[str],
 ) -> Mount:
-    """Show a folder of each host on this machine, read-only, until `Mount.close` or the end of this program.
+    """Show a folder of each host on this machine, read-only, until `Mount.close` or the end of this
+    program.
 
     What is written there is seen here, as it grows.
 
     Args:
         host_mesh: Hosts with the folders.
-        remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which the host is seen here. It may come to be
-            there later. What else is mounted in it is left out.
-        local_mount_point: Where they are seen: ``hosts_0`` and so on below it; for a single host it itself.
+        remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which the
+            host is seen here. It may come to be there later. What else is mounted in it is left
+            out.
+        local_mount_point: Where they are seen: ``hosts_0`` and so on below it; for a single host it
+            itself.
 
     Returns:
         The mount, which is open.

@@ -1,4 +1,7 @@
-"""Names of programs for Meta's own cluster. What they did, jobs do here, on any scheduler: `monarch.job`."""
+"""Names of programs for Meta's own cluster.
+
+What they did, jobs do here, on any scheduler: `monarch.job`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,16 @@ from typing import Any, NoReturn
 
 
 def _not_here(name: str, instead: str) -> NoReturn:
-    raise NotImplementedError(f"monarch.notebook.{name} works on Meta's own cluster only; use {instead} instead")
+    raise NotImplementedError(
+        f"monarch.notebook.{name} works on Meta's own cluster only; use {instead} instead"
+    )
 
 
 def reserve_torchx(*args: Any, **kwargs: Any) -> NoReturn:
     """Raises NotImplementedError, which says what to use."""
-    _not_here("reserve_torchx", "a job of monarch.job, such as SlurmJob or ProcessJob, with job.apply()")
+    _not_here(
+        "reserve_torchx", "a job of monarch.job, such as SlurmJob or ProcessJob, with job.apply()"
+    )
 
 
 mast_reserve = reserve_torchx
@@ -30,7 +37,10 @@ def connect(*args: Any, **kwargs: Any) -> NoReturn:
 
 def list_mast_jobs(*args: Any, **kwargs: Any) -> NoReturn:
     """Raises NotImplementedError, which says what to use."""
-    _not_here("list_mast_jobs", "the scheduler's own commands, and monarch.job.load_current_job() for the last one")
+    _not_here(
+        "list_mast_jobs",
+        "the scheduler's own commands, and monarch.job.load_current_job() for the last one",
+    )
 
 
 def cleanup(*args: Any, **kwargs: Any) -> NoReturn:

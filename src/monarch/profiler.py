@@ -1,7 +1,7 @@
 """torch's profiler on every rank of the active mesh, each with a trace file of its own.
 
-A rank records what its own threads do that started the profile: the operations of its main stream. The controller's part of a
-step is not in the files.
+A rank records what its own threads do that started the profile: the operations of its main stream.
+The controller's part of a step is not in the files.
 """
 
 from __future__ import annotations
@@ -37,11 +37,14 @@ class Schedule(NamedTuple):
 
 
 class profile:  # noqa: N801  # as torch calls it
-    """``with profile(on_trace_ready="traces") as p:``, and ``p.step()`` after each step. Each rank writes
-    ``<on_trace_ready>/trace_<rank>.json``, a path on its own host; where a schedule gives several, the last one stays.
+    """``with profile(on_trace_ready="traces") as p:``, and ``p.step()`` after each step.
+
+    Each rank writes ``<on_trace_ready>/trace_<rank>.json``, a path on its own host; where a
+    schedule gives several, the last one stays.
 
     Args:
-        on_trace_ready: A folder, made if it is not there; or a function that each rank calls with its profiler.
+        on_trace_ready: A folder, made if it is not there; or a function that each rank calls with
+            its profiler.
         schedule: When to record; None for all the time.
         **kwargs: As for ``torch.profiler.profile``.
 
@@ -59,7 +62,11 @@ class profile:  # noqa: N801  # as torch calls it
     ) -> None:
         if schedule is not None and not isinstance(schedule, Schedule):
             raise TypeError(f"schedule is a monarch.profiler.Schedule, got {schedule!r}")
-        ready = on_trace_ready if on_trace_ready is None or callable(on_trace_ready) else os.fspath(on_trace_ready)
+        ready = (
+            on_trace_ready
+            if on_trace_ready is None or callable(on_trace_ready)
+            else os.fspath(on_trace_ready)
+        )
         self._mesh = get_active_mesh()
         self._there = OpaqueObject(_profile, ready, schedule, kwargs, self._mesh.process_idx())
 
@@ -84,7 +91,12 @@ class profile:  # noqa: N801  # as torch calls it
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.stop()
 
 
@@ -108,7 +120,9 @@ def _profile(ready: Any, schedule: Schedule | None, kwargs: dict[str, Any], rank
         profiler.export_chrome_trace(str(folder / f"trace_{int(rank)}.json"))
 
     steps = None if schedule is None else torch.profiler.schedule(**schedule._asdict())
-    return torch.profiler.profile(on_trace_ready=write if isinstance(ready, str) else ready, schedule=steps, **kwargs)
+    return torch.profiler.profile(
+        on_trace_ready=write if isinstance(ready, str) else ready, schedule=steps, **kwargs
+    )
 
 
 def _stop(ref: OpaqueRef) -> None:

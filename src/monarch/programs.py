@@ -1,12 +1,14 @@
-"""The running Monarch programs of this user on this machine, and a connection to one from another process.
+"""The running Monarch programs of this user on this machine, and a connection to one from another
+process.
 
-`find` lists them: each has a private folder with the socket of its host agent, so nothing has to be registered, or to be cleaned
-up. `connect` makes this process a client on the host of one, beside the program's own: from then on it can send control records
-to each of its processes, on all of its hosts, over the connections that the program has. It opens no port, keeps nothing
-alive, and sees none of the output.
+`find` lists them: each has a private folder with the socket of its host agent, so nothing has to be
+registered, or to be cleaned up. `connect` makes this process a client on the host of one, beside
+the program's own: from then on it can send control records to each of its processes, on all of its
+hosts, over the connections that the program has. It opens no port, keeps nothing alive, and sees
+none of the output.
 
-What ends a wait: the end of the process that is asked, or of the program; the time limit of ``get(timeout=)`` for one that is
-stopped.
+What ends a wait: the end of the process that is asked, or of the program; the time limit of
+``get(timeout=)`` for one that is stopped.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ __all__ = [  # for the packages that are built on this one
 ]
 
 PATIENCE = 5.0
-"""Seconds in which an agent answers. It runs no user code: one that takes longer is stopped, or the machine is."""
+"""Seconds in which an agent answers.
+
+It runs no user code: one that takes longer is stopped, or the machine is.
+"""
 
 R = TypeVar("R")
 
@@ -93,7 +98,8 @@ class Program(NamedTuple):
 
 
 class Connection:
-    """This process as a client of a running program; closed as a context manager, or with the process.
+    """This process as a client of a running program; closed as a context manager, or with the
+    process.
 
     Attributes:
         hub: From which control records are sent.
@@ -113,7 +119,9 @@ class Connection:
 
     @property
     def owner(self) -> ProcAddress | None:
-        """The client whose processes are meant by all that runs there; None on the host of a worker: everybody's."""
+        """The client whose processes are meant by all that runs there; None on the host of a
+        worker: everybody's.
+        """
         return None if self.program.is_worker else self.root
 
     @property
@@ -122,10 +130,12 @@ class Connection:
         return agents_of([self.description.agent.host, *self.description.hosts])
 
     def ask(self, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
-        """Send a control record with a single answer to a process of the program, on any of its hosts.
+        """Send a control record with a single answer to a process of the program, on any of its
+        hosts.
 
         Returns:
-            A future of the answer. It raises `SupervisionError` if the process has ended, and what the handler has raised.
+            A future of the answer. It raises `SupervisionError` if the process has ended, and what
+            the handler has raised.
         """
         return ask(self.hub, process, record)
 
@@ -138,7 +148,8 @@ class Connection:
                 ended.set()
 
         self.hub.peer_lost_hooks.append(lost)
-        if self.hub.process_fate(self.description.agent) is None:  # else it was before anybody could say so
+        # else it was before anybody could say so
+        if self.hub.process_fate(self.description.agent) is None:
             ended.wait()
 
     def close(self) -> None:
@@ -153,20 +164,26 @@ class Connection:
 
 
 def find() -> list[Program]:
-    """The programs of this user on this machine that have started a host, and the workers; the oldest first."""
+    """The programs of this user on this machine that have started a host, and the workers; the
+    oldest first.
+    """
     found = [_program(*each) for each in hosts_here()]
-    return sorted((each for each in found if each.pid != os.getpid()), key=lambda program: program.since)
+    return sorted(
+        (each for each in found if each.pid != os.getpid()), key=lambda program: program.since
+    )
 
 
 def connect(program: int | Program | None = None) -> Connection:
     """Connect to a running program.
 
     Args:
-        program: Its process id, or one that `find` gave; None for the only one that there is, workers apart; if there are
-            several, the only one that was started in this working directory.
+        program: Its process id, or one that `find` gave; None for the only one that there is,
+            workers apart; if there are several, the only one that was started in this working
+            directory.
 
     Raises:
-        ConnectionError: There is none, or it does not answer within `PATIENCE` seconds, or has just ended.
+        ConnectionError: There is none, or it does not answer within `PATIENCE` seconds, or has just
+            ended.
         ValueError: There are several, or none of that id; the message lists them.
         RuntimeError: This process uses Monarch already.
     """
@@ -183,9 +200,13 @@ def ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
     return _ask(hub, process, record, read_answer)
 
 
-def _ask(hub: Hub, process: ProcAddress, record: tuple[Any, ...], read: Callable[[Any], R]) -> Future[R]:
+def _ask(
+    hub: Hub, process: ProcAddress, record: tuple[Any, ...], read: Callable[[Any], R]
+) -> Future[R]:
     promise: Promise[R] = Promise(f"{type(record).__name__} of {process}")
-    send_record(hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read)))
+    send_record(
+        hub, process, record, SingleAnswer(process, lambda reply: promise.resolve(reply, read))
+    )
     return promise.future
 
 
@@ -206,11 +227,16 @@ def agents_here() -> Future[list[ProcAddress]]:
     if hub.address == hub.root:
         client().ensure_agent()  # which a program that has spawned nothing may not have yet
     agent = hub.root.agent
-    return _ask(hub, agent, DescribeHost(), lambda reply: agents_of([agent.host, *read_answer(reply).hosts]))
+    return _ask(
+        hub, agent, DescribeHost(), lambda reply: agents_of([agent.host, *read_answer(reply).hosts])
+    )
 
 
 def procs_of(
-    hub: Hub, agents: Sequence[ProcAddress], silent: Callable[[str, str], object], seconds: float = PATIENCE
+    hub: Hub,
+    agents: Sequence[ProcAddress],
+    silent: Callable[[str, str], object],
+    seconds: float = PATIENCE,
 ) -> list[HostedProc]:
     """List the procs on hosts, of any owner.
 
@@ -229,8 +255,9 @@ def procs_of(
 
 
 class Gathering(Promise[R]):
-    """The answers of many agents to one record, as one; `read` makes it. Used on the I/O thread, and done when each agent has
-    answered, is lost, or is late.
+    """The answers of many agents to one record, as one; `read` makes it.
+
+    Used on the I/O thread, and done when each agent has answered, is lost, or is late.
 
     Args:
         agents: Who is asked.
@@ -258,7 +285,10 @@ class Gathering(Promise[R]):
         return self.future
 
     def read(self, frames: Sequence[Any]) -> R:
-        """Decode the answers, in the order of the agents. Runs in the thread that reads the future."""
+        """Decode the answers, in the order of the agents.
+
+        Runs in the thread that reads the future.
+        """
         raise NotImplementedError
 
     def name_of(self, rank: int) -> str:
@@ -275,7 +305,8 @@ class Gathering(Promise[R]):
         return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank in self._waiting.copy():  # one that is lost after it has answered is as it has said
+        # one that is lost after it has answered is as it has said
+        for rank in self._waiting.copy():
             if self._agents[rank] == address:
                 self.silent[self.name_of(rank)] = failure.reason
                 self._came(rank)
@@ -296,12 +327,15 @@ class Gathering(Promise[R]):
 
 class _Hosts(Gathering[list[HostedProc]]):
     def read(self, frames: Sequence[Any]) -> list[HostedProc]:
-        return [proc for frame in frames for proc in pickling.loads(frame.payload, frame.buffers).procs]
+        return [
+            proc for frame in frames for proc in pickling.loads(frame.payload, frame.buffers).procs
+        ]
 
 
 class StartAgain(NamedTuple):
-    """Have your worker start again when you have been shut down. A client ──▶ the host agents of workers. Answer: whether the
-    worker knows how to.
+    """Have your worker start again when you have been shut down.
+
+    A client ──▶ the host agents of workers. Answer: whether the worker knows how to.
 
     Attributes:
         number: The signal by which a worker is told.
@@ -317,7 +351,9 @@ def _start_again(service: ControlService, request: ControlRequest, record: Start
     worker = os.getppid()
     with open(f"/proc/{worker}/status", errors="replace") as file:
         masks = dict(line.split(":", 1) for line in file)
-    known = service.hub.address == service.hub.root and bool(int(masks["SigCgt"], 16) & 1 << (record.number - 1))
+    known = service.hub.address == service.hub.root and bool(
+        int(masks["SigCgt"], 16) & 1 << (record.number - 1)
+    )
     if known and record.sure:
         os.kill(worker, record.number)
     request.answer(known)
@@ -328,27 +364,40 @@ def _choose(pid: int | None, found: list[Program]) -> Program:
         programs = [each for each in found if not each.is_worker] or found
         if not programs:
             raise ConnectionError("no Monarch program of yours runs on this machine")
-        here = programs if len(programs) == 1 else [each for each in programs if each.folder == os.getcwd()]
+        here = (
+            programs
+            if len(programs) == 1
+            else [each for each in programs if each.folder == os.getcwd()]
+        )
         if len(here) != 1:
-            raise ValueError(f"{len(programs)} programs run here, say which: {_listed(here or programs)}")
+            raise ValueError(
+                f"{len(programs)} programs run here, say which: {_listed(here or programs)}"
+            )
         return here[0]
     for each in found:
         if each.pid == pid:
             return each
-    raise ValueError(f"{pid} is no Monarch program of yours on this machine; {_listed(found) or 'none'} runs here")
+    raise ValueError(
+        f"{pid} is no Monarch program of yours on this machine; {_listed(found) or 'none'} runs"
+        " here"
+    )
 
 
 def _join(program: Program, host: str) -> HostDescription:
     try:
         join(host, program.host)
         agent = current_hub().address.agent
-        description: HostDescription = ask(current_hub(), agent, DescribeHost()).get(timeout=PATIENCE)
+        description: HostDescription = ask(current_hub(), agent, DescribeHost()).get(
+            timeout=PATIENCE
+        )
     except TimeoutError:
         shutdown_context(0)
         raise ConnectionError(f"program {program} does not answer: is its agent stopped?") from None
     except LookupError as error:
         shutdown_context(0)
-        raise ConnectionError(f"program {program} is of another version of pymonarch: {error}") from None
+        raise ConnectionError(
+            f"program {program} is of another version of pymonarch: {error}"
+        ) from None
     except Exception as error:
         shutdown_context(0)
         raise ConnectionError(f"program {program} has just ended: {error}") from error
@@ -362,7 +411,8 @@ def _program(host: str, pid: int, since: float, is_worker: bool) -> Program:
         folder = os.readlink(f"/proc/{pid}/cwd")
     except OSError:  # of another namespace, or just ended
         words, folder = ["?"], ""
-    if is_worker and words[-1].startswith("{"):  # what its launcher has told it; see `monarch.job.contract`
+    # what its launcher has told it; see `monarch.job.contract`
+    if is_worker and words[-1].startswith("{"):
         with suppress(ValueError, KeyError):
             told = json.loads(words[-1])
             words = ["monarch worker", f"{told['mesh']}[{told['rank']}]"]

@@ -1,13 +1,15 @@
 """For pytest, which finds this by itself: a fault belongs to the test that caused it.
 
-A failure that nobody handled ends a program. In a test run it fails the test, unless the test has seen it as the error of
-a call; it ends neither the run nor another test. What the test waits for when it comes raises `SupervisionError`. At the
-end of the run everything is shut down, before pytest closes what it captures.
+A failure that nobody handled ends a program. In a test run it fails the test, unless the test has
+seen it as the error of a call; it ends neither the run nor another test. What the test waits for
+when it comes raises `SupervisionError`. At the end of the run everything is shut down, before
+pytest closes what it captures.
 
 The fixture `monarch_local` runs the actors of a test in its process: see `monarch.testing.local`.
 
-A run that does not use Monarch imports nothing more than this. A hook that tests set (`monarch.actor.unhandled_fault_hook`)
-decides first, as ever. ``-p no:monarch`` turns all of it off.
+A run that does not use Monarch imports nothing more than this. A hook that tests set
+(`monarch.actor.unhandled_fault_hook`) decides first, as ever. ``-p no:monarch`` turns all of it
+off.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ class _Run:
         client.settle_faults()
         knows = client.faults.told.knows
         reports, self._reports = self._reports, []
-        return "\n".join(text for failures, text in reports if not all(knows(failure.event) for failure in failures))
+        return "\n".join(
+            text
+            for failures, text in reports
+            if not all(knows(failure.event) for failure in failures)
+        )
 
     def check(self) -> None:
         news = self.news()
@@ -92,7 +98,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def monarch_local(request: pytest.FixtureRequest) -> Iterator[LocalHosts]:
-    """Hosts in the process of the test: two, or as an indirect parameter says, such as ``{"hosts": 4, "seed": 7}``."""
+    """Hosts in the process of the test: two, or as an indirect parameter says, such as
+    ``{"hosts": 4, "seed": 7}``.
+    """
     from .testing import local  # here: a run without Monarch imports nothing of it
 
     with local(**getattr(request, "param", {"hosts": 2})) as hosts:

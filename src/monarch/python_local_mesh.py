@@ -14,7 +14,8 @@ class LocalMesh(DeviceMesh):
     def __init__(self, procs: ProcMesh) -> None:
         engine = procs._device_mesh.engine
         super().__init__(engine, procs._shape)
-        engine.meshes[procs._shape] = self  # slices of slices that come to the same ranks are this mesh
+        # slices of slices that come to the same ranks are this mesh
+        engine.meshes[procs._shape] = self
         self._own_procs = procs
 
     def exit(self) -> None:
@@ -45,8 +46,9 @@ def python_local_mesh(*, gpus: int, hosts: int = 1) -> LocalMesh:
 def world_mesh(*args: Any, **kwargs: Any) -> NoReturn:
     """Raises NotImplementedError, which says what to use: there is no `monarch_supervisor` here."""
     raise NotImplementedError(
-        "world_mesh needs a context of monarch_supervisor, which this Monarch does not have; spawn procs instead: "
-        'mesh = host_mesh.spawn_procs(per_host={"gpus": 8}), then `with mesh.activate():`'
+        "world_mesh needs a context of monarch_supervisor, which this Monarch does not have; spawn"
+        ' procs instead: mesh = host_mesh.spawn_procs(per_host={"gpus": 8}), then `with'
+        " mesh.activate():`"
     )
 
 

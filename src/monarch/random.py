@@ -1,4 +1,5 @@
-"""Random numbers under control: the whole state of the generators of the ranks of the active mesh, and determinism.
+"""Random numbers under control: the whole state of the generators of the ranks of the active mesh,
+and determinism.
 
 `monarch.builtins.random` has the pieces. All functions here need an active mesh.
 """
@@ -53,7 +54,9 @@ def new_state(seed: torch.Tensor | int) -> State:
 
 
 def make_deterministic() -> None:
-    """Let the ranks use algorithms that give the same numbers each time, or fail; before they use their GPUs."""
+    """Let the ranks use algorithms that give the same numbers each time, or fail; before they use
+    their GPUs.
+    """
     _use_deterministic_algorithms()
 
 

@@ -17,15 +17,17 @@ def remotemount(
     mntpoint: str | os.PathLike[str] | None = None,
     **tuning: Any,
 ) -> Mount:
-    """Show a folder of this machine on hosts, read-only, until `Mount.close` or the end of this program.
+    """Show a folder of this machine on hosts, read-only, until `Mount.close` or the end of this
+    program.
 
-    Files are sent as they are read. `Mount.refresh` shows what has changed here since they were looked at.
+    Files are sent as they are read. `Mount.refresh` shows what has changed here since they were
+    looked at.
 
     Args:
         host_mesh: Hosts to mount it on.
         sourcepath: The folder. What else is mounted in it, and ``.monarch``, is left out.
-        mntpoint: Where it is there; None for the same path. Where that is the folder itself, nothing is mounted. ``~`` and relative paths
-            are those of this program.
+        mntpoint: Where it is there; None for the same path. Where that is the folder itself,
+            nothing is mounted. ``~`` and relative paths are those of this program.
         tuning: Of Monarch 0.7, without effect.
 
     Returns:

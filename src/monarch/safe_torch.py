@@ -1,4 +1,5 @@
-"""torch, imported on a thread of its own that ends at once, for programs whose main thread must not be the first to load it.
+"""torch, imported on a thread of its own that ends at once, for programs whose main thread must not
+be the first to load it.
 
 ``from monarch.safe_torch import torch``. Where torch is loaded already, nothing happens.
 """

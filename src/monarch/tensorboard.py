@@ -1,4 +1,5 @@
-"""A TensorBoard log that is written on the ranks: values that are distributed tensors go there without a fetch.
+"""A TensorBoard log that is written on the ranks: values that are distributed tensors go there
+without a fetch.
 
 Needs the package `tensorboard` where the ranks are.
 """
@@ -10,7 +11,14 @@ import os
 from types import TracebackType
 from typing import Any
 
-from monarch.tensor_engine import DeviceMesh, OpaqueObject, Tensor, call_on_shard_and_fetch, remote, slice_mesh
+from monarch.tensor_engine import (
+    DeviceMesh,
+    OpaqueObject,
+    Tensor,
+    call_on_shard_and_fetch,
+    remote,
+    slice_mesh,
+)
 
 
 class Tensorboard:
@@ -25,29 +33,38 @@ class Tensorboard:
         ImportError: `tensorboard` is not installed there.
     """
 
-    def __init__(self, coordinator_mesh: DeviceMesh, path: str | os.PathLike[str], **kwargs: Any) -> None:
+    def __init__(
+        self, coordinator_mesh: DeviceMesh, path: str | os.PathLike[str], **kwargs: Any
+    ) -> None:
         self._mesh = coordinator_mesh
         with coordinator_mesh.activate():
             if not call_on_shard_and_fetch(remote(_is_installed)).get():
                 raise ImportError(
-                    f"tensorboard is not installed on the ranks of {coordinator_mesh!r}: pip install tensorboard"
+                    f"tensorboard is not installed on the ranks of {coordinator_mesh!r}: pip"
+                    " install tensorboard"
                 )
-            self._writer = OpaqueObject("torch.utils.tensorboard.SummaryWriter", os.fspath(path), **kwargs)
+            self._writer = OpaqueObject(
+                "torch.utils.tensorboard.SummaryWriter", os.fspath(path), **kwargs
+            )
 
     def log(self, name: str, value: Any, step: int | None = None) -> None:
         """Write one value. Does not wait.
 
         Args:
             name: Of the curve.
-            value: A number or a tensor of one element; of one that lives on another mesh its first rank's value is moved.
+            value: A number or a tensor of one element; of one that lives on another mesh its first
+                rank's value is moved.
             step: The position on the curve.
 
         Raises:
-            ValueError: The tensor's mesh belongs to another engine, or it has more than one element.
+            ValueError: The tensor's mesh belongs to another engine, or it has more than one
+                element.
         """
         if isinstance(value, Tensor):
             if value.numel() != 1:
-                raise ValueError(f"log takes tensors of one element, got one of shape {tuple(value.shape)}")
+                raise ValueError(
+                    f"log takes tensors of one element, got one of shape {tuple(value.shape)}"
+                )
             detached: Any = value.detach()
             value = self._here(detached)
         with self._mesh.activate():
@@ -71,7 +88,12 @@ class Tensorboard:
     def __enter__(self) -> Tensorboard:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.close()
 
 

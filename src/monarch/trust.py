@@ -1,8 +1,8 @@
 """Secrets that hosts share, so that they let each other in and nobody else.
 
-`write_secret_file` makes one for good, ``monarch secret`` does the same from a terminal; `make_secret` gives the text, for
-MONARCH_SECRET. `attach_to_workers` and the worker loops of `monarch.actor` say where they look for it; `read_secret_file`
-is for programs that look elsewhere.
+`write_secret_file` makes one for good, ``monarch secret`` does the same from a terminal;
+`make_secret` gives the text, for MONARCH_SECRET. `attach_to_workers` and the worker loops of
+`monarch.actor` say where they look for it; `read_secret_file` is for programs that look elsewhere.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Each command has `--json`: what people read in a table or a sentence, other programs need not parse."""
+"""Each command has `--json`: what people read in a table or a sentence, other programs need not
+parse.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ pytest.importorskip("typer", reason="the command needs typer, which is not insta
 
 WITHOUT = {
     "run": "it reads its options itself, as torchrun does, and has it among them",
-    "shell": "what the shell writes is all that there is, byte by byte; its exit status is that of the command",
+    "shell": (
+        "what the shell writes is all that there is, byte by byte; its exit status is that of the"
+        " command"
+    ),
     "tui": "a screen for people; what it shows comes from the admin interface, which is JSON",
 }
 """Commands that show no such option, and why."""
@@ -26,7 +31,8 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         for word, found in getattr(command, "commands", {}).items():
             yield from below(found, f"{name} {word}".strip())
         if not hasattr(command, "commands"):
-            yield name, [option for each in command.params for option in each.opts]  # type: ignore[attr-defined]  # a command
+            # a command
+            yield name, [option for each in command.params for option in each.opts]  # type: ignore[attr-defined]
 
     yield from below(get_command(app), "")
 

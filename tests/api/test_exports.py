@@ -1,4 +1,6 @@
-"""Every public name is importable from the paths that programs import it from, and what is not there yet says so."""
+"""Every public name is importable from the paths that programs import it from, and what is not
+there yet says so.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +107,13 @@ RDMA_NAMES = [
 PRIVATE_PATHS = {
     "monarch._rust_bindings.monarch_hyperactor.supervision": ["SupervisionError", "MeshFailure"],
     "monarch._rust_bindings.monarch_hyperactor.handle": ["WouldBlockRuntime"],
-    "monarch._rust_bindings.monarch_hyperactor.shape": ["Shape", "Slice", "Region", "Point", "Extent"],
+    "monarch._rust_bindings.monarch_hyperactor.shape": [
+        "Shape",
+        "Slice",
+        "Region",
+        "Point",
+        "Extent",
+    ],
     "monarch._rust_bindings.monarch_hyperactor.host_mesh": ["BootstrapCommand"],
     "monarch._rust_bindings.monarch_hyperactor.mailbox": ["UndeliverableMessageEnvelope"],
     "monarch._rust_bindings.monarch_hyperactor.channel": ["ChannelTransport"],
@@ -156,7 +164,10 @@ def test_everything_that_the_actor_package_lists_is_there() -> None:
 def test_concurrent_exports_only_its_endpoint() -> None:
     concurrent = importlib.import_module("monarch.actor.concurrent")
     assert concurrent.__all__ == ["concurrent_endpoint"]
-    assert concurrent.concurrent_endpoint is importlib.import_module("monarch.actor").concurrent_endpoint
+    assert (
+        concurrent.concurrent_endpoint
+        is importlib.import_module("monarch.actor").concurrent_endpoint
+    )
 
 
 @pytest.mark.parametrize("name", RDMA_NAMES)
@@ -182,7 +193,9 @@ def test_the_default_job_path_is_that_of_old_programs() -> None:
     assert importlib.import_module("monarch.job").DEFAULT_JOB_PATH == ".monarch/job_state.pkl"
 
 
-@pytest.mark.parametrize("name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"])
+@pytest.mark.parametrize(
+    "name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"]
+)
 def test_the_spmd_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.spmd"), name)
 
@@ -202,7 +215,15 @@ def test_a_star_import_brings_all_that_is_there() -> None:
     exec("from monarch import *", namespace)
     assert {"Extent", "Future", "Selection", "Shape", "configure"} <= set(namespace)
     if importlib.util.find_spec("torch") is not None:
-        assert {"Tensor", "builtins", "grad_function", "reduce", "remote", "timer", "world_mesh"} <= set(namespace)
+        assert {
+            "Tensor",
+            "builtins",
+            "grad_function",
+            "reduce",
+            "remote",
+            "timer",
+            "world_mesh",
+        } <= set(namespace)
         assert namespace["builtins"].log_remote is not None
 
 
@@ -241,11 +262,16 @@ TENSOR_PATHS = {
     "monarch.safe_torch": ["torch"],
     "monarch.tensorboard": ["Tensorboard"],
     "monarch.timer": ["ExecutionTimer", "execution_timer_start", "execution_timer_stop"],
-    "monarch.timer.execution_timer": ["get_execution_timer_average_ms", "get_latest_timer_measurement"],
+    "monarch.timer.execution_timer": [
+        "get_execution_timer_average_ms",
+        "get_latest_timer_measurement",
+    ],
 }
 
 
-@pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in TENSOR_PATHS.items() for name in names])
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, names in TENSOR_PATHS.items() for name in names]
+)
 def test_a_path_of_tensors_resolves(path: str, name: str) -> None:
     pytest.importorskip("torch")
     assert hasattr(importlib.import_module(path), name)
@@ -260,7 +286,9 @@ def test_the_top_level_names_are_the_same_objects() -> None:
     assert monarch.configure is importlib.import_module("monarch.config").configure
 
 
-@pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in PRIVATE_PATHS.items() for name in names])
+@pytest.mark.parametrize(
+    ("path", "name"), [(path, name) for path, names in PRIVATE_PATHS.items() for name in names]
+)
 def test_a_private_path_that_programs_use_resolves(path: str, name: str) -> None:
     module = importlib.import_module(path)
     value = getattr(module, name)
@@ -347,7 +375,8 @@ SLOW = [
     "multiprocessing",
     "cloudpickle",
     "random",
-    # 2 to 4 ms each, of 30: needed for warnings and errors, by who sends the first object, or by none
+    # 2 to 4 ms each, of 30: needed for warnings and errors, by who sends the first object, or by
+    # none
     "logging",
     "inspect",
     "dataclasses",
@@ -355,20 +384,29 @@ SLOW = [
     "ctypes",
     "uuid",
 ]
-# Modules of ours; each costs some 0.15 ms at the start of every program, and again at that of its host agent.
+# Modules of ours; each costs some 0.15 ms at the start of every program, and again at that of its
+# host agent.
 MOST_MODULES = 141
 
 
 def test_importing_the_public_packages_brings_in_nothing_that_is_slow() -> None:
     program = (
-        f"import sys, monarch, monarch.actor, monarch.config\nprint([name for name in {SLOW} if name in sys.modules])"
+        f"import sys, monarch, monarch.actor, monarch.config\nprint([name for name in {SLOW} if"
+        " name in sys.modules])"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert result.stdout.strip() == "[]", result.stdout + result.stderr
 
 
 def test_importing_the_actor_package_brings_in_few_modules_of_ours() -> None:
-    program = "import sys, monarch.actor\nprint(*[name for name in sys.modules if name.split('.')[0] == 'monarch'])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    program = (
+        "import sys, monarch.actor\nprint(*[name for name in sys.modules if name.split('.')[0] =="
+        " 'monarch'])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     found = result.stdout.split()
     assert 0 < len(found) <= MOST_MODULES, "\n".join([*found, result.stderr])

@@ -1,4 +1,7 @@
-"""The folder tree is the architecture: imports point downward only. Read from the source, nothing is imported here."""
+"""The folder tree is the architecture: imports point downward only.
+
+Read from the source, nothing is imported here.
+"""
 
 from __future__ import annotations
 
@@ -90,14 +93,31 @@ LAYERS = {
 }
 
 MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 5.9, 9}
-PURE = ("monarch._core.shape", "monarch._core.supervision", "monarch._core.wire", "monarch._core.routing")
+PURE = (
+    "monarch._core.shape",
+    "monarch._core.supervision",
+    "monarch._core.wire",
+    "monarch._core.routing",
+)
 PURE_MODULES = ("monarch._core.hub.lifecycle", "monarch._core.processes.proc_entry")
 NOT_PURE = {
     "asyncio", "concurrent", "multiprocessing", "queue", "sched", "select", "selectors", "socket", "ssl", "subprocess",
     "threading", "time", "_thread",
 }  # fmt: skip
-NOT_IN_CORE = {"torch", "http", "urllib", "aiohttp", "requests", "fastapi", "flask", "starlette", "uvicorn", "numpy"}
-LOOP_OF_ACTORS = "monarch._core.actors.actor_loop"  # is a selector, which waits for what a connection of `net` reads
+NOT_IN_CORE = {
+    "torch",
+    "http",
+    "urllib",
+    "aiohttp",
+    "requests",
+    "fastapi",
+    "flask",
+    "starlette",
+    "uvicorn",
+    "numpy",
+}
+# is a selector, which waits for what a connection of `net` reads
+LOOP_OF_ACTORS = "monarch._core.actors.actor_loop"
 SOCKETS_BETWEEN_PARENT_AND_CHILD = {
     "socket",
     "socketpair",
@@ -111,10 +131,12 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
     "SHUT_WR",
 }
 
-# Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what the lines are for.
+# Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what
+# the lines are for.
 MOST_LINES_OF_THE_CORE = 29_761
 
-# Where a layer below must call upward by name, or an import is put off for the sake of the start-up time. Keep it small.
+# Where a layer below must call upward by name, or an import is put off for the sake of the start-up
+# time. Keep it small.
 MOST_LATE_IMPORTS = 17
 
 
@@ -152,7 +174,9 @@ def imports_of(path: Path) -> Iterator[Import]:
                     base = ".".join([*above, *filter(None, [child.module])])
                 for alias in child.names:
                     whole = f"{base}.{alias.name}"
-                    yield Import(name, whole if is_module(whole) else base, child.lineno, late, types)
+                    yield Import(
+                        name, whole if is_module(whole) else base, child.lineno, late, types
+                    )
             yield from visit(
                 child,
                 late or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)),
@@ -183,7 +207,11 @@ def imports() -> list[Import]:
 
 @cache
 def own() -> list[Import]:
-    return [found for found in imports() if found.imported == "monarch" or found.imported.startswith("monarch.")]
+    return [
+        found
+        for found in imports()
+        if found.imported == "monarch" or found.imported.startswith("monarch.")
+    ]
 
 
 def listed(imports: list[Import]) -> str:
@@ -191,7 +219,11 @@ def listed(imports: list[Import]) -> str:
 
 
 def test_every_module_has_a_layer() -> None:
-    unknown = [name for name in map(module_name, SOURCES) if package_of(name) == "monarch" and name.count(".") > 0]
+    unknown = [
+        name
+        for name in map(module_name, SOURCES)
+        if package_of(name) == "monarch" and name.count(".") > 0
+    ]
     assert unknown == [], "say in LAYERS where these belong"
 
 
@@ -208,7 +240,9 @@ def test_imports_point_downward_only() -> None:
 
 def test_the_lowest_layer_imports_nothing_above_itself() -> None:
     wrong = [
-        found for found in own() if LAYERS[package_of(found.importer)] == 0 and LAYERS[package_of(found.imported)] > 0
+        found
+        for found in own()
+        if LAYERS[package_of(found.importer)] == 0 and LAYERS[package_of(found.imported)] > 0
     ]
     assert wrong == [], listed(wrong)
 
@@ -228,7 +262,8 @@ def test_the_core_knows_neither_torch_nor_http() -> None:
     wrong = [
         found
         for found in imports()
-        if found.importer.startswith("monarch._core") and found.imported.split(".")[0] in NOT_IN_CORE
+        if found.importer.startswith("monarch._core")
+        and found.imported.split(".")[0] in NOT_IN_CORE
     ]
     assert wrong == [], listed(wrong)
 
@@ -238,17 +273,21 @@ def test_a_pure_package_has_no_socket_no_thread_and_no_clock(package: str) -> No
     wrong = [
         found
         for found in imports()
-        if (found.importer + ".").startswith(package + ".") and found.imported.split(".")[0] in NOT_PURE
+        if (found.importer + ".").startswith(package + ".")
+        and found.imported.split(".")[0] in NOT_PURE
     ]
     assert wrong == [], listed(wrong)
 
 
 def test_only_the_net_package_of_the_core_opens_connections() -> None:
-    """Processes pass sockets that it inherits, and pairs between a parent and its child; they connect to nobody."""
+    """Processes pass sockets that it inherits, and pairs between a parent and its child; they
+    connect to nobody.
+    """
     wrong = [
         f"{name}, line {node.lineno}: socket.{node.attr}"
         for path in SOURCES
-        if (name := module_name(path)).startswith("monarch._core") and not name.startswith("monarch._core.net")
+        if (name := module_name(path)).startswith("monarch._core")
+        and not name.startswith("monarch._core.net")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -288,8 +327,11 @@ def test_the_core_depends_on_the_standard_library_and_cloudpickle_only() -> None
     wrong = [
         found
         for found in imports()
-        if found.importer.startswith(("monarch._core", "monarch.actor", "monarch.errors", "monarch.config"))
-        and (top := found.imported.split(".")[0]) not in {*sys.stdlib_module_names, "monarch", "cloudpickle"}
+        if found.importer.startswith(
+            ("monarch._core", "monarch.actor", "monarch.errors", "monarch.config")
+        )
+        and (top := found.imported.split(".")[0])
+        not in {*sys.stdlib_module_names, "monarch", "cloudpickle"}
         and not found.for_types_only
         and not (top == "pytest" and found.importer.startswith("monarch.config"))
     ]
@@ -308,7 +350,9 @@ def test_every_package_says_what_lives_there() -> None:
 
 
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """The groups of modules each of which imports, by way of others, every other one (Tarjan's algorithm)."""
+    """The groups of modules each of which imports, by way of others, every other one (Tarjan's
+    algorithm).
+    """
     number: dict[str, int] = {}
     lowest: dict[str, int] = {}
     path: list[str] = []
@@ -351,7 +395,15 @@ def drawn(members: list[str]) -> str:
 
 
 def test_circles_are_found_in_a_graph() -> None:
-    graph = {"a": {"b", "d"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g"}, "g": {"f", "a"}}
+    graph = {
+        "a": {"b", "d"},
+        "b": {"c"},
+        "c": {"a", "d"},
+        "d": {"e"},
+        "e": set(),
+        "f": {"g"},
+        "g": {"f", "a"},
+    }
     assert sorted(circles(graph)) == [["a", "b", "c"], ["f", "g"]]
 
 
@@ -367,10 +419,16 @@ def test_no_more_than_three_modules_know_each_other_by_their_types() -> None:
 
 
 def test_no_file_is_longer_than_500_lines() -> None:
-    long = {module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 500}
+    long = {
+        module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 500
+    }
     assert long == {}, "split these"
 
 
 def test_growth_of_the_core_is_a_decision() -> None:
-    lines = sum(len(path.read_text().splitlines()) for path in SOURCES if module_name(path).startswith("monarch._core"))
+    lines = sum(
+        len(path.read_text().splitlines())
+        for path in SOURCES
+        if module_name(path).startswith("monarch._core")
+    )
     assert lines <= MOST_LINES_OF_THE_CORE

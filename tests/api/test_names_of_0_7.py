@@ -23,7 +23,10 @@ pytestmark = pytest.mark.slow  # an interpreter for each module
 @pytest.fixture(scope="module")
 def outcomes() -> dict[str, dict[str, str]]:
     result = subprocess.run(
-        [sys.executable, "-W", "ignore", str(Path(names_of_0_7.__file__))], capture_output=True, text=True, timeout=280
+        [sys.executable, "-W", "ignore", str(Path(names_of_0_7.__file__))],
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     assert result.returncode == 0, result.stderr
     found: dict[str, dict[str, str]] = json.loads(result.stdout)
@@ -32,7 +35,9 @@ def outcomes() -> dict[str, dict[str, str]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("module", WITHOUT_TORCH)
-def test_each_module_imported_first_has_its_names(outcomes: dict[str, dict[str, str]], module: str) -> None:
+def test_each_module_imported_first_has_its_names(
+    outcomes: dict[str, dict[str, str]], module: str
+) -> None:
     assert outcomes["without torch"][module] == ""
 
 
@@ -56,7 +61,9 @@ def test_one_program_imports_every_name(tmp_path: Path) -> None:
     ]
     program = tmp_path / "program.py"
     program.write_text("\n".join([*lines, "print('all of it')"]))
-    result = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=100)
+    result = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=100
+    )
     assert result.stdout == "all of it\n", result.stderr
 
 
@@ -73,15 +80,23 @@ def test_the_scheduler_of_meta_is_an_import_error_that_names_others() -> None:
         ("monarch.tools.config.defaults", "component_fn", "Config.appdef"),
     ],
 )
-def test_what_is_not_there_says_what_to_use_when_it_is_called(module: str, name: str, instead: str) -> None:
+def test_what_is_not_there_says_what_to_use_when_it_is_called(
+    module: str, name: str, instead: str
+) -> None:
     with pytest.raises(NotImplementedError, match=instead):
         _call(getattr(importlib.import_module(module), name))
 
 
 def _call(function: Any) -> None:
     """With as many arguments as it must have."""
-    parameters = [] if inspect.isclass(function) else inspect.signature(function).parameters.values()
-    required = [parameter for parameter in parameters if parameter.default is parameter.empty and parameter.kind < 2]
+    parameters = (
+        [] if inspect.isclass(function) else inspect.signature(function).parameters.values()
+    )
+    required = [
+        parameter
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind < 2
+    ]
     called = function(*required)
     if inspect.iscoroutine(called):
         asyncio.run(called)
@@ -108,7 +123,9 @@ def test_the_endpoints_of_a_class_are_found_by_endpoint_property() -> None:
     assert [name for name in dir(Store) if isinstance(getattr(Store, name), kind)] == ["get"]
 
     class ServiceEndpoint(kind):  # type: ignore[misc, valid-type]  # as an RL library extends it
-        def __init__(self, method: Any, propagate: Any, explicit_response_port: bool, *, router: str) -> None:
+        def __init__(
+            self, method: Any, propagate: Any, explicit_response_port: bool, *, router: str
+        ) -> None:
             super().__init__(method, propagate, explicit_response_port)
             self.router = router
 

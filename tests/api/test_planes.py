@@ -1,4 +1,6 @@
-"""Planes use what the engine publishes for them, `monarch._core.plane`, and nothing else of the engine."""
+"""Planes use what the engine publishes for them, `monarch._core.plane`, and nothing else of the
+engine.
+"""
 
 from __future__ import annotations
 
@@ -23,36 +25,57 @@ def of_planes() -> list[layering.Import]:
         found
         for found in layering.own()
         if (found.imported + ".").startswith("monarch._core.")
-        and not any(found.importer == each or found.importer.startswith(each + ".") for each in ENGINE - {"monarch"})
+        and not any(
+            found.importer == each or found.importer.startswith(each + ".")
+            for each in ENGINE - {"monarch"}
+        )
         and found.importer != "monarch"
     ]
 
 
 def test_planes_import_nothing_of_the_engine_but_what_is_published() -> None:
     wrong = [found for found in of_planes() if found.imported != PUBLISHED]
-    assert wrong == [], "offer it in _core/plane.py, or use monarch.actor:\n" + layering.listed(wrong)
+    assert wrong == [], "offer it in _core/plane.py, or use monarch.actor:\n" + layering.listed(
+        wrong
+    )
     assert {found.importer.split(".")[1] for found in of_planes()} >= {"rdma", "tensor_engine"}
 
 
 def test_the_engine_does_not_use_what_it_publishes_for_planes() -> None:
-    assert [found for found in layering.own() if found.imported == PUBLISHED and found not in of_planes()] == []
+    assert [
+        found
+        for found in layering.own()
+        if found.imported == PUBLISHED and found not in of_planes()
+    ] == []
 
 
 def test_the_page_on_planes_says_what_each_published_name_is_for() -> None:
     table = PAGE.read_text().split("## What there is")[1]
-    named = {name for row in table.splitlines() for name in re.findall(r"`(\w+)`", "|".join(row.split("|")[2:3]))}
+    named = {
+        name
+        for row in table.splitlines()
+        for name in re.findall(r"`(\w+)`", "|".join(row.split("|")[2:3]))
+    }
     assert named == set(plane.__all__)
 
 
 def test_each_published_name_has_a_docstring() -> None:
-    functions_and_classes = [each for name in plane.__all__ if callable(each := getattr(plane, name))]
+    functions_and_classes = [
+        each for name in plane.__all__ if callable(each := getattr(plane, name))
+    ]
     aliases = {plane.Reply, plane.Reducer}
-    silent = [each for each in functions_and_classes if each not in aliases and not inspect.getdoc(each)]
+    silent = [
+        each for each in functions_and_classes if each not in aliases and not inspect.getdoc(each)
+    ]
     assert silent == [] and len(functions_and_classes) > 30
 
 
 def test_each_published_name_is_used_by_a_plane() -> None:
     importers = {found.importer for found in of_planes()}
-    texts = [path.read_text() for path in layering.SOURCES if layering.module_name(path) in importers]
-    unused = [name for name in plane.__all__ if not any(re.search(rf"\b{name}\b", text) for text in texts)]
+    texts = [
+        path.read_text() for path in layering.SOURCES if layering.module_name(path) in importers
+    ]
+    unused = [
+        name for name in plane.__all__ if not any(re.search(rf"\b{name}\b", text) for text in texts)
+    ]
     assert unused == []

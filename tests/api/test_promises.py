@@ -1,4 +1,6 @@
-"""Futures are read in many places and completed through promises; nobody outside of `_core/calls` reaches into either."""
+"""Futures are read in many places and completed through promises; nobody outside of `_core/calls`
+reaches into either.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ PRIVATE = {
 
 @cache
 def modules() -> dict[Path, ast.Module]:
-    return {path: ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py")) if CALLS not in path.parents}
+    return {
+        path: ast.parse(path.read_text())
+        for path in sorted(SOURCE.rglob("*.py"))
+        if CALLS not in path.parents
+    }
 
 
 def is_own(node: ast.Attribute) -> bool:
@@ -45,7 +51,10 @@ def names_of_classes(package: Path) -> set[str]:
                 names.add(node.attr)
             elif isinstance(node, ast.ClassDef):
                 names |= {each.name for each in node.body if isinstance(each, ast.FunctionDef)}
-                names |= {str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant)}  # slots
+                # slots
+                names |= {
+                    str(each.value) for each in ast.walk(node) if isinstance(each, ast.Constant)
+                }
     return names
 
 

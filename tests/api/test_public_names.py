@@ -85,7 +85,9 @@ for name in sys.argv[1:]:
 """
     outputs = []
     for order in (PACKAGES, PACKAGES[::-1]):
-        result = subprocess.run([sys.executable, "-c", program, *order], capture_output=True, text=True, timeout=120)
+        result = subprocess.run(
+            [sys.executable, "-c", program, *order], capture_output=True, text=True, timeout=120
+        )
         assert result.returncode == 0, result.stderr
         outputs.append(sorted(result.stdout.splitlines()))
     assert outputs[0] == outputs[1]

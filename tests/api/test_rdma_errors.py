@@ -1,4 +1,6 @@
-"""The troubleshooting table of docs/rdma.md starts from what people see: the beginning of every error text stands there."""
+"""The troubleshooting table of docs/rdma.md starts from what people see: the beginning of every
+error text stands there.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ def texts() -> Iterator[str]:
     """Every text that is given to an error in `monarch.rdma`; … stands for what is filled in."""
     for file in sorted((ROOT / "src/monarch/rdma").rglob("*.py")):
         for hub in ast.walk(ast.parse(file.read_text())):
-            if isinstance(hub, ast.Call) and isinstance(hub.func, ast.Name) and hub.func.id.endswith(ERRORS):
+            if (
+                isinstance(hub, ast.Call)
+                and isinstance(hub.func, ast.Name)
+                and hub.func.id.endswith(ERRORS)
+            ):
                 yield from filter(None, map(_template, hub.args))
 
 
@@ -25,7 +31,9 @@ def _template(hub: ast.expr) -> str | None:
     if isinstance(hub, ast.Constant) and isinstance(hub.value, str):
         return hub.value
     if isinstance(hub, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in hub.values)
+        return "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "…" for part in hub.values
+        )
     return None
 
 
@@ -38,4 +46,6 @@ def beginning(text: str) -> str:
 @pytest.mark.parametrize("text", sorted({text for text in texts() if text.strip("…")}))
 def test_the_table_has_the_beginning_of_every_error(text: str) -> None:
     table = (ROOT / "docs/rdma.md").read_text().partition("## Troubleshooting")[2]
-    assert beginning(text) in " ".join(table.split()), f"docs/rdma.md, Troubleshooting: add {beginning(text)!r}"
+    assert beginning(text) in " ".join(table.split()), (
+        f"docs/rdma.md, Troubleshooting: add {beginning(text)!r}"
+    )

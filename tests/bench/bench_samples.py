@@ -18,14 +18,22 @@ def side(*samples: float, error: str | None = None) -> Side:
     return Side(samples, {"p99": 2.0}, error)
 
 
-def row(name: str, this: Side, other: Side | None, floor: float | None = None, judged: bool = True) -> Row:
+def row(
+    name: str, this: Side, other: Side | None, floor: float | None = None, judged: bool = True
+) -> Row:
     workload: Workload = BY_NAME[name]
     return Row(name, workload.title, workload.unit, workload.better, floor, this, other, judged)
 
 
 def report(*rows: Row, scale: float = 1.0) -> Report:
     return Report(
-        machine={"cpu": "Some CPU", "cores": 2, "memory_gib": 8.0, "kernel": "Linux 6.1", "python": "3.12.1"},
+        machine={
+            "cpu": "Some CPU",
+            "cores": 2,
+            "memory_gib": 8.0,
+            "kernel": "Linux 6.1",
+            "python": "3.12.1",
+        },
         date="2026-01-02T03:04:05+00:00",
         rounds=3,
         scale=scale,

@@ -25,8 +25,17 @@ def repository(tmp_path: Path) -> Path:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    identity = ["-c", "user.name=Somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false"]
-    return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+    identity = [
+        "-c",
+        "user.name=Somebody",
+        "-c",
+        "user.email=somebody@example.org",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    return subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_each_commit_has_the_package_as_it_was_and_nothing_stays(repository: Path) -> None:
@@ -34,7 +43,9 @@ def test_each_commit_has_the_package_as_it_was_and_nothing_stays(repository: Pat
         for environment, version in zip(found, ("old", "new"), strict=True):
             code = "import monarch; print(monarch.VERSION)"
             command = [str(environment.python), "-c", code]
-            shown = subprocess.run(command, env=environment.process_environment(), capture_output=True, text=True)
+            shown = subprocess.run(
+                command, env=environment.process_environment(), capture_output=True, text=True
+            )
             assert shown.stdout == f"{version}\n", shown.stderr
             assert environment.label.startswith(version)
         assert len(git(repository, "worktree", "list").splitlines()) == 3
@@ -42,7 +53,10 @@ def test_each_commit_has_the_package_as_it_was_and_nothing_stays(repository: Pat
 
 
 def test_a_commit_that_git_does_not_know_is_a_problem_and_nothing_stays(repository: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match="nowhere"), checked_out(["old", "nowhere"], repository):
+    with (
+        pytest.raises(EnvironmentProblem, match="nowhere"),
+        checked_out(["old", "nowhere"], repository),
+    ):
         pytest.fail("there is no such commit")
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 

@@ -1,4 +1,6 @@
-"""Rows of whole pieces of work: who takes a turn when, what becomes of the numbers, and what is said of who failed."""
+"""Rows of whole pieces of work: who takes a turn when, what becomes of the numbers, and what is
+said of who failed.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ def test_contenders_take_turns_and_every_second_round_is_reversed() -> None:
 def test_who_is_not_installed_is_left_out_and_said() -> None:
     found = contenders.compare(a_row(), {}, 1, numbers)
     assert found.missing == {"absent": "no_such_module_here"}
-    assert "absent was left out, as it is not installed: no_such_module_here" in contenders.table(a_row(), found)
+    assert "absent was left out, as it is not installed: no_such_module_here" in contenders.table(
+        a_row(), found
+    )
 
 
 def test_who_fails_is_not_asked_again_and_has_a_line_that_says_so() -> None:
@@ -86,14 +90,27 @@ def test_who_fails_is_not_asked_again_and_has_a_line_that_says_so() -> None:
 
 
 def test_numbers_of_rounds_before_a_failure_are_not_judged() -> None:
-    found = Found("row", {}, {}, rounds={OURS: [{"all": 1.0}], "slow": [{"all": 9.0}]}, errors={"slow": "it broke"})
+    found = Found(
+        "row",
+        {},
+        {},
+        rounds={OURS: [{"all": 1.0}], "slow": [{"all": 9.0}]},
+        errors={"slow": "it broke"},
+    )
     assert found.samples("slow", "all") == []
     assert found.times_better("slow", "all", Quantity("s")) is None
 
 
 def test_where_ours_failed_others_are_shown_and_not_judged() -> None:
     found = contenders.compare(a_row(), {}, 1, failing(OURS))
-    assert line_of(contenders.table(a_row(), found), "slow") == ["12.0", "12.0", "-", "5.00x", "10x", "-"]
+    assert line_of(contenders.table(a_row(), found), "slow") == [
+        "12.0",
+        "12.0",
+        "-",
+        "5.00x",
+        "10x",
+        "-",
+    ]
 
 
 def test_ratios_compare_medians_and_verdicts_follow_them() -> None:
@@ -111,7 +128,9 @@ def test_nothing_lost_is_endlessly_better_than_something() -> None:
 
 def test_more_is_better_where_the_row_says_so() -> None:
     found = Found("row", {}, {}, rounds={OURS: [{"all": 30.0}], "slow": [{"all": 10.0}]})
-    assert found.times_better("slow", "all", Quantity("samples/s", better="higher")) == pytest.approx(3)
+    assert found.times_better(
+        "slow", "all", Quantity("samples/s", better="higher")
+    ) == pytest.approx(3)
 
 
 def test_what_is_kept_comes_back_and_has_each_sample(tmp_path: Path) -> None:
@@ -128,7 +147,9 @@ def test_each_row_is_found_under_the_name_of_its_module() -> None:
         module = __import__(name, fromlist=["ROW"])
         assert name == f"benchmarks.end_to_end.{module.ROW.name}"
         assert next(iter(module.ROW.contenders)) == OURS
-        judged = {other for quantity in module.ROW.quantities.values() for other in quantity.targets}
+        judged = {
+            other for quantity in module.ROW.quantities.values() for other in quantity.targets
+        }
         assert judged <= {*module.ROW.contenders} - {OURS}
 
 
@@ -139,7 +160,11 @@ def test_of_a_killed_rank_is_told_how_long_nothing_new_was_done_and_what_again()
     plan = Plan("", 6, 3)
     before = [line for step in range(3) for line in done(10 * step, step, 4)]
     from_checkpoint = [line for step in range(1, 6) for line in done(100 + 10 * step, step, 4)]
-    assert outcome([*before, "killed 25.0", *from_checkpoint], plan) == {STILL: 105.0, ALL: 105.0, AGAIN: 2.0}
+    assert outcome([*before, "killed 25.0", *from_checkpoint], plan) == {
+        STILL: 105.0,
+        ALL: 105.0,
+        AGAIN: 2.0,
+    }
     fewer = [*done(30, 3, 3), *done(40, 4, 4), *done(50, 5, 4)]
     assert outcome([*before, "killed 25.0", *fewer], plan) == {STILL: 5.0, ALL: 15.0, AGAIN: 0.0}
     with pytest.raises(RuntimeError, match="0 ranks were killed, 3 of 6 steps"):

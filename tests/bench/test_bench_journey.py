@@ -6,6 +6,8 @@ import pytest
 from benchmarks.journey import WRAPPED
 
 
-@pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, name, _ in WRAPPED], ids=lambda part: str(part))
+@pytest.mark.parametrize(
+    ("owner", "name"), [(owner, name) for owner, name, _ in WRAPPED], ids=lambda part: str(part)
+)
 def test_each_function_that_is_timed_is_there(owner: object, name: str) -> None:
     assert callable(getattr(owner, name))

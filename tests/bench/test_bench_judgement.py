@@ -21,7 +21,9 @@ def test_the_ratio_of_a_rate_is_how_many_times_higher_ours_is() -> None:
 
 
 @pytest.mark.parametrize(("this", "other"), [(None, 1.0), (1.0, None), (0.0, 1.0), (1.0, 0.0)])
-def test_there_is_no_ratio_without_a_value_on_both_sides(this: float | None, other: float | None) -> None:
+def test_there_is_no_ratio_without_a_value_on_both_sides(
+    this: float | None, other: float | None
+) -> None:
     assert ratio("lower", this, other) is None
     assert ratio("higher", this, other) is None
 
@@ -74,7 +76,9 @@ def test_a_quick_run_is_not_judged() -> None:
 
 
 def test_extras_merge_to_the_median_of_numbers_and_the_last_text() -> None:
-    merged = merge_extras([{"p99": 1.0, "payload": "numpy"}, {"p99": 9.0}, {"p99": 2.0, "payload": "torch"}])
+    merged = merge_extras(
+        [{"p99": 1.0, "payload": "numpy"}, {"p99": 9.0}, {"p99": 2.0, "payload": "torch"}]
+    )
     assert merged == {"p99": 2.0, "payload": "torch"}
 
 
@@ -104,7 +108,11 @@ def test_groups_and_names_select_each_workload_once_in_catalogue_order() -> None
 
 def test_percentiles_are_samples_by_nearest_rank() -> None:
     samples = [float(number) for number in range(100, 0, -1)]
-    assert (percentile(samples, 90), percentile(samples, 99), percentile([7.0], 99)) == (90.0, 99.0, 7.0)
+    assert (percentile(samples, 90), percentile(samples, 99), percentile([7.0], 99)) == (
+        90.0,
+        99.0,
+        7.0,
+    )
 
 
 def test_latencies_and_rates_come_in_the_unit_that_was_asked_for() -> None:

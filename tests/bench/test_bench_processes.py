@@ -17,7 +17,12 @@ subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_ne
 
 def test_processes_are_found_and_killed_after_they_left_parent_and_session() -> None:
     mark = processes.new_mark()
-    subprocess.run([sys.executable, "-c", DESERTER], env={**os.environ, processes.MARK: mark}, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", DESERTER],
+        env={**os.environ, processes.MARK: mark},
+        check=True,
+        timeout=60,
+    )
     left = processes.wait_until_gone(mark, limit_s=0)
     assert len(left) == 1
     processes.kill(mark)

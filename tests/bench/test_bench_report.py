@@ -57,8 +57,31 @@ def test_the_table_has_a_line_for_the_floor_and_for_each_workload() -> None:
         "floors",
         "met",
     ]
-    assert cells["one_way"] == ["one_way", "/s", "-", "20,000", "25,000", "0.80x", "4x", "10x", "not", "met"]
-    assert cells["spawn_64"] == ["spawn_64", "s", "-", "failed", "12.0", "-", "10x", "<", "1", "s", "failed"]
+    assert cells["one_way"] == [
+        "one_way",
+        "/s",
+        "-",
+        "20,000",
+        "25,000",
+        "0.80x",
+        "4x",
+        "10x",
+        "not",
+        "met",
+    ]
+    assert cells["spawn_64"] == [
+        "spawn_64",
+        "s",
+        "-",
+        "failed",
+        "12.0",
+        "-",
+        "10x",
+        "<",
+        "1",
+        "s",
+        "failed",
+    ]
 
 
 def test_below_the_table_stand_the_contestants_the_machine_and_the_failures() -> None:
@@ -130,10 +153,14 @@ def test_the_machine_is_described_without_names() -> None:
     assert "/" not in str(described["cpu"])
 
 
-def test_scrubbing_leaves_the_last_part_of_a_path_and_no_host_or_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scrubbing_leaves_the_last_part_of_a_path_and_no_host_or_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "bighost")
     monkeypatch.setattr("getpass.getuser", lambda: "alice")
-    text = "File '/home/alice/x/run.py' on bighost: alice saw 5 /s and monarch.actor (/opt/lib/a.so)"
+    text = (
+        "File '/home/alice/x/run.py' on bighost: alice saw 5 /s and monarch.actor (/opt/lib/a.so)"
+    )
     assert scrub(text) == "File 'run.py' on ...: ... saw 5 /s and monarch.actor (a.so)"
 
 

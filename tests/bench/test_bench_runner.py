@@ -43,7 +43,9 @@ def quiet() -> tuple[Progress, io.StringIO]:
 
 
 def line(unit: str = "µs") -> str:
-    return json.dumps({"workload": "x", "value": 5.0, "unit": unit, "extra": {"p99": 6.0}, "finished_at": 10.0})
+    return json.dumps(
+        {"workload": "x", "value": 5.0, "unit": unit, "extra": {"p99": 6.0}, "finished_at": 10.0}
+    )
 
 
 def test_contestants_run_in_turn_and_back_with_the_floor_before_them() -> None:
@@ -68,7 +70,9 @@ def test_a_row_holds_the_samples_of_all_rounds() -> None:
 def test_a_failing_workload_is_a_row_and_the_others_still_run() -> None:
     progress, said = quiet()
     script = Script({("call_one_sync", "pymonarch")})
-    _, (call, spawn) = run_suite([CALL, SPAWN], THIS, REFERENCE, Settings(rounds=2), progress, script)
+    _, (call, spawn) = run_suite(
+        [CALL, SPAWN], THIS, REFERENCE, Settings(rounds=2), progress, script
+    )
     assert (call.verdict, call.this.error) == ("failed", "round 1: exit status 1: boom")
     assert call.other is not None
     assert len(call.other.samples) == len(spawn.this.samples) == 2
@@ -97,8 +101,12 @@ def test_who_failed_once_is_left_out_of_later_rounds() -> None:
     ("other", "scale", "judged"),
     [(REFERENCE, 1.0, True), (REFERENCE, 0.1, False), (BASELINE, 1.0, False), (None, 1.0, False)],
 )
-def test_only_full_runs_against_the_reference_are_judged(other: Environment | None, scale: float, judged: bool) -> None:
-    _, (row,) = run_suite([CALL], THIS, other, Settings(rounds=1, scale=scale), quiet()[0], Script())
+def test_only_full_runs_against_the_reference_are_judged(
+    other: Environment | None, scale: float, judged: bool
+) -> None:
+    _, (row,) = run_suite(
+        [CALL], THIS, other, Settings(rounds=1, scale=scale), quiet()[0], Script()
+    )
     assert row.judged == judged
 
 
@@ -120,7 +128,9 @@ def test_a_good_line_is_a_value_and_the_time_that_the_end_took() -> None:
         (0, line("ms"), "measured in ms, the catalogue says µs"),
     ],
 )
-def test_whatever_goes_wrong_is_an_error_with_the_output(status: int | None, out: str, wanted: str) -> None:
+def test_whatever_goes_wrong_is_an_error_with_the_output(
+    status: int | None, out: str, wanted: str
+) -> None:
     outcome = interpret(CALL, status, 60, out, "first\nlast words\n", ended=10.5)
     assert (outcome.value, outcome.error) == (None, wanted)
     assert "last words" in outcome.output
@@ -137,10 +147,16 @@ def test_the_payload_is_the_best_type_that_all_environments_have() -> None:
     torch = Environment("a", Path("a"), "a", payloads=("torch", "numpy"))
     numpy = Environment("b", Path("b"), "b", payloads=("numpy",))
     bare = Environment("c", Path("c"), "c")
-    assert [common_payload(each) for each in ([torch], [torch, numpy], [torch, bare])] == ["torch", "numpy", "bytes"]
+    assert [common_payload(each) for each in ([torch], [torch, numpy], [torch, bare])] == [
+        "torch",
+        "numpy",
+        "bytes",
+    ]
 
 
-def test_a_variable_of_none_is_removed_from_the_process_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_of_none_is_removed_from_the_process_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     environment = Environment("a", Path("a"), "a", variables={"PYTHONPATH": None, "ONE": "1"})
     assert "PYTHONPATH" not in environment.process_environment()
@@ -162,7 +178,9 @@ def test_progress_shows_what_is_running_on_a_terminal_only() -> None:
     assert terminal.getvalue().endswith("done\n")
 
 
-def test_the_list_has_every_workload_also_those_that_promise_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_has_every_workload_also_those_that_promise_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     list_workloads(argparse.Namespace())
     listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert {workload.name for workload in WORKLOADS} < set(listed)

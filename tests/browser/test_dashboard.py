@@ -132,10 +132,12 @@ def test_from_the_verdict_to_the_command_of_the_debugger(seen: Seen, tab: Tab) -
     command = page.evaluate("() => navigator.clipboard.readText()")
     assert command == f"monarch debug -p {seen.program.pid} attach trainer 2"
     said = seen.program.monarch(*command.split()[1:])
-    assert "No debug session for trainer 2" in said.stdout  # it has not stopped; the command is understood
+    # it has not stopped; the command is understood
+    assert "No debug session for trainer 2" in said.stdout
     odd.get_by_role("link", name="logs around then").click()
     tab.wait_for("h1", "Logs")
-    page.wait_for_url(re.compile(r"since=\d"))  # no longer so many seconds ago: the link can be sent
+    # no longer so many seconds ago: the link can be sent
+    page.wait_for_url(re.compile(r"since=\d"))
 
 
 @pytest.mark.usefixtures("stuck")
@@ -206,8 +208,13 @@ def test_a_search_is_in_the_link_and_leads_to_what_others_said_then(tab: Tab) ->
 def test_the_policy_of_the_pages_lets_nothing_inline_run(seen: Seen, tab: Tab) -> None:
     page = tab.open("waits")
     answer = page.request.get(f"{seen.url}/")
-    assert answer.headers["content-security-policy"].startswith("default-src 'self'; base-uri 'none'")
-    page.evaluate("() => { document.body.insertAdjacentHTML('beforeend', '<b id=probe style=\"color:red\">x</b>') }")
+    assert answer.headers["content-security-policy"].startswith(
+        "default-src 'self'; base-uri 'none'"
+    )
+    page.evaluate(
+        "() => { document.body.insertAdjacentHTML('beforeend', '<b id=probe"
+        ' style="color:red">x</b>\') }'
+    )
     assert page.locator("#probe").evaluate("it => it.style.color") == ""
     assert [text for text in tab.complaints if "Content Security Policy" in text]
     tab.complaints.clear()
@@ -219,7 +226,8 @@ def test_integers_that_a_browser_would_round_are_shown_as_they_are(tab: Tab) -> 
     page.get_by_label("One statement").fill("SELEC")
     page.keyboard.press("Control+Enter")
     tab.wait_for("[role=alert]", "syntax error")
-    assert all("400" in text for text in tab.complaints)  # the console says that the server has refused it
+    # the console says that the server has refused it
+    assert all("400" in text for text in tab.complaints)
     tab.complaints.clear()
 
 
@@ -242,7 +250,8 @@ def test_only_the_page_that_is_looked_at_asks(tab: Tab) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlsplit(request.url).path))
     tab.open("waits")
-    with page.expect_request("**/v1/waits*"), page.expect_request("**/v1/waits*"):  # it has asked again since
+    # it has asked again since
+    with page.expect_request("**/v1/waits*"), page.expect_request("**/v1/waits*"):
         pass
     assert {path for path in asked if not path.startswith("/assets/")} == {"/v1/waits"}
 

@@ -1,4 +1,6 @@
-"""The connection of a page, in a real browser: cut off, refused, silent; and what somebody sees who may only look."""
+"""The connection of a page, in a real browser: cut off, refused, silent; and what somebody sees who
+may only look.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,18 @@ def helper_of(program: Demo) -> int:
 
 def steps(tab: Tab) -> list[int]:
     """Those of which the page shows lines."""
-    return [int(number) for number in re.findall(r"step (\d+) loss", tab.page.locator(".box").inner_text())]
+    return [
+        int(number)
+        for number in re.findall(r"step (\d+) loss", tab.page.locator(".box").inner_text())
+    ]
 
 
-def test_lines_that_come_while_the_connection_is_lost_are_shown_once_and_in_order(tab: Tab, program: Demo) -> None:
+def test_lines_that_come_while_the_connection_is_lost_are_shown_once_and_in_order(
+    tab: Tab, program: Demo
+) -> None:
     page = tab.page
-    page.set_viewport_size({"width": 1280, "height": 12_000})  # of a list there is no more than what is seen
+    # of a list there is no more than what is seen
+    page.set_viewport_size({"width": 1280, "height": 12_000})
     tab.open(f"logs?mesh=trainers&rank=3&follow=true&since={time.time() - 8:.3f}")
     tab.wait_for(".line", "step")
     before = steps(tab)
@@ -98,9 +106,22 @@ def streaming(text: str) -> Iterator[str]:
 
 
 def test_where_lines_are_missing_the_page_says_so(tab: Tab) -> None:
-    line = {"time": time.time(), "stream": "stdout", "level": 0, "text": "before", "host": "h", "mesh": "m", "rank": 0}
+    line = {
+        "time": time.time(),
+        "stream": "stdout",
+        "level": 0,
+        "text": "before",
+        "host": "h",
+        "mesh": "m",
+        "rank": 0,
+    }
     more = {**line, "text": "after"}
-    events = [("lines", [line]), ("gap", {"lost": 7}), ("not_read", {"lines": 1700}), ("lines", [more])]
+    events = [
+        ("lines", [line]),
+        ("gap", {"lost": 7}),
+        ("not_read", {"lines": 1700}),
+        ("lines", [more]),
+    ]
     body = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
     with streaming(body) as url:
         tab.page.route("**/v1/logs/follow*", lambda route: route.continue_(url=url))
@@ -115,13 +136,19 @@ def test_where_lines_are_missing_the_page_says_so(tab: Tab) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (401, {"error": {"code": "unauthorized", "message": "a token is needed"}}, "refused: a token is needed"),
+        (
+            401,
+            {"error": {"code": "unauthorized", "message": "a token is needed"}},
+            "refused: a token is needed",
+        ),
         (403, "<html>no</html>", "refused: the server answered 403"),
         (404, "", "refused: the server answered 404"),
     ],
 )
 @pytest.mark.parametrize("page", ["now", "waits"])
-def test_a_refusal_is_told_and_not_tried_again(tab: Tab, page: str, status: int, body: Any, said: str) -> None:
+def test_a_refusal_is_told_and_not_tried_again(
+    tab: Tab, page: str, status: int, body: Any, said: str
+) -> None:
     asked: list[str] = []
 
     def refuse(route: Any) -> None:
@@ -152,11 +179,17 @@ def test_what_had_no_answer_in_time_is_asked_again(tab: Tab) -> None:
 
 
 @pytest.mark.parametrize(
-    ("view", "shown"), [("timeline", "canvas[aria-label=Tracks]"), ("stragglers", "td"), ("messages", "td")]
+    ("view", "shown"),
+    [("timeline", "canvas[aria-label=Tracks]"), ("stragglers", "td"), ("messages", "td")],
 )
-def test_a_page_of_an_earlier_time_asks_until_there_is_an_answer(tab: Tab, view: str, shown: str) -> None:
+def test_a_page_of_an_earlier_time_asks_until_there_is_an_answer(
+    tab: Tab, view: str, shown: str
+) -> None:
     late = [True]
-    tab.page.route("**/v1/query*", lambda route: route.fulfill(status=504, body="") if late else route.fallback())
+    tab.page.route(
+        "**/v1/query*",
+        lambda route: route.fulfill(status=504, body="") if late else route.fallback(),
+    )
     tab.page.route("**/v1/time*", lambda route: route.fulfill(status=504, body=""), times=1)
     tab.open(f"{view}?at={time.time() - 1:.3f}")
     tab.wait_for("main [role=alert]", "504")
@@ -192,7 +225,9 @@ def test_a_program_that_the_server_does_not_see_is_told(tab: Tab) -> None:
 
 
 def test_the_file_of_a_run_is_not_live_and_nothing_can_be_done_to_it(tab: Tab) -> None:
-    tab.page.route("**/v1/access*", lambda route: route.fulfill(json={"role": "act", "saved": True}))
+    tab.page.route(
+        "**/v1/access*", lambda route: route.fulfill(json={"role": "act", "saved": True})
+    )
     page = tab.open("now")
     tab.wait_for(".verdict")
     tab.wait_for("[role=status]", "a saved run")
@@ -202,8 +237,12 @@ def test_the_file_of_a_run_is_not_live_and_nothing_can_be_done_to_it(tab: Tab) -
     assert all(button.is_disabled() for button in page.locator("main button").all())
 
 
-def test_who_may_only_look_sees_why_buttons_do_nothing(browser: Any, tab: Tab, program: Demo) -> None:
-    tab.page.route("**/v1/access*", lambda route: route.fulfill(json={"role": "view", "saved": False}))
+def test_who_may_only_look_sees_why_buttons_do_nothing(
+    browser: Any, tab: Tab, program: Demo
+) -> None:
+    tab.page.route(
+        "**/v1/access*", lambda route: route.fulfill(json={"role": "view", "saved": False})
+    )
     page = tab.open("actions")
     tab.wait_for("main p", "this needs one of the role act")
     tab.wait_for("td", "trainers")

@@ -1,4 +1,6 @@
-"""From the printed link of `monarch demo` to the command of the debugger, with no docs open: in a real browser."""
+"""From the printed link of `monarch demo` to the command of the debugger, with no docs open: in a
+real browser.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
 
     page = tab.open("now")
     verdict = tab.wait_for(".verdict.bad", "999 ranks of trainers in all_reduce")
-    assert re.search(r"rank 417 .*host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text())
+    assert re.search(
+        r"rank 417 .*host h52, gpu 1.* in recv_into \(data\.py:31\)", verdict.inner_text()
+    )
     tab.picture("now")
     verdict.click() if by == "mouse" else verdict.press("Enter")
     stack = tab.wait_for("article.odd", "trainers[417]").inner_text()
@@ -75,7 +79,9 @@ def test_from_the_verdict_to_the_odd_ranks_stack_logs_and_debugger(tab: Tab, by:
 
 
 @pytest.mark.parametrize("view", ["stragglers", "messages", "debugger", "actions"])
-def test_a_page_of_a_thousand_ranks_complains_of_nothing_and_is_for_everybody(tab: Tab, view: str) -> None:
+def test_a_page_of_a_thousand_ranks_complains_of_nothing_and_is_for_everybody(
+    tab: Tab, view: str
+) -> None:
     page = tab.open(view)
     tab.wait_for("main p", "Nobody has stopped") if view == "debugger" else tab.wait_for("td")
     for theme in THEMES:
@@ -93,7 +99,8 @@ def says(tab: Tab, text: str) -> Any:
 def test_a_thousand_ranks_are_bands_of_hosts_that_keys_unfold(tab: Tab) -> None:
     page = tab.open("timeline?span=120")
     tracks = says(tab, "trainers[0-7] on h0")
-    assert 124 < int(tracks.get_attribute("aria-valuemax") or "0") < 160  # a band for each host of the largest mesh
+    # a band for each host of the largest mesh
+    assert 124 < int(tracks.get_attribute("aria-valuemax") or "0") < 160
     tab.wait_for("main", "ten times as long; the longest")
     for theme in THEMES:
         page.emulate_media(color_scheme=theme)
@@ -173,7 +180,8 @@ def test_a_slider_leads_to_any_time_that_is_retained(tab: Tab) -> None:
     before = page.url
     slider.press("ArrowLeft")
     page.wait_for_url(lambda url: url != before)
-    tab.wait_for("main", "something is retained from")  # until that is known, the slider leads back a minute
+    # until that is known, the slider leads back a minute
+    tab.wait_for("main", "something is retained from")
     slider.press("Home")
     tab.wait_for(".verdict", "nothing is kept of that time")
 
@@ -181,7 +189,9 @@ def test_a_slider_leads_to_any_time_that_is_retained(tab: Tab) -> None:
 def test_eight_ranks_have_a_track_each_and_the_straggler_is_seen(browser: Any) -> None:
     with demo(8, "straggler") as program:
         headers = {"Authorization": f"Bearer {program.token}"}
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, extra_http_headers=headers)
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 800}, extra_http_headers=headers
+        )
         tab = Tab(context, program.url)
         tab.open("timeline?span=20")
         tracks = says(tab, "trainers[0]: step")
@@ -189,7 +199,8 @@ def test_eight_ranks_have_a_track_each_and_the_straggler_is_seen(browser: Any) -
         for _ in range(3):
             tracks.press("ArrowDown")
         says(tab, "trainers[3]: step")
-        tab.wait_for("[aria-label='What this rank did'] tr:has-text('call')", "1.8 s")  # of the others 1.3
+        # of the others 1.3
+        tab.wait_for("[aria-label='What this rank did'] tr:has-text('call')", "1.8 s")
         tab.picture("timeline_tracks")
         assert tab.violations() == [] and tab.complaints == []
         context.close()
@@ -264,7 +275,8 @@ def test_actions_save_files_and_start_again_a_mesh_whose_rank_has_stopped(
 
 
 def an_earlier_time_of_ten_thousand_ranks_is_shown(tab: Tab, at: float) -> None:
-    page = tab.open(f"timeline?span=120&at={at:.0f}")  # which is asked for once; live it is again and again
+    # which is asked for once; live it is again and again
+    page = tab.open(f"timeline?span=120&at={at:.0f}")
     tracks = says(tab, "trainers[0-127] on h0 to h15")
     tracks.press("ArrowDown")
     tracks.press("Enter")
@@ -279,11 +291,14 @@ def an_earlier_time_of_ten_thousand_ranks_is_shown(tab: Tab, at: float) -> None:
 
 
 def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) -> None:
-    begun = time.time()  # a fixed time: a minute later, ranks that hang have sent no message for a minute
+    # a fixed time: a minute later, ranks that hang have sent no message for a minute
+    begun = time.time()
     with demo(10_000, "missing-collective") as program:
         # without the link: a browser may ask for an icon of that page, which has none
         token = {"Authorization": f"Bearer {program.token}"}
-        context = browser.new_context(viewport={"width": 1280, "height": 800}, extra_http_headers=token)
+        context = browser.new_context(
+            viewport={"width": 1280, "height": 800}, extra_http_headers=token
+        )
         tab = Tab(context, program.url)
         tab.page.set_default_timeout(150_000)
         tab.open("now")
@@ -299,5 +314,6 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         assert tab.complaints == []
         an_earlier_time_of_ten_thousand_ranks_is_shown(tab, begun)
         tab.open("runs")
-        tab.wait_for("h2", "Programs that run on this machine")  # the list; a simulated program is not in it
+        # the list; a simulated program is not in it
+        tab.wait_for("h2", "Programs that run on this machine")
         context.close()

@@ -1,4 +1,6 @@
-"""Many episodes, in one client: rounds of one tree, or of several trees that as many client threads use at the same time."""
+"""Many episodes, in one client: rounds of one tree, or of several trees that as many client threads
+use at the same time.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from helpers.leaks import Snapshot, descendants, describe, take_snapshot, wait_s
 from helpers.waiting import wait_until
 from monarch.actor import MeshFailure, shutdown_context
 
-_STUCK = 120.0  # seconds, over all its bounds, after which a step that does not come back ends the program
+# seconds, over all its bounds, after which a step that does not come back ends the program
+_STUCK = 120.0
 
 WEIGHTS = {name: operation.weight for name, operation in TABLE.items()}
 _ENDING_WEIGHTS = {"stop": 8, "shutdown": 1, "agent": 1}
@@ -47,7 +50,9 @@ class ChaosFailure(Exception):
 
 
 class Hook:
-    """The client's fault hook: enters what it hears into the journal of the episode whose mesh it is about."""
+    """The client's fault hook: enters what it hears into the journal of the episode whose mesh it
+    is about.
+    """
 
     def __init__(self) -> None:
         self.journals: dict[str, Journal] = {}
@@ -74,7 +79,8 @@ class Campaign:
         self._down: Snapshot | None = None
 
     def run(self, first: int, goes_on: Callable[[int], bool]) -> None:
-        """Rounds from `first` on, as long as `goes_on` (asked with the number of rounds that are done).
+        """Rounds from `first` on, as long as `goes_on` (asked with the number of rounds that are
+        done).
 
         Raises:
             ChaosFailure: The package did what it must not.
@@ -103,7 +109,9 @@ class Campaign:
             self._guarded(episode, episode.review)
             self.hook.journals.pop(episode.world.prefix.partition("-")[0])
         if self.hook.strays:
-            raise ChaosFailure(f"faults that belong to nobody: {[stray.report() for stray in self.hook.strays]}")
+            raise ChaosFailure(
+                f"faults that belong to nobody: {[stray.report() for stray in self.hook.strays]}"
+            )
 
     def _episode(self, number: int, thread: int, seed: str | None = None) -> Episode:
         name = f"r{number}t{thread}" if seed is None else f"{seed}{number}"
@@ -113,7 +121,9 @@ class Campaign:
         return Episode(seed, f"{name}-", journal, self.options.patience, self.tally, log)
 
     def _warm_up(self, number: int) -> None:
-        """What the package starts when it is first needed is not leaked by whoever needs it first."""
+        """What the package starts when it is first needed is not leaked by whoever needs it
+        first.
+        """
         self._watch()
         episode = self._episode(number, 0, "warmup")
         for size in (2, 1):  # a wait for one actor is not a wait for several
@@ -146,7 +156,11 @@ class Campaign:
                     self.tally.did(name)
                 episode.review()
             alone = self.options.threads == 1
-            ending = episode.rng.choices(list(_ENDING_WEIGHTS), list(_ENDING_WEIGHTS.values()))[0] if alone else "stop"
+            ending = (
+                episode.rng.choices(list(_ENDING_WEIGHTS), list(_ENDING_WEIGHTS.values()))[0]
+                if alone
+                else "stop"
+            )
             self._watch()
             ENDINGS[ending](episode)
             episode.ending = ending
@@ -164,7 +178,8 @@ class Campaign:
                 errors.append(error)
 
         threads = [
-            threading.Thread(target=play, args=(episode,), name=f"chaos-{n}") for n, episode in enumerate(episodes)
+            threading.Thread(target=play, args=(episode,), name=f"chaos-{n}")
+            for n, episode in enumerate(episodes)
         ]
         for thread in threads:
             thread.start()
@@ -174,7 +189,9 @@ class Campaign:
             raise errors[0]
 
     def _watch(self) -> None:
-        faulthandler.dump_traceback_later(_STUCK + 2 * self.options.patience, exit=True, file=self._terminal)
+        faulthandler.dump_traceback_later(
+            _STUCK + 2 * self.options.patience, exit=True, file=self._terminal
+        )
 
     def _guarded(self, episode: Episode, function: Callable[[], None]) -> None:
         try:
@@ -194,10 +211,16 @@ class Campaign:
             assert self._up is not None
             left = wait_settled(self._up, timeout=self.options.patience)
         if left:
-            raise ChaosFailure("\n".join([_report(episodes[0], Violation(f"left behind by round {number}:")), *left]))
+            raise ChaosFailure(
+                "\n".join(
+                    [_report(episodes[0], Violation(f"left behind by round {number}:")), *left]
+                )
+            )
 
     def _left_when_down(self) -> list[str]:
-        """The context is shut down: no process of ours may be there, and what this process holds must not grow."""
+        """The context is shut down: no process of ours may be there, and what this process holds
+        must not grow.
+        """
         if self._down is None:
             self._down = take_snapshot()
             return [f"left running: {describe(pid)}" for pid in descendants(os.getpid())]

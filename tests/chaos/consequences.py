@@ -1,8 +1,9 @@
 """What follows from a failure or a stop: who ends with it, and who must hear of what. Pure.
 
-The rules are those of the guide. An owner hears once of each failed rank of what it owns: of the actor, or of the proc if it
-owned no living actor there. An owner that does not settle it fails as well, and all that it owns is stopped. Stops are heard
-by nobody. Where two ends race each other, what is heard is *possible*, not certain.
+The rules are those of the guide. An owner hears once of each failed rank of what it owns: of the
+actor, or of the proc if it owned no living actor there. An owner that does not settle it fails as
+well, and all that it owns is stopped. Stops are heard by nobody. Where two ends race each other,
+what is heard is *possible*, not certain.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import NamedTuple
 
 from chaos.model import ALIVE, CLIENT, GOING, GONE, Actors, Instance, Proc, Procs
 
-EXCEPTION, ABORTED, KILLED, EXITED, UNHANDLED, HOST = "exception", "aborted", "killed", "exited", "unhandled", "host"
+EXCEPTION, ABORTED, KILLED, EXITED, UNHANDLED, HOST = (
+    "exception",
+    "aborted",
+    "killed",
+    "exited",
+    "unhandled",
+    "host",
+)
 ANY = "any"  # where the way in which it ends does not matter
 
 
@@ -25,8 +33,13 @@ class Death(NamedTuple):
     exit_code: int | None = None
 
     def fits(self, cause: str, number: int | None, exit_code: int | None) -> bool:
-        """Whether this is what was heard of; numbers count only where it was the process that ended."""
-        exact = self.cause not in (KILLED, EXITED) or (self.signal, self.exit_code) == (number, exit_code)
+        """Whether this is what was heard of; numbers count only where it was the process that
+        ended.
+        """
+        exact = self.cause not in (KILLED, EXITED) or (self.signal, self.exit_code) == (
+            number,
+            exit_code,
+        )
         return self.cause in (ANY, cause) and exact
 
 
@@ -49,7 +62,10 @@ class Hearing:
 
 @dataclass
 class Event:
-    """Something ended, and all that follows from it. Fill it with `kill`, `fail`, `stop`; then `finish`."""
+    """Something ended, and all that follows from it.
+
+    Fill it with `kill`, `fail`, `stop`; then `finish`.
+    """
 
     killed: dict[Proc, Death] = field(default_factory=dict)
     stopped_procs: set[Proc] = field(default_factory=set)
@@ -63,7 +79,9 @@ class Event:
 
     def kill(self, deaths: Mapping[Proc, Death]) -> None:
         self.killed.update(deaths)
-        victims = [instance for proc in deaths for instance in proc.instances if instance.state == ALIVE]
+        victims = [
+            instance for proc in deaths for instance in proc.instances if instance.state == ALIVE
+        ]
         self.lost.update(victims)
         for victim in victims:
             self._end_owned(victim)
@@ -116,7 +134,9 @@ class Event:
         for mesh in owner.owned:
             self.stop(mesh)
 
-    def _tell(self, hearer: Instance | None, subject: Instance | Proc, death: Death, certain: bool = True) -> None:
+    def _tell(
+        self, hearer: Instance | None, subject: Instance | Proc, death: Death, certain: bool = True
+    ) -> None:
         if hearer is not None and hearer.state != ALIVE:
             return
         hearing = Hearing(hearer, subject, {death}, certain)
@@ -137,7 +157,9 @@ class Event:
 
     @property
     def ambiguous(self) -> bool:
-        """Whether chance decides what ends: an owner may fail of what may have been stopped before it failed."""
+        """Whether chance decides what ends: an owner may fail of what may have been stopped before
+        it failed.
+        """
         return any(
             hearing.hearer is not None
             and not hearing.hearer.handles_failures
@@ -148,7 +170,9 @@ class Event:
     def finish(self) -> Event:
         """Mark what is ending, and which hearings are only possible."""
         for hearing in self.hearings.values():
-            subject_stopped = hearing.subject in self.stopped or hearing.subject in self.stopped_procs
+            subject_stopped = (
+                hearing.subject in self.stopped or hearing.subject in self.stopped_procs
+            )
             hearer_ended = hearing.hearer is not None and hearing.hearer in self.ended
             mute = hearing.hearer is not None and hearing.hearer.mesh.policy == "absent"
             if subject_stopped or hearer_ended or mute:
@@ -159,14 +183,18 @@ class Event:
         return self
 
     def settled(self) -> None:
-        """All of it has come about, as far as can be seen: of an actor that was stopped before it began, nothing can."""
+        """All of it has come about, as far as can be seen: of an actor that was stopped before it
+        began, nothing can.
+        """
         self._mark(GONE)
         for instance in self.unseen:
             instance.state = GOING
 
     @property
     def unseen(self) -> set[Instance]:
-        return {instance for instance in self.stopped - self.failed - self.lost if not instance.seen}
+        return {
+            instance for instance in self.stopped - self.failed - self.lost if not instance.seen
+        }
 
     def _mark(self, state: str) -> None:
         for instance in self.ended:

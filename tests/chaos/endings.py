@@ -1,4 +1,7 @@
-"""How an episode ends: everything is stopped, or shut down, or the host agent is killed. Afterwards nothing waits any more."""
+"""How an episode ends: everything is stopped, or shut down, or the host agent is killed.
+
+Afterwards nothing waits any more.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from monarch.actor import shutdown_context, this_host
 def stop_all(episode: Episode) -> None:
     """The client stops what it owns, in any order, all at once or one after the other."""
     episode.settle()
-    meshes = [mesh for mesh in episode.world.owned if mesh.state == ALIVE or isinstance(mesh, Procs)]
+    meshes = [
+        mesh for mesh in episode.world.owned if mesh.state == ALIVE or isinstance(mesh, Procs)
+    ]
     episode.rng.shuffle(meshes)
     at_once = episode.rng.random() < 0.5
     futures = []
@@ -52,19 +57,24 @@ def shut_down(episode: Episode) -> None:
 
 
 def kill_agent(episode: Episode) -> None:
-    """The host agent is killed, and everything under it with it; after a shutdown the program can go on."""
+    """The host agent is killed, and everything under it with it; after a shutdown the program can
+    go on.
+    """
     episode.settle()
     procs = episode.world.living_procs()
     event = Event()
     event.kill(dict.fromkeys(procs, Death(HOST)))
     for proc in procs:
-        # an actor that has just stopped by itself may be taken along before its owner knows, and is heard of in place of the proc
+        # an actor that has just stopped by itself may be taken along before its owner knows, and is
+        # heard of in place of the proc
         for instance in proc.instances:
             event.may_be_heard(instance, Death(HOST))
     for hearing in event.hearings.values():
         # the processes go with the agent: either may be seen first
         hearing.deaths.add(Death(KILLED, int(signal.SIGKILL)))
-        if hearing.hearer is not None or (isinstance(hearing.subject, Proc) and hearing.subject.instances):
+        if hearing.hearer is not None or (
+            isinstance(hearing.subject, Proc) and hearing.subject.instances
+        ):
             hearing.certain = False
     episode.note("kill the host agent")
     episode.tally.injected("host agent killed")

@@ -1,4 +1,6 @@
-"""One tree, from its first proc to its end: it keeps the model and the real thing in step, and compares them."""
+"""One tree, from its first proc to its end: it keeps the model and the real thing in step, and
+compares them.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,15 @@ class Episode:
     log_path: A copy of the log.
     """
 
-    def __init__(self, seed: str, prefix: str, journal: Journal, patience: float, tally: Tally, log_path: Path) -> None:
+    def __init__(
+        self,
+        seed: str,
+        prefix: str,
+        journal: Journal,
+        patience: float,
+        tally: Tally,
+        log_path: Path,
+    ) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.world = World(prefix)
@@ -68,7 +78,8 @@ class Episode:
     def note(self, text: str) -> None:
         line = f"{len(self.log) + 1:5d}  {text}"
         self.log.append(line)
-        with self._log_path.open("a") as file:  # so that it is there even if the whole process hangs
+        # so that it is there even if the whole process hangs
+        with self._log_path.open("a") as file:
             file.write(line + "\n")
 
     # choosing
@@ -135,7 +146,9 @@ class Episode:
             raise Violation(f"{what}: should have worked, but: {outcome.value}")
         return outcome.value
 
-    def wait_until(self, kind: str, what: Callable[[], object], condition: Callable[[], bool]) -> None:
+    def wait_until(
+        self, kind: str, what: Callable[[], object], condition: Callable[[], bool]
+    ) -> None:
         start = time.monotonic()
         while not condition():
             if time.monotonic() - start > self.patience:
@@ -154,7 +167,9 @@ class Episode:
     def send(self, view: View, adverb: str | None = None) -> tuple[Sent, Any]:
         """Call `add` with something; what to judge later, and the future of it."""
         if adverb is None:
-            adverb = self.rng.choice([a for a in ADVERBS if a != "call_one" or len(view.ranks) == 1])
+            adverb = self.rng.choice(
+                [a for a in ADVERBS if a != "call_one" or len(view.ranks) == 1]
+            )
         by, payload = self.rng.randint(1, 9), self.any_payload()
         sent = plan(self.world, CLIENT, view, adverb, by, payload, view.mesh.owner is None)
         self.note(sent.what)
@@ -176,11 +191,15 @@ class Episode:
                 self._check_stream_ranks(sent, futures, outcomes)
         sent.judge(outcomes)
 
-    def _check_stream_ranks(self, sent: Sent, futures: Sequence[Any], outcomes: Sequence[Outcome]) -> None:
+    def _check_stream_ranks(
+        self, sent: Sent, futures: Sequence[Any], outcomes: Sequence[Outcome]
+    ) -> None:
         ranks = sent.view.ranks
         for future, outcome in zip(futures, outcomes, strict=True):
             if outcome.kind == VALUE and ranks[future.rank.rank] != outcome.value.rank:
-                raise Violation(f"{sent.what}: the future says rank {future.rank}, the actor {outcome.value}")
+                raise Violation(
+                    f"{sent.what}: the future says rank {future.rank}, the actor {outcome.value}"
+                )
 
     def collect_all(self) -> None:
         in_flight, self.in_flight = self.in_flight, []
@@ -188,7 +207,9 @@ class Episode:
             self.collect(sent, answer)
 
     def collect_held(self) -> None:
-        """Calls that nobody will release any more, or that all ranks have released, must be done."""
+        """Calls that nobody will release any more, or that all ranks have released, must be
+        done.
+        """
         for held in list(self.held):
             instances = held.view.instances
             complete = all(instance in held.released for instance in instances)
@@ -202,7 +223,9 @@ class Episode:
                     raise Violation(f"{held.what}: nobody could answer, but: {outcome}")
                 expected = [held.released[instance] for instance in instances]
                 if outcome.value.values() != expected:
-                    raise Violation(f"{held.what}: {expected} was due, {outcome.value.values()} came")
+                    raise Violation(
+                        f"{held.what}: {expected} was due, {outcome.value.values()} came"
+                    )
             elif all_live:
                 raise Violation(f"{held.what}: every rank lives and has answered, but: {outcome}")
 
@@ -214,12 +237,19 @@ class Episode:
         if owner is None:
             mesh.handle = this_host().spawn_procs(per_host=sizes, name=mesh.name)
         else:
-            call = self.view_of(owner).handle.spawn_procs.call_one(self.stamp([owner]), mesh.name, sizes)
+            call = self.view_of(owner).handle.spawn_procs.call_one(
+                self.stamp([owner]), mesh.name, sizes
+            )
             mesh.handle = self.demand("spawn", f"{owner}: spawn_procs", call)
         return mesh
 
     def spawn_actors(
-        self, owner: Instance | None, where: View, is_async: bool, policy: str, cleanup_raises: bool = False
+        self,
+        owner: Instance | None,
+        where: View,
+        is_async: bool,
+        policy: str,
+        cleanup_raises: bool = False,
     ) -> Actors:
         mesh = self.world.add_actors(owner, where, is_async, policy)
         kind = member_class(is_async, policy)
@@ -232,13 +262,19 @@ class Episode:
             mesh.handle = where.handle.spawn(mesh.name, kind, settings)
         else:
             handle = self.view_of(owner).handle
-            call = handle.spawn.call_one(self.stamp([owner]), where.handle, mesh.name, kind, settings)
+            call = handle.spawn.call_one(
+                self.stamp([owner]), where.handle, mesh.name, kind, settings
+            )
             mesh.handle = self.demand("spawn", f"{owner}: spawn {mesh.name}", call)
         return mesh
 
     def any_class(self) -> tuple[bool, str, bool]:
         """Arguments of `spawn_actors`."""
-        return self.rng.random() < 0.4, self.rng.choice((*POLICIES, "handles", "handles")), self.rng.random() < 0.1
+        return (
+            self.rng.random() < 0.4,
+            self.rng.choice((*POLICIES, "handles", "handles")),
+            self.rng.random() < 0.1,
+        )
 
     # what ends
 
@@ -252,14 +288,24 @@ class Episode:
         """Wait until all that must follow from what was done has come about."""
         while self.unsettled:
             event = self.unsettled.pop(0)
-            self.wait_until("settle", lambda event=event: self._missing(event), lambda event=event: not self._missing(event))  # type: ignore[misc]  # fmt: skip  # bound now
+            self.wait_until(
+                "settle",
+                lambda event=event: self._missing(event),  # type: ignore[misc]  # bound now
+                lambda event=event: not self._missing(event),  # type: ignore[misc]
+            )
             event.settled()
 
     def _missing(self, event: Event) -> list[str]:
         self.review()
-        missing = [f"to be heard: {h.key}" for h in event.hearings.values() if h.certain and h.key not in self._heard]
+        missing = [
+            f"to be heard: {h.key}"
+            for h in event.hearings.values()
+            if h.certain and h.key not in self._heard
+        ]
         for instance in event.ended - event.unseen:
-            process_stays = instance.proc not in event.killed and instance.proc not in event.stopped_procs
+            process_stays = (
+                instance.proc not in event.killed and instance.proc not in event.stopped_procs
+            )
             if process_stays and (instance.mesh.name, instance.rank) not in self._ended:
                 missing.append(f"the end of actor {instance}")
         for proc in (*event.killed, *event.stopped_procs):
@@ -285,7 +331,9 @@ class Episode:
         if key in self._heard:
             raise Violation(f"heard twice: {self._heard[key]}, then {entry}")
         self._heard[key] = entry
-        if not any(death.fits(entry.cause, entry.signal, entry.exit_code) for death in hearing.deaths):
+        if not any(
+            death.fits(entry.cause, entry.signal, entry.exit_code) for death in hearing.deaths
+        ):
             raise Violation(f"the wrong cause was heard: {entry}; due was one of {hearing.deaths}")
 
     def _check_ended(self, entry: Ended) -> None:
@@ -322,7 +370,9 @@ class Episode:
             lines.append(f"{mesh.name} of {mesh.owner or CLIENT}: " + _states(mesh.procs))
         for actors in self.world.actors:
             kind = f"{'async' if actors.is_async else 'sync'}, {actors.policy}"
-            lines.append(f"{actors.name} ({kind}) of {actors.owner or CLIENT}: " + _states(actors.instances))
+            lines.append(
+                f"{actors.name} ({kind}) of {actors.owner or CLIENT}: " + _states(actors.instances)
+            )
         return lines
 
 
@@ -336,5 +386,6 @@ class Hang(Violation):
 
 def _states(items: Sequence[Proc] | Sequence[Instance]) -> str:
     return ", ".join(
-        f"{item.state} pid {item.pid}" if isinstance(item, Proc) else f"{item.state} on {item.proc}" for item in items
+        f"{item.state} pid {item.pid}" if isinstance(item, Proc) else f"{item.state} on {item.proc}"
+        for item in items
     )

@@ -1,6 +1,9 @@
-"""What breaks things. Each works out what must follow before it does it, and may leave that to be waited for later.
+"""What breaks things.
 
-They begin with `settle`: faults do not overlap, but for those of one operation. Calls may be in flight.
+Each works out what must follow before it does it, and may leave that to be waited for later.
+
+They begin with `settle`: faults do not overlap, but for those of one operation. Calls may be in
+flight.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ def _afterwards(episode: Episode) -> None:
     for _ in range(episode.rng.randint(0, 3)):
         with suppress(NotNow):
             view = episode.any_target()
-            episode.in_flight.append(episode.send(view, episode.rng.choice(("call", "stream", "broadcast"))))
+            episode.in_flight.append(
+                episode.send(view, episode.rng.choice(("call", "stream", "broadcast")))
+            )
     if episode.rng.random() < LATER:
         return
     episode.settle()
@@ -54,7 +59,11 @@ def _pick(episode: Episode, make: Callable[[Instance], Event]) -> tuple[Instance
 
 def _inhabited(episode: Episode) -> list[Proc]:
     """The processes with actors in them that live."""
-    procs = [proc for proc in episode.world.living_procs() if any(i.state == ALIVE for i in proc.instances)]
+    procs = [
+        proc
+        for proc in episode.world.living_procs()
+        if any(i.state == ALIVE for i in proc.instances)
+    ]
     if not procs:
         raise NotNow
     return procs
@@ -152,7 +161,9 @@ def kill_processes(episode: Episode) -> None:
     """Processes are killed from outside, sometimes several at the same time."""
     episode.settle()
     candidates = _inhabited(episode)
-    victims = episode.rng.sample(candidates, min(len(candidates), episode.rng.choice((1, 1, 1, 2, 3))))
+    victims = episode.rng.sample(
+        candidates, min(len(candidates), episode.rng.choice((1, 1, 1, 2, 3)))
+    )
     number = episode.rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM))
     event = _kill(victims, Death(KILLED, int(number)))
     if event.ambiguous:
@@ -198,7 +209,10 @@ def freeze(episode: Episode) -> None:
 
 @operation(weight=0)
 def freeze_for_good(episode: Episode) -> None:
-    """A process stands still for longer than `heartbeat_timeout`: it counts as dead, and is ended. Off unless given a weight."""
+    """A process stands still for longer than `heartbeat_timeout`: it counts as dead, and is ended.
+
+    Off unless given a weight.
+    """
     episode.settle()
     victim = episode.rng.choice(_inhabited(episode))
     event = _kill([victim], Death(ANY))

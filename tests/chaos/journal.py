@@ -1,4 +1,6 @@
-"""What actors saw, as lines of a file: they survive the end of whoever wrote them, and do not use what is tested."""
+"""What actors saw, as lines of a file: they survive the end of whoever wrote them, and do not use
+what is tested.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ _KINDS = {kind.__name__: kind for kind in (Heard, Ended, Disorder)}
 
 
 class Journal:
-    """Appended to by many processes, one short line at a time, which the kernel keeps whole. Crosses by its path."""
+    """Appended to by many processes, one short line at a time, which the kernel keeps whole.
+
+    Crosses by its path.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -1,6 +1,9 @@
-"""The actors of the tree. Each counts, checks the order of what it is told, and notes in the journal what befalls it.
+"""The actors of the tree.
 
-All kinds have the same endpoints: `Member` is sync, `AsyncMember` async; those named `...Supervisor` have `__supervise__`.
+Each counts, checks the order of what it is told, and notes in the journal what befalls it.
+
+All kinds have the same endpoints: `Member` is sync, `AsyncMember` async; those named
+`...Supervisor` have `__supervise__`.
 """
 
 from __future__ import annotations
@@ -73,7 +76,9 @@ class _Base(Actor):
         number = stamp.numbers[self.rank]
         expected = self.last.get(stamp.sender, 0) + 1
         if number != expected:
-            self.settings.journal.write(Disorder(self.name, self.rank, stamp.sender, expected, number))
+            self.settings.journal.write(
+                Disorder(self.name, self.rank, stamp.sender, expected, number)
+            )
         self.last[stamp.sender] = number
 
     def do_add(self, stamp: Stamp, by: int, payload: Any) -> Answer:
@@ -112,7 +117,9 @@ class _Base(Actor):
         procs = self.owned[name] = this_host().spawn_procs(per_host=sizes, name=name)
         return procs
 
-    def do_spawn(self, stamp: Stamp, procs: Any, name: str, kind: type[Any], settings: Settings) -> Any:
+    def do_spawn(
+        self, stamp: Stamp, procs: Any, name: str, kind: type[Any], settings: Settings
+    ) -> Any:
         self.check(stamp)
         actors = self.owned[name] = procs.spawn(name, kind, settings)
         return actors
@@ -120,7 +127,15 @@ class _Base(Actor):
     def note_failure(self, failure: MeshFailure) -> bool:
         for rank in failure.ranks:
             self.settings.journal.write(
-                Heard(self.name, self.rank, failure.mesh_name, rank, failure.cause, failure.signal, failure.exit_code)
+                Heard(
+                    self.name,
+                    self.rank,
+                    failure.mesh_name,
+                    rank,
+                    failure.cause,
+                    failure.signal,
+                    failure.exit_code,
+                )
             )
         if self.settings.policy == "raises":
             raise Boom("the supervisor stumbled")
@@ -163,7 +178,9 @@ class Member(_Base):
         return self.do_spawn_procs(stamp, name, sizes)
 
     @endpoint
-    def spawn(self, stamp: Stamp, procs: Any, name: str, kind: type[Any], settings: Settings) -> Any:
+    def spawn(
+        self, stamp: Stamp, procs: Any, name: str, kind: type[Any], settings: Settings
+    ) -> Any:
         return self.do_spawn(stamp, procs, name, kind, settings)
 
     @endpoint
@@ -172,7 +189,9 @@ class Member(_Base):
         self.owned.pop(name).stop().get(timeout=self.settings.patience)
 
     @endpoint
-    def relay(self, stamp: Stamp, target: Any, adverb: str, inner: Stamp, by: int, payload: Any) -> list[Outcome]:
+    def relay(
+        self, stamp: Stamp, target: Any, adverb: str, inner: Stamp, by: int, payload: Any
+    ) -> list[Outcome]:
         """Calls `add` of other actors, and says how that ended."""
         self.check(stamp)
         try:
@@ -231,7 +250,9 @@ class AsyncMember(_Base):
         return self.do_spawn_procs(stamp, name, sizes)
 
     @endpoint
-    async def spawn(self, stamp: Stamp, procs: Any, name: str, kind: type[Any], settings: Settings) -> Any:
+    async def spawn(
+        self, stamp: Stamp, procs: Any, name: str, kind: type[Any], settings: Settings
+    ) -> Any:
         return self.do_spawn(stamp, procs, name, kind, settings)
 
     @endpoint
@@ -240,7 +261,9 @@ class AsyncMember(_Base):
         await self._bounded(self.owned.pop(name).stop())
 
     @endpoint
-    async def relay(self, stamp: Stamp, target: Any, adverb: str, inner: Stamp, by: int, payload: Any) -> list[Outcome]:
+    async def relay(
+        self, stamp: Stamp, target: Any, adverb: str, inner: Stamp, by: int, payload: Any
+    ) -> list[Outcome]:
         """Calls `add` of other actors, and says how that ended."""
         self.check(stamp)
         try:

@@ -1,4 +1,7 @@
-"""What should be there: procs, actors, their counters, who owns whom. Pure; of the package under test it keeps only handles."""
+"""What should be there: procs, actors, their counters, who owns whom.
+
+Pure; of the package under test it keeps only handles.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +78,8 @@ class Instance:
         sent: How many messages each sender has sent it.
         counters: What each sender has added up there.
         holding: Calls that wait to be released.
-        seen: It has answered; one that is stopped before it began never runs, and has nothing to clean up.
+        seen: It has answered; one that is stopped before it began never runs, and has nothing to
+            clean up.
     """
 
     mesh: Actors
@@ -144,7 +148,10 @@ def ranks_of(sizes: dict[str, int], select: dict[str, int | slice]) -> list[int]
         index = select.get(label, slice(None))
         picked.append(range(*index.indices(size)) if isinstance(index, slice) else [index])
     strides = [math.prod(list(sizes.values())[place + 1 :]) for place in range(len(sizes))]
-    return [sum(map(math.prod, zip(point, strides, strict=True))) for point in itertools.product(*picked)]
+    return [
+        sum(map(math.prod, zip(point, strides, strict=True)))
+        for point in itertools.product(*picked)
+    ]
 
 
 class World:
@@ -167,7 +174,9 @@ class World:
         self.owned_by(owner).append(mesh)
         return mesh
 
-    def add_actors(self, owner: Instance | None, where: View, is_async: bool, policy: str) -> Actors:
+    def add_actors(
+        self, owner: Instance | None, where: View, is_async: bool, policy: str
+    ) -> Actors:
         mesh = Actors(f"{self.prefix}a{next(self._names)}", owner, where.sizes, is_async, policy)
         for rank, proc in enumerate(where.procs):
             instance = Instance(mesh, rank, proc, proc.state)
@@ -184,7 +193,12 @@ class World:
         return [proc for mesh in self.procs for proc in mesh.procs if proc.state == ALIVE]
 
     def living(self) -> Iterator[Instance]:
-        return (instance for mesh in self.actors for instance in mesh.instances if instance.state == ALIVE)
+        return (
+            instance
+            for mesh in self.actors
+            for instance in mesh.instances
+            if instance.state == ALIVE
+        )
 
     def numbers(self, sender: str, receivers: Sequence[Instance]) -> dict[int, int]:
         """The number that the sender's next message to each of these has; they share a mesh."""

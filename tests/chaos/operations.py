@@ -97,7 +97,9 @@ def fail(episode: Episode) -> None:
     states = [instance.state for instance in view.instances]
     if outcome.kind == VALUE or (outcome.kind == DEAD and all(state == ALIVE for state in states)):
         raise Violation(f"{what}: an ActorError was due, it came: {outcome}")
-    if outcome.kind == RAISED and (outcome.value != f"Boom: {what}" or (ALIVE not in states and "going" not in states)):
+    if outcome.kind == RAISED and (
+        outcome.value != f"Boom: {what}" or (ALIVE not in states and "going" not in states)
+    ):
         raise Violation(f"{what}: raised something else: {outcome}")
 
 
@@ -114,9 +116,13 @@ def relay(episode: Episode) -> None:
     _judge_relayed(episode, *_send_relayed(episode, through, target))
 
 
-def _send_relayed(episode: Episode, through: Instance, target: View, adverb: str | None = None) -> tuple[Sent, Any]:
+def _send_relayed(
+    episode: Episode, through: Instance, target: View, adverb: str | None = None
+) -> tuple[Sent, Any]:
     if adverb is None:
-        adverb = episode.rng.choice([a for a in ADVERBS if a != "call_one" or len(target.ranks) == 1])
+        adverb = episode.rng.choice(
+            [a for a in ADVERBS if a != "call_one" or len(target.ranks) == 1]
+        )
     by_owner = target.mesh.owner is through
     sent = plan(
         episode.world, through, target, adverb, episode.rng.randint(1, 9), episode.any_payload(), by_owner
@@ -144,7 +150,9 @@ def crowd(episode: Episode) -> None:
     living = list(episode.world.living())
     target, *callers = episode.rng.sample(living, min(len(living), 6))
     episode.note(f"{[str(caller) for caller in callers]}: all call {target}.add at once")
-    calls = [_send_relayed(episode, caller, episode.view_of(target), "call_one") for caller in callers]
+    calls = [
+        _send_relayed(episode, caller, episode.view_of(target), "call_one") for caller in callers
+    ]
     for sent, future in calls:
         _judge_relayed(episode, sent, future)
 
@@ -156,7 +164,10 @@ def threads(episode: Episode) -> None:
     count, each = episode.rng.randint(2, 4), 5
     episode.note(f"client: {count} threads call {view}.add {each} times each")
     calls = [
-        [plan(episode.world, f"{CLIENT}.{thread}", view, "call", 1, None, True) for _ in range(each)]
+        [
+            plan(episode.world, f"{CLIENT}.{thread}", view, "call", 1, None, True)
+            for _ in range(each)
+        ]
         for thread in range(count)
     ]
     outcomes: dict[int, Outcome] = {}

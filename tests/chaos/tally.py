@@ -51,5 +51,7 @@ class Tally:
                 "faults": dict(self.faults.most_common()),
                 "endings": dict(self.endings.most_common()),
                 "procs_spawned": self.procs,
-                "longest_wait_seconds": {kind: round(s, 3) for kind, s in sorted(self.longest_wait.items())},
+                "longest_wait_seconds": {
+                    kind: round(s, 3) for kind, s in sorted(self.longest_wait.items())
+                },
             }

@@ -1,4 +1,6 @@
-"""Exceptions that escape where none is expected: an actor either serves on, or has failed and says why. It never wedges."""
+"""Exceptions that escape where none is expected: an actor either serves on, or has failed and says
+why. It never wedges.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class StopsReading(Actor):
 
 
 @pytest.mark.parametrize("kind", [Talks, TalksAsync])
-def test_an_actor_whose_caller_does_not_read_its_answers_serves_on(spawn: Spawn, kind: type[Talks]) -> None:
+def test_an_actor_whose_caller_does_not_read_its_answers_serves_on(
+    spawn: Spawn, kind: type[Talks]
+) -> None:
     with configured(message_delivery_timeout=f"{DELIVERY}s", send_buffer_limit=LIMIT):
         talks = spawn(1, name="talks").spawn("talks", kind)
         asks = spawn(1, name="asks").spawn("asks", StopsReading)
@@ -89,7 +93,9 @@ def test_an_actor_whose_caller_does_not_read_its_answers_serves_on(spawn: Spawn,
         assert talks.alive.call_one().get(timeout=20)
 
 
-def test_a_hook_for_undeliverable_messages_that_raises_is_a_failure_of_its_actor(spawn: Spawn, faults: Faults) -> None:
+def test_a_hook_for_undeliverable_messages_that_raises_is_a_failure_of_its_actor(
+    spawn: Spawn, faults: Faults
+) -> None:
     class Hooked(Actor):
         def _handle_undeliverable_message(self, message: Any) -> None:
             raise RuntimeError("a bug in the hook")
@@ -116,9 +122,11 @@ def test_a_hook_for_undeliverable_messages_that_raises_is_a_failure_of_its_actor
 class Raises(Actor):
     @endpoint
     def out_of_endpoint(self, kind: str) -> None:
-        raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt, "GeneratorExit": GeneratorExit}[kind](
-            "on purpose"
-        )
+        raise {
+            "SystemExit": SystemExit,
+            "KeyboardInterrupt": KeyboardInterrupt,
+            "GeneratorExit": GeneratorExit,
+        }[kind]("on purpose")
 
     @endpoint
     def take(self, value: Any) -> str:
@@ -132,9 +140,11 @@ class Raises(Actor):
 class RaisesAsync(Actor):
     @endpoint
     async def out_of_endpoint(self, kind: str) -> None:
-        raise {"SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt, "GeneratorExit": GeneratorExit}[kind](
-            "on purpose"
-        )
+        raise {
+            "SystemExit": SystemExit,
+            "KeyboardInterrupt": KeyboardInterrupt,
+            "GeneratorExit": GeneratorExit,
+        }[kind]("on purpose")
 
     @endpoint
     async def take(self, value: Any) -> str:
@@ -177,7 +187,9 @@ def test_an_argument_that_exits_while_it_is_unpickled_does_not_leave_a_caller_wa
     assert raises.alive.call_one().get(timeout=20)
 
 
-def test_a_constructor_that_exits_is_a_failure_and_not_a_silence(spawn: Spawn, faults: Faults) -> None:
+def test_a_constructor_that_exits_is_a_failure_and_not_a_silence(
+    spawn: Spawn, faults: Faults
+) -> None:
     class Exits(Actor):
         def __init__(self) -> None:
             sys.exit("no actor today")
@@ -192,7 +204,9 @@ def test_a_constructor_that_exits_is_a_failure_and_not_a_silence(spawn: Spawn, f
     faults.wait_for(1)
 
 
-def test_a_supervise_hook_that_exits_is_a_failure_with_both_reasons(spawn: Spawn, faults: Faults) -> None:
+def test_a_supervise_hook_that_exits_is_a_failure_with_both_reasons(
+    spawn: Spawn, faults: Faults
+) -> None:
     class Owner(Actor):
         def __init__(self, procs: Any) -> None:
             self.child = procs.spawn("child", Failing)
@@ -327,7 +341,9 @@ def test_a_task_group_works_the_same_before_and_after_a_cancelled_endpoint(spawn
     assert tasks.fail_in_a_group.call_one().get(timeout=20) == "ExceptionGroup"
 
 
-def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(spawn: Spawn, faults: Faults) -> None:
+def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(
+    spawn: Spawn, faults: Faults
+) -> None:
     class UsesUpThreads(Actor):
         @endpoint
         def use_up(self) -> None:
@@ -395,7 +411,9 @@ class Asks(Actor):
             "call": lambda: other.vanish.call().get(),
             "time limit": lambda: other.vanish.call_one().get(timeout=60),
             "stream": lambda: [answer.get() for answer in other.vanish.stream()],
-            "stream, time limit": lambda: [answer.get(timeout=60) for answer in other.vanish.stream()],
+            "stream, time limit": lambda: [
+                answer.get(timeout=60) for answer in other.vanish.stream()
+            ],
             "options": lambda: other.vanish.options(timeout=60).call_one().get(),
             "concurrent.futures": lambda: next(as_completed([other.vanish.call_one()])).result(),
             "thread": lambda: self._in_a_thread(lambda: other.vanish.call_one().get()),
@@ -411,7 +429,15 @@ class Asks(Actor):
             pool.submit(wait).result()
 
 
-WAYS = ["call", "time limit", "stream", "stream, time limit", "options", "concurrent.futures", "thread"]
+WAYS = [
+    "call",
+    "time limit",
+    "stream",
+    "stream, time limit",
+    "options",
+    "concurrent.futures",
+    "thread",
+]
 
 
 @pytest.mark.parametrize("kind", [Vanishing, VanishingAsync])

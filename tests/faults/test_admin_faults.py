@@ -44,7 +44,9 @@ PROGRAM = """
 
 
 @contextmanager
-def program_with_admin(folder: Path, **how: Any) -> Iterator[tuple[RunningProgram, list[int], Door, Asker]]:
+def program_with_admin(
+    folder: Path, **how: Any
+) -> Iterator[tuple[RunningProgram, list[int], Door, Asker]]:
     with running(PROGRAM, folder) as program:
         pids = [int(word) for word in program.wait_for("go").split()[1:]]
         with admin_of(program.pid, **how) as (door, asker):
@@ -64,13 +66,19 @@ def works(program: RunningProgram) -> None:
     program.wait_for("still")
 
 
-def test_a_helper_that_is_killed_is_replaced_and_the_program_notices_nothing(tmp_path: Path) -> None:
+def test_a_helper_that_is_killed_is_replaced_and_the_program_notices_nothing(
+    tmp_path: Path,
+) -> None:
     with program_with_admin(tmp_path) as (program, _, door, asker):
         before = asker.get("/v1/root")
         killed = helper_of(door)
         os.kill(killed, signal.SIGKILL)
-        wait_until(lambda: door._process is None or door._process.pid != killed, what="the end of the helper is seen")
-        assert asker.get("/v1/root")["children"] == before["children"]  # the same URL, and the same token
+        wait_until(
+            lambda: door._process is None or door._process.pid != killed,
+            what="the end of the helper is seen",
+        )
+        # the same URL, and the same token
+        assert asker.get("/v1/root")["children"] == before["children"]
         assert helper_of(door) != killed
         works(program)
         assert program.end() == 0
@@ -78,7 +86,9 @@ def test_a_helper_that_is_killed_is_replaced_and_the_program_notices_nothing(tmp
 
 
 @pytest.mark.parametrize("stands_still", [False, True])
-def test_who_looks_on_sees_the_failure_that_ends_the_program(tmp_path: Path, stands_still: bool) -> None:
+def test_who_looks_on_sees_the_failure_that_ends_the_program(
+    tmp_path: Path, stands_still: bool
+) -> None:
     with program_with_admin(tmp_path) as (program, pids, door, asker):
         events = asker.events("/v1/now/events")
         assert next(events)[0] == "state"
@@ -92,7 +102,10 @@ def test_who_looks_on_sees_the_failure_that_ends_the_program(tmp_path: Path, sta
     assert (name, last) == ("state", "end")
     assert shown["verdict"]["status"] == "stuck" and "SIGKILL" in shown["verdict"]["sentence"]
     (trainers,) = (mesh for mesh in shown["meshes"].values() if mesh["name"] == "trainers")
-    assert [shown["states"][state] == "failed" for state in trainers["columns"]["state"]] == [False, True]
+    assert [shown["states"][state] == "failed" for state in trainers["columns"]["state"]] == [
+        False,
+        True,
+    ]
     assert [failure["root_cause"] for failure in shown["failures"]] == ["trainer"]
 
 
@@ -105,9 +118,13 @@ def test_no_helper_runs_before_somebody_asks_and_after_nobody_has_for_long(tmp_p
         asker.get("/v1/root")
 
 
-def test_nothing_is_imported_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_imported_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("uvicorn", "monarch", "asyncio", "json"):
-        (tmp_path / f"{name}.py").write_text("import os, sys; sys.stderr.write('mine'); os._exit(9)")
+        (tmp_path / f"{name}.py").write_text(
+            "import os, sys; sys.stderr.write('mine'); os._exit(9)"
+        )
     more = tmp_path / "more"
     more.mkdir()
     (more / "sitecustomize.py").write_text(f"open({str(tmp_path / 'used')!r}, 'w').close()")
@@ -140,7 +157,8 @@ def test_a_helper_that_stands_still_does_not_outlive_who_has_started_it(tmp_path
             other.process.stdin.flush()
             helper = os.pidfd_open(int(other.wait_for("helper").split()[1]))
             try:
-                signal.pidfd_send_signal(helper, signal.SIGSTOP)  # it can't see the end of its standard input
+                # it can't see the end of its standard input
+                signal.pidfd_send_signal(helper, signal.SIGSTOP)
                 other.process.kill()
                 assert select.select([helper], [], [], 60)[0]
             finally:
@@ -156,13 +174,16 @@ def test_a_door_leaves_no_descriptor_open(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_program_that_dies_while_it_is_asked_is_an_error_and_the_end_of_the_interface(tmp_path: Path) -> None:
+def test_a_program_that_dies_while_it_is_asked_is_an_error_and_the_end_of_the_interface(
+    tmp_path: Path,
+) -> None:
     with program_with_admin(tmp_path) as (program, _, door, asker):
         asker.get("/v1/root")
         stream = asker.open("GET", "/v1/events")
         connection = http.client.HTTPConnection(urlsplit(asker.url).netloc, timeout=60)
         headers = {"Authorization": f"Bearer {door.access('act')['token']}"}
-        for path in ("/v1/admin", "/v1/why?seconds_apart=10"):  # the second one over a connection that is accepted
+        # the second one over a connection that is accepted
+        for path in ("/v1/admin", "/v1/why?seconds_apart=10"):
             connection.request("GET", path, headers=headers)
             if path == "/v1/admin":
                 connection.getresponse().read()
@@ -205,14 +226,20 @@ def test_a_host_that_stands_still_is_named_and_not_waited_for(tmp_path: Path) ->
         finally:
             os.kill(agent, signal.SIGCONT)
         assert (
-            [why for why in silent.values() if why.startswith("did not answer within")] == list(silent.values()) != []
+            [why for why in silent.values() if why.startswith("did not answer within")]
+            == list(silent.values())
+            != []
         )
         assert asker.get("/v1/waits")["silent"] == {}
 
 
 def is_agent_of(entry: Path, client: int) -> bool:
     try:
-        status = dict(line.split(":\t", 1) for line in (entry / "status").read_text().splitlines() if ":\t" in line)
+        status = dict(
+            line.split(":\t", 1)
+            for line in (entry / "status").read_text().splitlines()
+            if ":\t" in line
+        )
         command = (entry / "cmdline").read_bytes()
     except OSError:
         return False

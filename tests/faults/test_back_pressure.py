@@ -1,4 +1,6 @@
-"""Receivers that are slower than their senders: senders are slowed, memory stays bounded, a stop is not held up."""
+"""Receivers that are slower than their senders: senders are slowed, memory stays bounded, a stop is
+not held up.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ class Narrow(Actor):
         return number
 
 
-def test_calls_that_wait_for_their_turn_count_against_the_limit_of_the_mailbox(spawn: Spawn, tmp_path: Path) -> None:
+def test_calls_that_wait_for_their_turn_count_against_the_limit_of_the_mailbox(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     with configured(mailbox_limit=8):
         narrow = spawn(1).spawn("narrow", Narrow)
@@ -119,7 +123,9 @@ def test_a_mailbox_limit_pauses_senders_and_resumes_them_and_nothing_is_lost(
 
 
 @pytest.mark.parametrize("kind", [Recorder, AsyncRecorder])
-def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(spawn: Spawn, kind: type[Recorder]) -> None:
+def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(
+    spawn: Spawn, kind: type[Recorder]
+) -> None:
     with configured(mailbox_limit=1):
         recorder = spawn(1).spawn("recorder", kind)
         for _ in range(400):
@@ -127,7 +133,9 @@ def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(spawn: Spa
                 call.get(timeout=20)
 
 
-def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_without_bound(spawn: Spawn) -> None:
+def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_without_bound(
+    spawn: Spawn,
+) -> None:
     count, size = 800, 150_000
     with configured(mailbox_limit=10, send_buffer_limit=2 * MEGABYTE):
         consumer = spawn(1, name="consumer").spawn("consumer", Consumer)
@@ -142,8 +150,12 @@ def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_
         while taken < count and time.monotonic() < end:
             taken, grown_consumer = consumer.took.call_one().get(timeout=40)
     assert taken == count
-    assert grown_producer < 30 * MEGABYTE, f"{grown_producer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
-    assert grown_consumer < 30 * MEGABYTE, f"{grown_consumer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
+    assert grown_producer < 30 * MEGABYTE, (
+        f"{grown_producer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
+    )
+    assert grown_consumer < 30 * MEGABYTE, (
+        f"{grown_consumer / MEGABYTE:.0f} of {count * size / MEGABYTE:.0f} MiB"
+    )
 
 
 def test_a_program_ends_in_order_though_a_mailbox_stays_full() -> None:

@@ -1,4 +1,6 @@
-"""What is known of processes that were killed: their agents hold memory in which they have written."""
+"""What is known of processes that were killed: their agents hold memory in which they have
+written.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,14 @@ class AsyncVictim(Actor):
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    return read(table, hosts=this_host()).get(timeout=PATIENCE).rows(table)  # other tests may have left silent procs
+    # other tests may have left silent procs
+    return read(table, hosts=this_host()).get(timeout=PATIENCE).rows(table)
 
 
 def actors(name: str) -> list[dict[str, Any]]:
-    return sorted((row for row in rows("actors") if row["name"] == name), key=lambda row: row["rank"])
+    return sorted(
+        (row for row in rows("actors") if row["name"] == name), key=lambda row: row["rank"]
+    )
 
 
 @pytest.mark.parametrize("cls", [Victim, AsyncVictim])
@@ -66,8 +71,12 @@ def test_what_a_process_was_handling_since_when_is_known_after_its_sigkill(
     pids = victims.pid.call().get(timeout=PATIENCE).values()
     called = time.time()
     answer = victims.slice(gpus=1).hang.call_one()
-    [alive] = wait_until(lambda: [row for row in actors(name) if row["since_us"]], what="a look at it")
-    assert alive["endpoint"] == "hang" and alive["status"] == "Processing" and alive["pid"] == pids[1]
+    [alive] = wait_until(
+        lambda: [row for row in actors(name) if row["since_us"]], what="a look at it"
+    )
+    assert (
+        alive["endpoint"] == "hang" and alive["status"] == "Processing" and alive["pid"] == pids[1]
+    )
     assert called - 0.01 <= alive["since_us"] / 1e6 <= time.time()
     os.kill(pids[1], signal.SIGKILL)
     with pytest.raises(SupervisionError):
@@ -76,7 +85,18 @@ def test_what_a_process_was_handling_since_when_is_known_after_its_sigkill(
     other, dead = actors(name)
     assert dead["status"] == "Failed"
     assert other["status"] in ("Idle", "Processing") and other["pid"] == pids[0]
-    kept = ("id", "pid", "endpoint", "since_us", "handled", "rank", "mesh_id", "proc_id", "full_name", "class")
+    kept = (
+        "id",
+        "pid",
+        "endpoint",
+        "since_us",
+        "handled",
+        "rank",
+        "mesh_id",
+        "proc_id",
+        "full_name",
+        "class",
+    )
     assert {key: dead[key] for key in kept} == {key: alive[key] for key in kept}
     [message] = [row for row in rows("messages") if row["to_actor_id"] == dead["id"]]
     assert message["endpoint"] == "hang" and message["duration_us"] is None
@@ -105,7 +125,9 @@ def test_with_telemetry_the_message_that_killed_a_process_is_known_to_the_micros
     assert called <= message["timestamp_us"] / 1e6 <= ended
     [root] = [row for row in rows("actors") if row["id"] == message["from_actor_id"]]
     assert root["status"] == "Client"
-    assert [row["status"] for row in rows("message_status_events") if row["message_id"] == message["id"]] == ["active"]
+    assert [
+        row["status"] for row in rows("message_status_events") if row["message_id"] == message["id"]
+    ] == ["active"]
 
 
 def test_the_life_of_the_dead_is_known_until_the_end(spawn: Spawn, faults: Faults) -> None:
@@ -130,7 +152,10 @@ def test_a_rank_that_has_started_again_has_the_row_of_the_living_one(spawn: Spaw
     after = again.pid.call_one().get(timeout=PATIENCE)
     [row] = actors("again")
     assert (
-        before != after and row["pid"] == after and row["status"] in ("Idle", "Processing") and row["incarnation"] == 1
+        before != after
+        and row["pid"] == after
+        and row["status"] in ("Idle", "Processing")
+        and row["incarnation"] == 1
     )
 
 
@@ -153,5 +178,7 @@ def wakeups(pid: int) -> int:
     """How often threads of a process have gone to sleep."""
     found = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += int((task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+        found += int(
+            (task / "status").read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0]
+        )
     return found

@@ -1,4 +1,6 @@
-"""Actors wait for the bootstrap function of their procs: however long it takes, whether or not it succeeds."""
+"""Actors wait for the bootstrap function of their procs: however long it takes, whether or not it
+succeeds.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_bootstrap_may_take_longer_than_messages_are_held_for_actors_that_are_
         assert call.get(timeout=20) == 1
 
 
-def test_messages_that_came_during_the_bootstrap_are_handled_in_order(spawn: Spawn, tmp_path: Path) -> None:
+def test_messages_that_came_during_the_bootstrap_are_handled_in_order(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     procs = spawn(2, bootstrap=waits_for(door))
     recorder = procs.spawn("recorder", Recorder)
@@ -78,7 +82,9 @@ def test_messages_that_came_during_the_bootstrap_are_handled_in_order(spawn: Spa
     assert recorded.get(timeout=20).values() == [list(range(200))] * 2
 
 
-def test_actors_are_constructed_after_the_bootstrap_and_not_before(spawn: Spawn, tmp_path: Path) -> None:
+def test_actors_are_constructed_after_the_bootstrap_and_not_before(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door, mark = tmp_path / "door", tmp_path / "mark"
     marks = spawn(1, bootstrap=waits_for(door)).spawn("marks", Marks, str(mark))
     alive = marks.alive.call_one()
@@ -114,13 +120,19 @@ def test_a_failed_bootstrap_is_what_the_procs_and_every_mesh_on_them_say_they_ar
     procs = spawn(1, bootstrap=raises_after(door))
     quiet = procs.spawn("quiet", Marks, str(mark))
     door.touch()
-    for initialized in (procs.initialized, quiet.initialized, procs.spawn("late", Marks, str(mark)).initialized):
+    for initialized in (
+        procs.initialized,
+        quiet.initialized,
+        procs.spawn("late", Marks, str(mark)).initialized,
+    ):
         with pytest.raises(ActorError, match="the bootstrap failed"):
             initialized.get(timeout=20)
     assert not mark.exists()
 
 
-def test_an_actor_that_is_stopped_during_the_bootstrap_is_never_constructed(spawn: Spawn, tmp_path: Path) -> None:
+def test_an_actor_that_is_stopped_during_the_bootstrap_is_never_constructed(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door, mark = tmp_path / "door", tmp_path / "mark"
     procs = spawn(1, bootstrap=waits_for(door))
     marks = procs.spawn("marks", Marks, str(mark))
@@ -169,7 +181,8 @@ class Service(Actor):
 class Uses(Actor):
     @endpoint
     def service(self, number: int) -> int:
-        return WARM[0].add.call_one(number).get(timeout=PATIENCE)  # type: ignore[no-any-return]  # an int
+        # an int
+        return WARM[0].add.call_one(number).get(timeout=PATIENCE)  # type: ignore[no-any-return]
 
     @endpoint
     def end_service(self) -> None:
@@ -209,7 +222,9 @@ def warm_up_below() -> None:
     assert WARM[0].add.call_one(1).get() == 6
 
 
-@pytest.mark.parametrize("function", [warm_up, warm_up_async, warm_up_below, lambda: warm_up_async()])
+@pytest.mark.parametrize(
+    "function", [warm_up, warm_up_async, warm_up_below, lambda: warm_up_async()]
+)
 def test_a_bootstrap_spawns_calls_and_waits_and_what_it_made_lives_on(
     spawn: Spawn, function: Callable[[], object]
 ) -> None:
@@ -219,7 +234,9 @@ def test_a_bootstrap_spawns_calls_and_waits_and_what_it_made_lives_on(
     assert uses.service.call(1).get(timeout=PATIENCE).values() == [7, 7]
 
 
-def test_what_a_bootstrap_made_is_supervised_by_the_owner_of_the_procs(spawn: Spawn, faults: Faults) -> None:
+def test_what_a_bootstrap_made_is_supervised_by_the_owner_of_the_procs(
+    spawn: Spawn, faults: Faults
+) -> None:
     uses = spawn(1, bootstrap=warm_up).spawn("uses", Uses)
     assert uses.service.call_one(1).get(timeout=PATIENCE) == 7
     uses.end_service.call_one().get(timeout=PATIENCE)

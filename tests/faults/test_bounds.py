@@ -1,4 +1,7 @@
-"""What bounds the memory that messages take, measured; and that no bound locks up a program. The table is in docs/failures.md."""
+"""What bounds the memory that messages take, measured; and that no bound locks up a program.
+
+The table is in docs/failures.md.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,9 @@ class Flood:
             self.error = error
 
     def wait_until_held(self) -> None:
-        wait_until(lambda: client().hub.full or not self.thread.is_alive(), what="word of the full queue")
+        wait_until(
+            lambda: client().hub.full or not self.thread.is_alive(), what="word of the full queue"
+        )
         assert self.thread.is_alive(), (self.sent, self.error)
 
     def join(self) -> None:
@@ -111,7 +116,11 @@ def small_limits() -> Iterator[None]:
         yield
 
 
-DATA = {"1 MiB array": numpy.zeros(MIB, dtype="u1"), "100 kB": bytes(100_000), "1 MiB inline": bytes(MIB)}
+DATA = {
+    "1 MiB array": numpy.zeros(MIB, dtype="u1"),
+    "100 kB": bytes(100_000),
+    "1 MiB inline": bytes(MIB),
+}
 
 
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
@@ -126,7 +135,9 @@ def test_a_flood_to_a_busy_actor_waits_when_its_mailbox_holds_its_limit_in_bytes
     count = 400 * MIB // len(data)
     flood = Flood(lambda: busy.take.broadcast(data), count)
     flood.wait_until_held()
-    assert flood.sent * len(data) < 200 * MIB, "what was on its way when the mailbox was full, and not much more"
+    assert flood.sent * len(data) < 200 * MIB, (
+        "what was on its way when the mailbox was full, and not much more"
+    )
     door.touch()
     flood.join()
     assert flood.error is None
@@ -235,7 +246,10 @@ class Asking(Actor):
 
 def test_a_flood_to_an_actor_that_calls_the_flooder_back_goes_through(spawn: Spawn) -> None:
     with small_limits(), configured(deadlock_check_interval="100ms"):
-        asker, asking = spawn(1, name="asker").spawn("asker", Asker), spawn(1, name="asking").spawn("asking", Asking)
+        asker, asking = (
+            spawn(1, name="asker").spawn("asker", Asker),
+            spawn(1, name="asking").spawn("asking", Asking),
+        )
     asking.meet.call_one(asker).get(timeout=20)
     assert asker.flood.call_one(asking, 150).get(timeout=25) == 150
 
@@ -263,7 +277,9 @@ def test_a_port_that_nobody_reads_holds_its_senders_and_no_one_else(spawn: Spawn
     filling.get(timeout=20)
 
 
-def test_who_sends_to_a_port_that_is_never_read_is_told_after_the_delivery_timeout(spawn: Spawn) -> None:
+def test_who_sends_to_a_port_that_is_never_read_is_told_after_the_delivery_timeout(
+    spawn: Spawn,
+) -> None:
     with configured(message_delivery_timeout="300ms"):
         source = spawn(1).spawn("source", Source)
     with small_limits():
@@ -327,7 +343,9 @@ def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Sp
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: peer.connection is None, what="the connection to break")
             flood = Flood(lambda: busy.take.broadcast(bytes(MIB)), count)
-            wait_until(lambda: flood.sent >= LIMIT // MIB - 1, what="the flood to fill what may wait")
+            wait_until(
+                lambda: flood.sent >= LIMIT // MIB - 1, what="the flood to fill what may wait"
+            )
             flood.thread.join(0.2)
             assert flood.thread.is_alive(), (flood.sent, flood.error)
             assert flood.sent <= LIMIT // MIB
@@ -338,7 +356,8 @@ def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Sp
 
 def test_failures_with_long_messages_are_remembered_in_few_bytes(spawn: Spawn) -> None:
     owner = spawn(1).spawn("owner", Owner)
-    grown = owner.grow.call_one(spawn(1), 15).get(timeout=40)  # 300 MB of texts and pickled exceptions
+    # 300 MB of texts and pickled exceptions
+    grown = owner.grow.call_one(spawn(1), 15).get(timeout=40)
     assert grown < 120 * MIB, f"{grown / MIB:.0f} MiB"
 
 
@@ -360,7 +379,9 @@ class Generous(Actor):
 
 
 class Deaf(Actor):
-    """Makes calls, and then holds the interpreter lock of its process, which so reads no answers."""
+    """Makes calls, and then holds the interpreter lock of its process, which so reads no
+    answers.
+    """
 
     @endpoint
     def call(self, generous: Any, kind: str, count: int, fifo: str) -> int:
@@ -405,7 +426,8 @@ def test_answers_to_a_process_that_does_not_read_hold_up_who_answers(
         door.touch()
         left = _settled(lambda: _queued(procs))
         assert left > count // 2, (
-            "what fits the socket, a queue and shared memory of 4 MiB, and not much more, is answered"
+            "what fits the socket, a queue and shared memory of 4 MiB, and not much more, is"
+            " answered"
         )
         reads_on.write(b"1")
         assert calls.get(timeout=30) == count * MIB
@@ -416,7 +438,9 @@ def _queued(procs: Any) -> int:
 
 
 def _settled(count: Callable[[], int]) -> int:
-    """What `count` gives when it has not changed for a while, which is how a flood that nothing holds up would not look."""
+    """What `count` gives when it has not changed for a while, which is how a flood that nothing
+    holds up would not look.
+    """
     seen = [-1]
     while seen.count(seen[-1]) < 20 or seen[-1] < 0:
         seen.append(count())

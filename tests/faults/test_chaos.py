@@ -1,4 +1,6 @@
-"""Random operations and faults on trees of actors; `tests/chaos` says how, and how to do it for an hour."""
+"""Random operations and faults on trees of actors; `tests/chaos` says how, and how to do it for an
+hour.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,16 @@ pytestmark = pytest.mark.timeout(240)
 def run_chaos(folder: Path, *arguments: str) -> None:
     tag = uuid.uuid4().hex
     command = [sys.executable, "-m", "chaos", "--folder", str(folder), *arguments]
-    done = subprocess.run(command, env={**os.environ, TAG: tag}, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(
+        command, env={**os.environ, TAG: tag}, capture_output=True, text=True, timeout=200
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     wait_until(lambda: not processes_tagged(tag), what="the end of all its processes")
 
 
-def test_random_faults_in_one_tree_have_the_consequences_that_they_must_have_and_no_others(tmp_path: Path) -> None:
+def test_random_faults_in_one_tree_have_the_consequences_that_they_must_have_and_no_others(
+    tmp_path: Path,
+) -> None:
     run_chaos(tmp_path, "--minutes", shortened("0.5", "0.25"))
 
 

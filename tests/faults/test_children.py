@@ -1,4 +1,6 @@
-"""Processes that the client starts and hands meshes to: each is a client of its own, on the meshes of another."""
+"""Processes that the client starts and hands meshes to: each is a client of its own, on the meshes
+of another.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +134,9 @@ def test_children_of_one_client_reach_each_other() -> None:
 
 
 @pytest.mark.parametrize("how", ["spawn", "fork"])
-def test_what_a_killed_child_had_spawned_is_gone_and_what_its_parent_has_lives_on(how: str, tmp_path: Path) -> None:
+def test_what_a_killed_child_had_spawned_is_gone_and_what_its_parent_has_lives_on(
+    how: str, tmp_path: Path
+) -> None:
     run_program(
         COMMON,
         """
@@ -293,11 +297,16 @@ def test_a_mesh_in_a_file_is_used_by_another_program_until_its_owner_ends(tmp_pa
     )
     result = run_script(LATER, env={"MESH": str(mesh)})
     assert result.stdout.count("error:") == 3, str(result)
-    assert result.stdout.count("the program that it belongs to has ended, or runs on another machine") == 3
+    assert (
+        result.stdout.count("the program that it belongs to has ended, or runs on another machine")
+        == 3
+    )
     assert result.duration < 15 and result.exit_code == 0
 
 
-def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_to(tmp_path: Path) -> None:
+def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_to(
+    tmp_path: Path,
+) -> None:
     run_program(
         COMMON,
         f"""
@@ -337,7 +346,11 @@ def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_
 
 def test_a_mesh_on_a_host_with_certificates_can_be_used_once_it_is_attached(tmp_path: Path) -> None:
     signer = authority()
-    for name, text in (("ca", signer.pem), ("worker", signer.sign("worker").both), ("us", signer.sign("us").both)):
+    for name, text in (
+        ("ca", signer.pem),
+        ("worker", signer.sign("worker").both),
+        ("us", signer.sign("us").both),
+    ):
         (tmp_path / name).write_text(text)
     run_program(
         COMMON,

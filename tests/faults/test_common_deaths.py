@@ -44,7 +44,11 @@ def test_the_host_goes_on_when_a_process_dies_together_with_its_owner(
     try:
         for pid in (inner, outer) if inner_first else (outer, inner):
             os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: pid not in descendants(agent), what=f"the end of process {pid}")  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(
+                lambda pid=pid: pid not in descendants(agent),  # type: ignore[misc]
+                what=f"the end of process {pid}",
+            )
     finally:
         os.kill(agent, signal.SIGCONT)
     (failure,) = faults.wait_for(1)

@@ -1,4 +1,6 @@
-"""Actors that wait for each other in a circle: one of them is told who waits for whom, and all of them go on."""
+"""Actors that wait for each other in a circle: one of them is told who waits for whom, and all of
+them go on.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ import pytest
 
 from helpers.actors import Gate, open_channel
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, DeadlockError, Port, concurrent_endpoint, context, endpoint
+from monarch.actor import (
+    Actor,
+    ActorError,
+    DeadlockError,
+    Port,
+    concurrent_endpoint,
+    context,
+    endpoint,
+)
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -203,7 +213,8 @@ def root_cause(error: BaseException) -> DeadlockError:
 def ring(procs: ProcMesh, kinds: list[type[Any]], name: str = "peer") -> list[Any]:
     """Actors spread over `procs`, each of which knows the next."""
     peers: list[Any] = [
-        procs.slice(gpus=number % procs.size()).spawn(f"{name}{number}", kind) for number, kind in enumerate(kinds)
+        procs.slice(gpus=number % procs.size()).spawn(f"{name}{number}", kind)
+        for number, kind in enumerate(kinds)
     ]
     for number, peer in enumerate(peers):
         peer.meet.call_one(peers[(number + 1) % len(peers)]).get(timeout=20)
@@ -247,7 +258,8 @@ def test_actors_that_wait_for_each_other_are_told_so_and_go_on(
         peers = ring(spawn(procs), kinds)
     error = hand_round(peers)
     assert len(error.chain) == len(kinds)
-    # whose wait was noted last is the first of the chain: the one that closed the circle, if no thread was held up
+    # whose wait was noted last is the first of the chain: the one that closed the circle, if no
+    # thread was held up
     first = next(number for number in range(len(kinds)) if f" peer{number}{{" in error.chain[0])
     for place, text in enumerate(error.chain):
         number = (first + place) % len(kinds)
@@ -282,7 +294,9 @@ def test_an_async_actor_that_awaits_itself_is_told_so(spawn: Spawn) -> None:
     assert_alive(peers)
 
 
-def test_a_plain_endpoint_keeps_the_concurrent_ones_of_its_actor_from_starting(spawn: Spawn) -> None:
+def test_a_plain_endpoint_keeps_the_concurrent_ones_of_its_actor_from_starting(
+    spawn: Spawn,
+) -> None:
     with configured(deadlock_check_interval=INTERVAL):
         peers = ring(spawn(2), [ConcurrentPeer, ConcurrentPeer])
     with pytest.raises(ActorError) as caught:
@@ -371,10 +385,16 @@ class Relay(Actor):
     @endpoint
     def through(self, others: list[Any], path: str) -> str:
         first, *rest = others
-        return str(first.through.call_one(rest, path).get() if rest else first.wait_for_file.call_one(path).get())
+        return str(
+            first.through.call_one(rest, path).get()
+            if rest
+            else first.wait_for_file.call_one(path).get()
+        )
 
 
-def test_actors_that_wait_for_each_other_in_concurrent_endpoints_are_left_alone(spawn: Spawn, tmp_path: Path) -> None:
+def test_actors_that_wait_for_each_other_in_concurrent_endpoints_are_left_alone(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     with configured(deadlock_check_interval=INTERVAL):
         procs = spawn(2)
@@ -420,7 +440,8 @@ def test_an_await_in_reach_of_a_timeout_is_left_alone(spawn: Spawn) -> None:
         @endpoint
         async def hand_on_with_timeout(self, seconds: float) -> str:
             try:
-                async with asyncio.timeout(seconds):  # type: ignore[attr-defined]  # since Python 3.11
+                # since Python 3.11
+                async with asyncio.timeout(seconds):  # type: ignore[attr-defined]
                     return str(await self.next.hand_on.call_one(0))
             except TimeoutError:
                 return "out of time"
@@ -438,7 +459,8 @@ def test_an_actor_whose_own_thread_waits_is_left_alone(spawn: Spawn, tmp_path: P
     peers = ring(procs, [Peer, Peer])
     port, answers = open_channel()
     peers[0].hand_on_in_thread.call_one(1, port).get(timeout=20)
-    busy = peers[0].wait_for_file.call_one(str(door))  # the answer to that thread queues behind this
+    # the answer to that thread queues behind this
+    busy = peers[0].wait_for_file.call_one(str(door))
     let_waits_be_looked_at(procs)
     door.touch()
     busy.get(timeout=20)
@@ -452,11 +474,16 @@ def test_a_process_in_which_nothing_waits_has_no_timer(spawn: Spawn) -> None:
     with configured(deadlock_check_interval=INTERVAL):
         peers = ring(spawn(2), [Peer, Peer])
     hand_round(peers)
-    wait_until(lambda: not any(peer.watches.call_one().get(timeout=20) for peer in peers), what="the timers to go")
+    wait_until(
+        lambda: not any(peer.watches.call_one().get(timeout=20) for peer in peers),
+        what="the timers to go",
+    )
 
 
 def test_an_interval_of_zero_never_looks(spawn: Spawn) -> None:
-    with configured(deadlock_check_interval=0, cleanup_timeout="100ms", process_exit_timeout="100ms"):
+    with configured(
+        deadlock_check_interval=0, cleanup_timeout="100ms", process_exit_timeout="100ms"
+    ):
         procs = spawn(2)
         peers = ring(procs, [Peer, Peer])
         stuck = peers[0].hand_on.call_one(2)

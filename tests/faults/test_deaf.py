@@ -33,7 +33,8 @@ class Careless(Actor):
         return os.getpid()
 
 
-# A process that has closed all it has may find that out itself, when its I/O thread next looks at the time, and end.
+# A process that has closed all it has may find that out itself, when its I/O thread next looks at
+# the time, and end.
 ENDS = {
     "become_another_program": "did not listen any more",
     "close_everything": "did not listen any more|Bad file descriptor",
@@ -57,7 +58,10 @@ def test_a_process_that_runs_on_without_listening_is_ended_and_all_its_callers_a
     caller = spawn(1, name="caller").spawn("caller", Caller)
     descriptors = Path(f"/proc/{careless.pid.call_one().get(timeout=20)}/fd")
     asked, streamed = getattr(careless, how).call_one(), careless.pid.stream()
-    wait_until(lambda: len(list(descriptors.iterdir())) == 3, what="stdin, stdout and stderr to be all that it has")
+    wait_until(
+        lambda: len(list(descriptors.iterdir())) == 3,
+        what="stdin, stdout and stderr to be all that it has",
+    )
     newcomer = caller.ask.call_one(careless, ENDS[how])  # which has never had a connection
     with pytest.raises(SupervisionError, match=ENDS[how]):
         asked.get(timeout=20)

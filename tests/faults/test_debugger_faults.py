@@ -54,7 +54,9 @@ def script(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path)]
 
 
-def test_a_rank_is_debugged_from_another_terminal_with_history_and_completion(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_rank_is_debugged_from_another_terminal_with_history_and_completion(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     actor = spawn(1).spawn("s", Stopping)
     answer = actor.step.call_one(4)
     with monarch_debug(HOME=str(tmp_path)) as terminal:
@@ -66,7 +68,8 @@ def test_a_rank_is_debugged_from_another_terminal_with_history_and_completion(sp
         terminal.expect("monarch_dbg>")
         terminal.type("attach s 0")
         terminal.expect("(Pdb)")
-        assert re.search(r"-> \x1b\[\d+mbreakpoint\x1b\[", terminal.seen)  # a builtin, in its colour
+        # a builtin, in its colour
+        assert re.search(r"-> \x1b\[\d+mbreakpoint\x1b\[", terminal.seen)
         terminal.type("p doubl\t", end="")
         terminal.expect("ed")  # what was typed is there already
         terminal.type("")
@@ -97,7 +100,9 @@ def test_commands_may_come_from_a_file(spawn: Spawn) -> None:
         check=True,
     )
     assert (
-        "| s " in done.stdout and "(Pdb) p doubled\n8\n" in done.stdout and "the endpoint has returned" in done.stdout
+        "| s " in done.stdout
+        and "(Pdb) p doubled\n8\n" in done.stdout
+        and "the endpoint has returned" in done.stdout
     )
     assert "Nobody is in the debugger." in done.stdout
     assert answer.get(timeout=20) == 12
@@ -123,7 +128,9 @@ def test_a_client_that_does_not_wait_keeps_its_input(script: list[str], tmp_path
     path = tmp_path / "reads.py"
     last = "print(f'answer {trainer.step.call_one(4).get()}', flush=True)"
     path.write_text(
-        SCRIPT.replace(last, 'future = trainer.step.call_one(4); print("got", input("name? "), flush=True)')
+        SCRIPT.replace(
+            last, 'future = trainer.step.call_one(4); print("got", input("name? "), flush=True)'
+        )
     )
     with at_terminal([sys.executable, str(path)]) as terminal:
         terminal.expect("press Enter here")
@@ -131,7 +138,9 @@ def test_a_client_that_does_not_wait_keeps_its_input(script: list[str], tmp_path
         terminal.expect("got Ada")
 
 
-def test_a_proc_that_dies_while_it_is_debugged_ends_its_session(spawn: Spawn, faults: Faults) -> None:
+def test_a_proc_that_dies_while_it_is_debugged_ends_its_session(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn(2)
     actors = procs.spawn("s", Stopping)
     with person() as user:
@@ -261,7 +270,9 @@ def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn
             user.type("interrupt s 0")
             (row,) = user.wait_stopped()
             shown = user.expect("s 0: in spin()")
-            [host] = re.findall(r"^(?:monarch_dbg> )?host (.*) can't be reached: .+$", shown, re.MULTILINE)
+            [host] = re.findall(
+                r"^(?:monarch_dbg> )?host (.*) can't be reached: .+$", shown, re.MULTILINE
+            )
             assert host != row.who.host
             user.type("attach s 0", "self.spins = False", "c")
             assert answer.get(timeout=20)
@@ -292,7 +303,9 @@ def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> N
         assert spinning.get(timeout=20) > 0
 
 
-def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(script: list[str]) -> None:
+def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(
+    script: list[str],
+) -> None:
     with at_terminal(script, MONARCH_DEBUG_SERVER_PORT="0") as program:
         program.expect("the debugger listens at 127.0.0.1:")
         shown = program.expect("has stopped")
@@ -343,7 +356,8 @@ def test_a_connection_that_hangs_up_is_detached_from_a_rank_that_waits_or_runs(
         waits, runs = (socket.create_connection(port) for _ in range(2))
         say(waits, "token\nattach s 0\n", "(Pdb) ")
         assert user.rows()[0].driver
-        waits.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is reset
+        # it is reset
+        waits.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         waits.close()
         wait_until(lambda: not user.rows()[0].driver, what="the first one to be detached")
         say(runs, "token\nattach s 0\n", "(Pdb) ")
@@ -387,7 +401,10 @@ def test_a_token_that_is_typed_for_ever_is_not_waited_for(
 
 def test_source_that_only_the_client_has_is_shown_by_the_rank(spawn: Spawn) -> None:
     name = "<ipython-input-7-of-a-test>"
-    text = "def run(number):\n    inner = number + 1  # only here\n    breakpoint()\n    return inner / 0  # nor here\n"
+    text = (
+        "def run(number):\n    inner = number + 1  # only here\n    breakpoint()\n    return inner"
+        " / 0  # nor here\n"
+    )
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     names: dict[str, object] = {"__name__": "__main__"}
     exec(compile(text, name, "exec"), names)

@@ -94,11 +94,14 @@ def being_read(spawn: Spawn) -> Any:
 
 def test_a_thread_that_unpickles_holds_up_no_reader_of_other_answers(being_read: Any) -> None:
     actor, _ = being_read
-    assert actor.say.call_one(1).get(timeout=PATIENCE) == 1  # of the same actor, and decoded while the other waits
+    # of the same actor, and decoded while the other waits
+    assert actor.say.call_one(1).get(timeout=PATIENCE) == 1
     assert not let_go.is_set()
 
 
-def test_a_reader_gives_up_in_time_while_another_unpickles_what_it_waits_for(being_read: Any) -> None:
+def test_a_reader_gives_up_in_time_while_another_unpickles_what_it_waits_for(
+    being_read: Any,
+) -> None:
     _, future = being_read
     for read in (future.get, future.exception):
         with pytest.raises(TimeoutError, match="another thread"):
@@ -128,7 +131,9 @@ ENDS = [SystemExit(3), KeyboardInterrupt(), GeneratorExit()]
 
 
 @pytest.mark.parametrize("error", ENDS, ids=lambda error: type(error).__name__)
-def test_an_error_whose_rebuilding_exits_is_an_error_like_any_other(spawn: Spawn, error: BaseException) -> None:
+def test_an_error_whose_rebuilding_exits_is_an_error_like_any_other(
+    spawn: Spawn, error: BaseException
+) -> None:
     actor = spawn(1).spawn("odd", Odd)
     with pytest.raises(ActorError, match="what was really wrong") as caught:
         actor.fails.call_one(error).get(timeout=PATIENCE)
@@ -166,8 +171,7 @@ def test_arguments_whose_rebuilding_exits_do_not_end_the_actor(spawn: Spawn) -> 
 
 
 def test_ctrl_c_while_an_answer_is_unpickled_ends_the_wait_and_the_answer_can_be_read() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import os, signal
         from monarch.actor import Actor, endpoint, this_host
 
@@ -191,7 +195,6 @@ def test_ctrl_c_while_an_answer_is_unpickled_ends_the_wait_and_the_answer_can_be
             future.get(timeout=20)
         except KeyboardInterrupt:
             print("interrupted", future.get(timeout=20))
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert result.stdout.strip() == "interrupted rebuilt", str(result)

@@ -20,8 +20,7 @@ KEPT = 150
 
 
 def ask_for_many_procs(count: int) -> ScriptResult:
-    return run_script(
-        f"""
+    return run_script(f"""
         import resource
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
         import monarch.actor
@@ -48,17 +47,21 @@ def ask_for_many_procs(count: int) -> ScriptResult:
         print("others:", echo.say.call_one("fine").get(timeout=20))
         again = this_host().spawn_procs(name="again").spawn("echo", Echo)
         print("again:", again.say.call_one("fine").get(timeout=20))
-        """
-    )
+        """)
 
 
-# 20: the agent has no room for what it is passed; 55: the spawner cannot fork them all; 70: it cannot even listen for all
+# 20: the agent has no room for what it is passed; 55: the spawner cannot fork them all; 70: it
+# cannot even listen for all
 @pytest.mark.parametrize("count", [20, 55, 70])
-def test_procs_for_which_descriptors_are_missing_are_an_error_with_the_reason_and_harm_no_others(count: int) -> None:
+def test_procs_for_which_descriptors_are_missing_are_an_error_with_the_reason_and_harm_no_others(
+    count: int,
+) -> None:
     result = ask_for_many_procs(count)
     assert result.exit_code == 0, str(result)
     error, *rest = result.stdout.splitlines()
-    assert error.startswith("error:") and "too_many" in error and "Too many open files" in error, str(result)
+    assert error.startswith("error:") and "too_many" in error and "Too many open files" in error, (
+        str(result)
+    )
     assert rest == ["others: fine", "others: fine", "again: fine"], str(result)
     assert result.left_behind == []
 
@@ -106,7 +109,9 @@ def open_descriptors() -> int:
 
 
 def mapped_messages() -> int:
-    return sum("memfd:monarch " in line for line in Path("/proc/self/maps").read_text().splitlines())
+    return sum(
+        "memfd:monarch " in line for line in Path("/proc/self/maps").read_text().splitlines()
+    )
 
 
 class Keeps(Actor):
@@ -161,7 +166,9 @@ def test_keeping_many_large_results_takes_no_descriptors(numpy: Any, spawn: Spaw
     kept = [keeps.make.call_one().get(timeout=20)]
     before, mapped_before = open_descriptors(), mapped_messages()
     kept += [keeps.make.call_one().get(timeout=20) for _ in range(KEPT)]
-    assert mapped_messages() - mapped_before >= KEPT, "they did not come as shared memory, so this test shows nothing"
+    assert mapped_messages() - mapped_before >= KEPT, (
+        "they did not come as shared memory, so this test shows nothing"
+    )
     assert open_descriptors() <= before + 5
     assert sum(int(array.sum()) for array in kept) == 0
     kept.clear()
@@ -169,9 +176,10 @@ def test_keeping_many_large_results_takes_no_descriptors(numpy: Any, spawn: Spaw
     assert mapped_messages() <= mapped_before
 
 
-def test_a_call_that_waits_for_a_descriptor_to_connect_with_does_not_spin_and_goes_out_in_the_end() -> None:
-    result = run_script(
-        """
+def test_a_call_that_waits_for_a_descriptor_to_connect_with_does_not_spin_and_goes_out_in_the_end() -> (
+    None
+):
+    result = run_script("""
         import os, resource, time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -206,14 +214,12 @@ def test_a_call_that_waits_for_a_descriptor_to_connect_with_does_not_spin_and_go
         answer, used = calls.call_without_descriptors.call_one(other).get(timeout=30)
         assert answer == "there"
         assert used < 0.2, f"{used:.2f} s of processor time in 1 s of waiting"
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
 
 
 def test_procs_have_as_many_descriptors_as_the_system_allows() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import resource
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 900))
         from monarch.actor import Actor, endpoint, this_host
@@ -225,14 +231,12 @@ def test_procs_have_as_many_descriptors_as_the_system_allows() -> None:
 
         print(this_host().spawn_procs().spawn("asks", Asks).limit.call_one().get(timeout=20))
         print(resource.getrlimit(resource.RLIMIT_NOFILE))
-        """
-    )
+        """)
     assert result.stdout.splitlines() == ["(900, 900)", "(128, 900)"], str(result)
 
 
 def test_a_process_may_have_more_actors_than_files() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import resource
         resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
         from monarch.actor import Actor, endpoint, this_host
@@ -254,8 +258,7 @@ def test_a_process_may_have_more_actors_than_files() -> None:
             assert [call.get(timeout=20) for call in calls] == list(range(150))
             calls = [actor.ask.call_one(other, number) for number, actor in enumerate(actors)]
             assert [call.get(timeout=20) for call in calls] == list(range(150))
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
 
 

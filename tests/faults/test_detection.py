@@ -1,7 +1,8 @@
 """How long it takes until a caller who waits is told of a death: from the event to the exception.
 
-Each time is the best of several real deaths, so that a busy machine does not decide; `pytest -s` prints the table, with
-medians, beside the time in which the kernel tells a parent of the end of a plain child, measured in the same run.
+Each time is the best of several real deaths, so that a busy machine does not decide; `pytest -s`
+prints the table, with medians, beside the time in which the kernel tells a parent of the end of a
+plain child, measured in the same run.
 """
 
 from __future__ import annotations
@@ -101,7 +102,10 @@ def table() -> Iterator[Callable[[str, list[float]], None]]:
     for event, seconds in rows:
         print(
             f"{event:34}"
-            + "".join(f"{x * 1e3:7.1f} ms" for x in (min(seconds), statistics.median(seconds), max(seconds)))
+            + "".join(
+                f"{x * 1e3:7.1f} ms"
+                for x in (min(seconds), statistics.median(seconds), max(seconds))
+            )
         )
 
 
@@ -111,7 +115,8 @@ Table = Callable[[str, list[float]], None]
 def kernel_tells() -> float:
     """Seconds from the death of a plain child to the wake-up of whoever polls for it."""
     child = subprocess.Popen(
-        [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"], stdout=subprocess.PIPE
+        [sys.executable, "-S", "-c", "import time; print(flush=True); time.sleep(600)"],
+        stdout=subprocess.PIPE,
     )
     assert child.stdout is not None
     child.stdout.readline()
@@ -128,7 +133,9 @@ def kernel_tells() -> float:
     return told - start
 
 
-def test_the_kernel_itself_is_fast_enough_here_for_the_bounds_to_mean_something(table: Table) -> None:
+def test_the_kernel_itself_is_fast_enough_here_for_the_bounds_to_mean_something(
+    table: Table,
+) -> None:
     times = [kernel_tells() for _ in range(TRIES)]
     table("a plain child is killed (pidfd)", times)
     assert min(times) < PROC_BOUND / 2
@@ -153,7 +160,10 @@ REASONS = {
 
 @pytest.mark.parametrize(
     ("how", "caller"),
-    [*((how, "call_one") for how in REASONS), *(("SIGKILL", caller) for caller in CALLERS if caller != "call_one")],
+    [
+        *((how, "call_one") for how in REASONS),
+        *(("SIGKILL", caller) for caller in CALLERS if caller != "call_one"),
+    ],
 )
 def test_a_caller_is_told_of_the_death_of_a_proc_at_once(
     how: str, caller: str, spawn: Spawn, faults: Faults, tmp_path: Path, table: Table
@@ -252,7 +262,9 @@ HOST_SCRIPT = """
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("number", ["SIGKILL", "SIGSEGV"])
-def test_a_caller_is_told_of_the_loss_of_the_host_within_a_second(who: str, number: str, table: Table) -> None:
+def test_a_caller_is_told_of_the_loss_of_the_host_within_a_second(
+    who: str, number: str, table: Table
+) -> None:
     result = run_program(HOST_SCRIPT.format(tries=3, who=who, number=number))
     times = json.loads(result.stdout)
     table(f"{who}: {number}", times)
@@ -288,7 +300,10 @@ def group() -> Iterator[Path]:
     if folder is None:
         pytest.skip("no control group with a memory limit can be made here")
     yield folder
-    wait_until(lambda: not (folder / "cgroup.procs").read_text().strip(), what="the control group to be empty")
+    wait_until(
+        lambda: not (folder / "cgroup.procs").read_text().strip(),
+        what="the control group to be empty",
+    )
     folder.rmdir()
 
 
@@ -319,7 +334,9 @@ def test_a_memory_error_in_an_endpoint_is_an_ordinary_error(spawn: Spawn, tmp_pa
 # spawning
 
 
-def test_who_waits_for_procs_to_start_is_told_that_one_of_them_died(spawn: Spawn, faults: Faults) -> None:
+def test_who_waits_for_procs_to_start_is_told_that_one_of_them_died(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn(2, bootstrap=lambda: os.kill(os.getpid(), signal.SIGKILL))
     call = procs.spawn("echo", Echo).say.call(1)
     with pytest.raises(SupervisionError, match="SIGKILL"):

@@ -1,6 +1,8 @@
-"""`monarch.elastic`: ranks are killed at all moments that hurt, and the training is the one that it would have been.
+"""`monarch.elastic`: ranks are killed at all moments that hurt, and the training is the one that it
+would have been.
 
-The trainers kill themselves, at points of their own code, so that each death is where it is meant to be; a file remembers that.
+The trainers kill themselves, at points of their own code, so that each death is where it is meant
+to be; a file remembers that.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ SAMPLES, BATCH, STEPS = 96, 24, 16
 def hosts(_booted: None) -> Iterator[HostMesh]:
     """One, on which procs that stand still are soon found."""
     with attached_cluster(1, env={"MONARCH_HEARTBEAT_TIMEOUT": "2s"}) as cluster:
-        with configured(preload=["torch._dynamo"]):  # DistributedDataParallel imports it, for over a second
+        # DistributedDataParallel imports it, for over a second
+        with configured(preload=["torch._dynamo"]):
             yield cluster.hosts
 
 
@@ -65,7 +68,10 @@ def _nothing(moment: str = "") -> None:
 
 
 class Regression:
-    """Learns to add four numbers. Each rank computes the loss of the whole data, too, which is what it reports."""
+    """Learns to add four numbers.
+
+    Each rank computes the loss of the whole data, too, which is what it reports.
+    """
 
     def __init__(self, moment: Callable[[str], None] = _nothing, steps: int = STEPS) -> None:
         torch.set_num_threads(1)
@@ -76,7 +82,9 @@ class Regression:
         self.inputs = torch.randn(SAMPLES, 4)
         self.targets = self.inputs.sum(1, keepdim=True)
         self.batches = Batches(SAMPLES, BATCH, seed=3)
-        self.model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)
+        )
         self.optimizer = Watched(self.model.parameters(), lr=0.05)
         self.optimizer.moment = moment
         member.lend = partial(self.lend, member.lend)  # type: ignore[attr-defined]
@@ -111,7 +119,9 @@ class Regression:
         with torch.no_grad():
             return float((self.model(self.inputs) - self.targets).square().mean())
 
-    def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+    def learn(
+        self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]
+    ) -> None:
         loss = (model(self.inputs[mine]) - self.targets[mine]).square().sum() * ranks / BATCH
         self.optimizer.zero_grad()
         loss.backward()
@@ -132,7 +142,9 @@ def undisturbed() -> list[float]:
 
 
 def check(reports: list[Report], undisturbed: list[float], ranks: int) -> None:
-    """Every rank that has reported any step was where it would have been; all of them have, at the end."""
+    """Every rank that has reported any step was where it would have been; all of them have, at the
+    end.
+    """
     for report in reports:
         assert math.isclose(report.value[0], undisturbed[report.step], rel_tol=1e-3), report
     assert {report.step for report in reports} == set(range(STEPS))
@@ -151,7 +163,10 @@ def test_killed_ranks_are_replaced_and_the_loss_is_that_of_the_undisturbed_run(
 ) -> None:
     random = Random(20)
     steps = sorted(random.sample(range(1, STEPS), 4))
-    deaths = {f"{random.choice(['step', 'within', 'after'])} {step}": range(random.choice([1, 1, 2])) for step in steps}
+    deaths = {
+        f"{random.choice(['step', 'within', 'after'])} {step}": range(random.choice([1, 1, 2]))
+        for step in steps
+    }
     print(deaths)
     reports = train(hosts, Deaths(tmp_path, deaths), ranks=3, min_ranks=3)
     check(reports, undisturbed, 3)
@@ -177,7 +192,8 @@ def test_ranks_that_die_while_a_world_is_formed_are_replaced_as_well(
 def test_with_fewer_ranks_it_goes_on_and_the_loss_stays(
     hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
 ) -> None:
-    deaths = Deaths(tmp_path, {"within 2": [0, 1], "made": range(4, 100)})  # who is to replace them dies
+    # who is to replace them dies
+    deaths = Deaths(tmp_path, {"within 2": [0, 1], "made": range(4, 100)})
     group = ElasticGroup(hosts, partial(Regression, deaths), ranks=4, min_ranks=2, max_losses=3)
     reports = list(group.run())
     check(reports, undisturbed, 2)
@@ -193,7 +209,8 @@ def test_a_rank_that_raises_ends_the_training_of_all_with_its_error(hosts: HostM
     class Wrong(Regression):
         def train(self, world: World) -> None:
             self.restore(world)
-            World.leave = leave_later  # type: ignore[method-assign]  # rank 0 does not know why its collective ends
+            # rank 0 does not know why its collective ends
+            World.leave = leave_later  # type: ignore[method-assign]
             for _ in world.steps(STEPS):
                 group = dist.new_group()
                 if world.rank == 1:
@@ -206,19 +223,27 @@ def test_a_rank_that_raises_ends_the_training_of_all_with_its_error(hosts: HostM
 
 def test_a_group_that_keeps_dying_gives_up_and_says_why(hosts: HostMesh) -> None:
     class Doomed(Regression):
-        def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+        def learn(
+            self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]
+        ) -> None:
             if os.environ["RANK"] == "1":
                 os.kill(os.getpid(), signal.SIGKILL)
             super().learn(model, mine, ranks, between)
 
-    with pytest.raises(ElasticError, match=r"were lost with no step done .* the last: killed, signal 9"):
+    with pytest.raises(
+        ElasticError, match=r"were lost with no step done .* the last: killed, signal 9"
+    ):
         list(ElasticGroup(hosts, Doomed, ranks=2, min_ranks=2, max_losses=1).run())
 
 
-def test_when_all_ranks_have_died_it_does_not_begin_again_from_nothing(hosts: HostMesh, tmp_path: Path) -> None:
+def test_when_all_ranks_have_died_it_does_not_begin_again_from_nothing(
+    hosts: HostMesh, tmp_path: Path
+) -> None:
     deaths = Deaths(tmp_path, {"step 3": [0]})
     reports: list[Report] = []
-    with pytest.raises(ElasticError, match=r"no checkpoints; the last that was lost: killed, signal 9"):
+    with pytest.raises(
+        ElasticError, match=r"no checkpoints; the last that was lost: killed, signal 9"
+    ):
         reports.extend(ElasticGroup(hosts, partial(Regression, deaths), ranks=1).run())
     assert deaths.all_died()
 
@@ -248,21 +273,29 @@ def test_what_a_trainer_is_connected_to_outlives_its_world(hosts: HostMesh, tmp_
 def test_a_rank_that_stands_still_counts_as_dead_and_its_collective_ends(
     hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
 ) -> None:
-    reports = train(hosts, Deaths(tmp_path, {"within 4": [1]}, signal.SIGSTOP), ranks=3, min_ranks=2)
-    check(reports, undisturbed, {report.size for report in reports if report.step == STEPS - 1}.pop())
+    reports = train(
+        hosts, Deaths(tmp_path, {"within 4": [1]}, signal.SIGSTOP), ranks=3, min_ranks=2
+    )
+    check(
+        reports, undisturbed, {report.size for report in reports if report.step == STEPS - 1}.pop()
+    )
 
 
 def test_a_step_that_was_broken_off_behind_its_optimizer_is_not_done_twice(
     hosts: HostMesh, tmp_path: Path, undisturbed: list[float]
 ) -> None:
     class TalksAfterwards(Regression):
-        def learn(self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]) -> None:
+        def learn(
+            self, model: torch.nn.Module, mine: list[int], ranks: int, between: Callable[[], None]
+        ) -> None:
             super().learn(model, mine, ranks, _nothing)
             between()
             dist.barrier()
 
     deaths = Deaths(tmp_path, {"within 5": [0]})
-    reports = list(ElasticGroup(hosts, partial(TalksAfterwards, deaths), ranks=3, min_ranks=3).run())
+    reports = list(
+        ElasticGroup(hosts, partial(TalksAfterwards, deaths), ranks=3, min_ranks=3).run()
+    )
     assert deaths.all_died()
     # whoever had changed its weights has done step 5, but did not come to report it
     assert {report.step for report in reports} | {5} == set(range(STEPS))
@@ -290,13 +323,18 @@ def test_a_group_grows_and_shrinks_between_two_steps(hosts: HostMesh) -> None:
     told = sorted((report.step, report.rank, report.size) for report in reports)
     sizes = {step: size for step, _, size in told}
     assert sorted(sizes) == list(range(len(sizes))), "a step was left out"
-    assert told == [(step, rank, size) for step, size in sizes.items() for rank in range(size)], "a step was cut in two"
+    assert told == [(step, rank, size) for step, size in sizes.items() for rank in range(size)], (
+        "a step was cut in two"
+    )
 
 
-def test_a_world_ends_for_a_change_that_came_while_it_was_formed(hosts: HostMesh, tmp_path: Path) -> None:
+def test_a_world_ends_for_a_change_that_came_while_it_was_formed(
+    hosts: HostMesh, tmp_path: Path
+) -> None:
     def lend(moment: str) -> None:
         (tmp_path / moment).touch()
-        while moment == "lending" and not (tmp_path / "resized").exists():  # ended by the program, or with it
+        # ended by the program, or with it
+        while moment == "lending" and not (tmp_path / "resized").exists():
             time.sleep(0.01)
 
     class Patient(Regression):
@@ -323,12 +361,20 @@ def test_a_world_ends_for_a_change_that_came_while_it_was_formed(hosts: HostMesh
         thread.join()
 
 
-def test_a_loop_that_is_left_early_ends_the_ranks_and_what_makes_no_sense_is_refused(hosts: HostMesh) -> None:
+def test_a_loop_that_is_left_early_ends_the_ranks_and_what_makes_no_sense_is_refused(
+    hosts: HostMesh,
+) -> None:
     with pytest.raises(ValueError, match="min_ranks=3: expected 1 to ranks=2"):
         ElasticGroup(hosts, Regression, ranks=2, min_ranks=3)
     with pytest.raises(TypeError, match="expected a HostMesh"):
         ElasticGroup(hosts.spawn_procs, Regression, ranks=2)  # type: ignore[arg-type]
-    for wrong in ({"ranks": 1.5}, {"ranks": 0}, {"max_losses": -1}, {"timeout": "x"}, {"timeout": 0}):
+    for wrong in (
+        {"ranks": 1.5},
+        {"ranks": 0},
+        {"max_losses": -1},
+        {"timeout": "x"},
+        {"timeout": 0},
+    ):
         with pytest.raises((TypeError, ValueError), match=f"{next(iter(wrong))} must be .*, got "):
             ElasticGroup(hosts, Regression, **{"ranks": 2, **wrong})  # type: ignore[arg-type]
     group = ElasticGroup(hosts, Regression, ranks=2)

@@ -1,4 +1,6 @@
-"""`monarch.elastic` with sharded weights and with checkpoints: what a dead rank had comes from others, or from a folder."""
+"""`monarch.elastic` with sharded weights and with checkpoints: what a dead rank had comes from
+others, or from a folder.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ SAMPLES, BATCH, STEPS = 96, 24, 12
 
 @pytest.fixture(scope="module")
 def hosts(_booted: None) -> Iterator[HostMesh]:
-    with configured(preload=["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"]):
+    with configured(
+        preload=["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint"]
+    ):
         yield this_host()
 
 
@@ -44,9 +48,14 @@ def nothing(moment: str) -> None:
 
 
 class Sharded:
-    """Learns to add four numbers. All ranks compute the loss of the whole data, too, and report it."""
+    """Learns to add four numbers.
 
-    def __init__(self, moment: Callable[[str], None] = nothing, replicas: int = 1, steps: int = STEPS) -> None:
+    All ranks compute the loss of the whole data, too, and report it.
+    """
+
+    def __init__(
+        self, moment: Callable[[str], None] = nothing, replicas: int = 1, steps: int = STEPS
+    ) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(0)
         moment("made")
@@ -72,7 +81,9 @@ class Sharded:
     def train(self, world: World) -> None:
         model, _ = self.make()
         shape = (self.replicas, world.size // self.replicas)
-        fully_shard(model, mesh=init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards")))
+        fully_shard(
+            model, mesh=init_device_mesh("cpu", shape, mesh_dim_names=("replicas", "shards"))
+        )
         optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
         self.moment(f"rank {world.rank} of world {world.number}")
         world.restore(model=model, optimizer=optimizer)
@@ -87,7 +98,9 @@ class Sharded:
         with torch.no_grad():
             return float((model(self.inputs) - self.targets).square().mean())
 
-    def learn(self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int) -> None:
+    def learn(
+        self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int
+    ) -> None:
         loss = (model(self.inputs[mine]) - self.targets[mine]).square().sum() * ranks / BATCH
         optimizer.zero_grad()
         loss.backward()
@@ -136,7 +149,9 @@ def test_killed_ranks_of_two_sharded_replicas_are_replaced_and_no_step_is_lost(
 class Told(Sharded):
     """Deaths know which rank it is."""
 
-    def learn(self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int) -> None:
+    def learn(
+        self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int
+    ) -> None:
         self.moment(f"step {step} of rank {dist.get_rank()}")
         super().learn(model, optimizer, mine, ranks, step)
 
@@ -148,16 +163,21 @@ def test_ranks_that_read_from_one_that_dies_are_not_lost_with_it(
 
     def moment(name: str) -> None:
         deaths(name)
-        while name.endswith("of world 2") and not (tmp_path / "rank 2 of world 2.0").exists():  # ended by its death
+        # ended by its death
+        while name.endswith("of world 2") and not (tmp_path / "rank 2 of world 2.0").exists():
             time.sleep(0.001)
 
-    reports = list(ElasticGroup(hosts, partial(Told, moment, 2), ranks=4, min_ranks=4, max_losses=2).run())
+    reports = list(
+        ElasticGroup(hosts, partial(Told, moment, 2), ranks=4, min_ranks=4, max_losses=2).run()
+    )
     assert deaths.all_died()
     check(reports, undisturbed)
     assert {report.step for report in reports} == set(range(STEPS))
 
 
-def test_what_a_trainer_hears_of_the_death_of_another_actor_is_an_error_of_its_own(hosts: HostMesh) -> None:
+def test_what_a_trainer_hears_of_the_death_of_another_actor_is_an_error_of_its_own(
+    hosts: HostMesh,
+) -> None:
     class Deserted(Sharded):
         def train(self, world: World) -> None:
             raise SupervisionError("the loader is gone")
@@ -167,9 +187,13 @@ def test_what_a_trainer_hears_of_the_death_of_another_actor_is_an_error_of_its_o
 
 
 class Torn(Sharded):
-    """One rank dies as it is about to change its weights, and one of the others hears of that too early."""
+    """One rank dies as it is about to change its weights, and one of the others hears of that too
+    early.
+    """
 
-    def learn(self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int) -> None:
+    def learn(
+        self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int
+    ) -> None:
         barrier, rank = dist.barrier, dist.get_rank()
 
         def torn() -> None:
@@ -179,7 +203,8 @@ class Torn(Sharded):
             if rank == 1:
                 raise RuntimeError("connection closed by peer")
 
-        if step == 5 and not (self.moment.folder / "prepared.0").exists():  # type: ignore[attr-defined]  # `Deaths`
+        # `Deaths`
+        if step == 5 and not (self.moment.folder / "prepared.0").exists():  # type: ignore[attr-defined]
             dist.barrier = torn  # type: ignore[assignment]
         try:
             super().learn(model, optimizer, mine, ranks, step)
@@ -195,7 +220,9 @@ def test_a_rank_completes_a_step_that_others_have_done_if_only_the_agreement_fai
     assert deaths.all_died()
     check(reports, undisturbed)
     assert {report.step for report in reports} | {5} == set(range(STEPS))
-    assert not [report for report in reports if report.step == 5 and report.world == 2], "it was done again"
+    assert not [report for report in reports if report.step == 5 and report.world == 2], (
+        "it was done again"
+    )
 
 
 class Patient(Sharded):
@@ -205,14 +232,19 @@ class Patient(Sharded):
         self.world = world
         super().train(world)
 
-    def learn(self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int) -> None:
+    def learn(
+        self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int
+    ) -> None:
         super().learn(model, optimizer, mine, ranks, step)
         if (step, ranks) in ((4, 1), (8, 3)):
-            while self.world._end is None and not self.world.over:  # ended by the new ranks, or with the program
+            # ended by the new ranks, or with the program
+            while self.world._end is None and not self.world.over:
                 time.sleep(0.01)
 
 
-def test_shards_are_laid_out_anew_when_a_group_grows_and_shrinks(hosts: HostMesh, undisturbed: list[float]) -> None:
+def test_shards_are_laid_out_anew_when_a_group_grows_and_shrinks(
+    hosts: HostMesh, undisturbed: list[float]
+) -> None:
     group = ElasticGroup(hosts, Patient, ranks=1)
     reports = []
     for report in group.run():
@@ -224,9 +256,13 @@ def test_shards_are_laid_out_anew_when_a_group_grows_and_shrinks(hosts: HostMesh
     assert sizes == {step: 1 if step < 5 else 3 if step < 9 else 2 for step in range(STEPS)}
 
 
-def test_a_shard_that_nobody_else_has_is_lost_without_a_checkpoint(hosts: HostMesh, tmp_path: Path) -> None:
+def test_a_shard_that_nobody_else_has_is_lost_without_a_checkpoint(
+    hosts: HostMesh, tmp_path: Path
+) -> None:
     deaths = Deaths(tmp_path, {"step 3": [0]})
-    with pytest.raises(ElasticError, match=r"do not have all of the state of step .* no checkpoints"):
+    with pytest.raises(
+        ElasticError, match=r"do not have all of the state of step .* no checkpoints"
+    ):
         list(ElasticGroup(hosts, partial(Sharded, deaths), ranks=2).run())
     assert deaths.all_died()
 
@@ -244,7 +280,8 @@ def test_training_goes_on_from_the_last_whole_checkpoint(
     for report in reports:
         firsts.setdefault(report.world, report.step)
     begins = [firsts[world] for world in sorted(firsts)]
-    # checkpoints are written beside the training: the one of step 3 may not be whole yet when the first rank dies
+    # checkpoints are written beside the training: the one of step 3 may not be whole yet when the
+    # first rank dies
     assert begins in ([0, first, 3, third] for first in (0, 3) for third in (3, 6)), begins
     assert [path.name for path in sorted(folder.iterdir())] == ["step-00000009", "step-00000012"]
     more = ElasticGroup(hosts, partial(Sharded, steps=STEPS + 1), **{**options, "ranks": 3})

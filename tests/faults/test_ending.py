@@ -1,4 +1,7 @@
-"""Ends: of actors, of procs, of the program. Whatever happens at the same time, nothing stays and nothing is kept quiet."""
+"""Ends: of actors, of procs, of the program.
+
+Whatever happens at the same time, nothing stays and nothing is kept quiet.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,16 @@ import pytest
 from helpers.actors import Cleaner, Echo, Failing, open_channel
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
-from monarch.actor import Actor, Port, SupervisionError, concurrent_endpoint, context, endpoint, this_host, this_proc
+from monarch.actor import (
+    Actor,
+    Port,
+    SupervisionError,
+    concurrent_endpoint,
+    context,
+    endpoint,
+    this_host,
+    this_proc,
+)
 from monarch.config import configured
 
 if TYPE_CHECKING:
@@ -97,7 +109,9 @@ def test_a_failed_actor_cleans_up_though_one_of_its_tasks_swallows_its_cancellat
         wait_until(lambda: "on purpose" in cleaned.read_text(), what="the reason in the cleanup")
 
 
-def test_an_actor_whose_meshes_are_slow_to_stop_cleans_up_all_the_same(spawn: Spawn, faults: Faults) -> None:
+def test_an_actor_whose_meshes_are_slow_to_stop_cleans_up_all_the_same(
+    spawn: Spawn, faults: Faults
+) -> None:
     class SlowChild(Actor):
         @endpoint
         def block(self, started: Port[bool]) -> None:
@@ -153,10 +167,11 @@ def test_procs_that_are_stopped_let_the_cleanup_of_a_failed_actor_finish(
     assert through.exists()
 
 
-def test_a_program_that_an_unhandled_fault_ends_lets_the_cleanup_of_the_failed_actor_finish(tmp_path: Path) -> None:
+def test_a_program_that_an_unhandled_fault_ends_lets_the_cleanup_of_the_failed_actor_finish(
+    tmp_path: Path,
+) -> None:
     through = tmp_path / "through"
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -171,8 +186,7 @@ def test_a_program_that_an_unhandled_fault_ends_lets_the_cleanup_of_the_failed_a
 
         this_host().spawn_procs().spawn("cleans", Cleans).fail.broadcast()
         time.sleep(30)
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "on purpose" in result.stderr
     assert result.duration < 20
@@ -236,7 +250,11 @@ def test_every_call_that_races_with_the_end_of_an_actor_is_answered_or_refused(
     procs.spawn("fast", SwitchesFast).switch_fast.call_one().get(timeout=20)
     floods = spawn(3, name="floods").spawn("floods", Floods)
     for _ in range(60):
-        assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [0, 0, 0]
+        assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [
+            0,
+            0,
+            0,
+        ]
 
 
 def test_an_actor_that_is_stopped_while_its_procs_start_does_not_live_on(spawn: Spawn) -> None:
@@ -272,7 +290,9 @@ def test_an_actor_that_is_stopped_while_it_spawns_leaves_no_procs(spawn: Spawn) 
             pids.append(receiver.recv().get(timeout=0.3))
     except TimeoutError:
         pass
-    wait_until(lambda: not any(is_alive(pid) for pid in pids), what="the end of all that was spawned")
+    wait_until(
+        lambda: not any(is_alive(pid) for pid in pids), what="the end of all that was spawned"
+    )
 
 
 def test_the_death_of_a_process_is_reported_though_an_actor_on_it_had_failed_before(
@@ -295,8 +315,7 @@ def test_the_death_of_a_process_is_reported_though_an_actor_on_it_had_failed_bef
 
 
 def test_actors_in_the_clients_process_clean_up_when_the_program_ends() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_host, this_proc
 
         class Cleans(Actor):
@@ -313,16 +332,19 @@ def test_actors_in_the_clients_process_clean_up_when_the_program_ends() -> None:
         here = this_proc().spawn("here", Cleans, "here")
         there = this_host().spawn_procs().spawn("there", Cleans, "there")
         assert here.alive.call_one().get(timeout=20) and there.alive.call_one().get(timeout=20)
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
-    assert sorted(result.stdout.splitlines()) == ["cleaned up: here None", "cleaned up: there None"], str(result)
+    assert sorted(result.stdout.splitlines()) == [
+        "cleaned up: here None",
+        "cleaned up: there None",
+    ], str(result)
 
 
-@pytest.mark.parametrize("later", ["", "a.slice(g=1).ok.broadcast()", "a.ok.broadcast()", "a.slice(g=1).ok.call_one()"])
+@pytest.mark.parametrize(
+    "later", ["", "a.slice(g=1).ok.broadcast()", "a.ok.broadcast()", "a.slice(g=1).ok.call_one()"]
+)
 def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later: str) -> None:
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -340,17 +362,17 @@ def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later:
         a.ok.call().get(timeout=20)
         a.slice(g=0).fail.broadcast()
         {later}
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "the last line" in result.stderr, str(result)
     assert result.left_behind == []
 
 
 @pytest.mark.parametrize("breaks", ["os.dup2(write, 2)", "sys.stderr.close()", "sys.stderr = None"])
-def test_an_unhandled_fault_ends_the_program_though_nothing_can_be_written_to_stderr(breaks: str) -> None:
-    result = run_script(
-        f"""
+def test_an_unhandled_fault_ends_the_program_though_nothing_can_be_written_to_stderr(
+    breaks: str,
+) -> None:
+    result = run_script(f"""
         import os, sys, time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -365,8 +387,7 @@ def test_an_unhandled_fault_ends_the_program_though_nothing_can_be_written_to_st
         this_host().spawn_procs().spawn("a", A).fail.broadcast()
         time.sleep(30)
         print("still running")
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "still running" not in result.stdout
     assert result.duration < 20
@@ -409,7 +430,9 @@ class StumblesUnheardAsync(StumblesUnheard):
 
 
 @pytest.mark.parametrize("kind", [StumblesUnheard, StumblesUnheardAsync])
-def test_a_cleanup_whose_error_cannot_be_printed_runs_once_and_the_actor_ends_at_once(spawn: Spawn, kind: Any) -> None:
+def test_a_cleanup_whose_error_cannot_be_printed_runs_once_and_the_actor_ends_at_once(
+    spawn: Spawn, kind: Any
+) -> None:
     port, receiver = open_channel()
     with configured(cleanup_timeout="60s"):
         actor = spawn(1).spawn("a", kind, port)
@@ -445,7 +468,10 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     class SlowPressure:
         # the message is in the mailbox; here its receiver handles it already, and ends
         def came(self, *args: Any) -> None:
-            wait_until(lambda: cell._ending is not None and len(cell._inbox) > 0, what="the end of the actor")
+            wait_until(
+                lambda: cell._ending is not None and len(cell._inbox) > 0,
+                what="the end of the actor",
+            )
             pressure.came(*args)
 
         def __getattr__(self, name: str) -> Any:
@@ -465,7 +491,9 @@ class DiesAtOnce(Actor):
     def never(self) -> None: ...
 
 
-def test_a_death_is_told_although_the_agent_had_yet_to_hear_that_the_proc_was_up(faults: Faults) -> None:
+def test_a_death_is_told_although_the_agent_had_yet_to_hear_that_the_proc_was_up(
+    faults: Faults,
+) -> None:
     ranks, expected = 4, 0
     for _ in range(10):  # rarely does the agent learn of the end first
         procs = this_host().spawn_procs({"gpus": ranks})
@@ -516,7 +544,9 @@ class HoldsTheLock(Actor):
 
 
 def test_stopping_an_actor_is_bounded_though_its_process_can_say_nothing(spawn: Spawn) -> None:
-    with configured(cleanup_timeout="200ms", stop_actor_timeout="200ms", process_exit_timeout="200ms"):
+    with configured(
+        cleanup_timeout="200ms", stop_actor_timeout="200ms", process_exit_timeout="200ms"
+    ):
         procs = spawn(1)
         mesh = procs.spawn("holds", HoldsTheLock)
         assert mesh.ready.call_one().get(timeout=20)

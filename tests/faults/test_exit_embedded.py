@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.scripts import GONE_WITHIN, SLACK, TAG, ScriptResult, package_path, run_script, wait_tag_gone
+from helpers.scripts import (
+    GONE_WITHIN,
+    SLACK,
+    TAG,
+    ScriptResult,
+    package_path,
+    run_script,
+    wait_tag_gone,
+)
 from helpers.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -55,7 +63,9 @@ def make():
 # pytest
 
 
-def run_pytest(tests: str, *options: str, plugin: str = "monarch.pytest_plugin", **how: Any) -> ScriptResult:
+def run_pytest(
+    tests: str, *options: str, plugin: str = "monarch.pytest_plugin", **how: Any
+) -> ScriptResult:
     result = run_script(
         WORKER + tests,
         name="test_user.py",
@@ -76,7 +86,9 @@ def test_a_passing_pytest_run_ends_with_status_0_and_quietly() -> None:
 
 
 def test_a_failing_pytest_run_stops_at_the_first_failure_and_quietly() -> None:
-    result = run_pytest("def test_it():\n    assert make() is None\n\ndef test_more(): pass\n", "-x")
+    result = run_pytest(
+        "def test_it():\n    assert make() is None\n\ndef test_more(): pass\n", "-x"
+    )
     assert result.exit_code == 1, str(result)
     assert "1 failed" in result.stdout and "passed" not in result.stdout, str(result)
     assert "cleaned up" in result.stdout, str(result)
@@ -85,7 +97,8 @@ def test_a_failing_pytest_run_stops_at_the_first_failure_and_quietly() -> None:
 
 def test_ctrl_c_ends_a_pytest_run_that_waits_for_an_actor() -> None:
     result = run_pytest(
-        "def test_it():\n    worker = make(); print('here', flush=True); worker.sleep.call_one().get()\n",
+        "def test_it():\n    worker = make(); print('here', flush=True);"
+        " worker.sleep.call_one().get()\n",
         "-s",
         signal_after=("here", signal.SIGINT),
     )
@@ -94,9 +107,13 @@ def test_ctrl_c_ends_a_pytest_run_that_waits_for_an_actor() -> None:
     assert result.stderr == "", str(result)
 
 
-@pytest.mark.parametrize("then", ["; Channel.open()[1].recv().get()", ""], ids=["while it waits", "at its end"])
+@pytest.mark.parametrize(
+    "then", ["; Channel.open()[1].recv().get()", ""], ids=["while it waits", "at its end"]
+)
 def test_a_fault_fails_the_test_that_caused_it_and_no_other(then: str) -> None:
-    result = run_pytest(f"def test_it():\n    make().fail.broadcast(){then}\n\ndef test_next():\n    make()\n")
+    result = run_pytest(
+        f"def test_it():\n    make().fail.broadcast(){then}\n\ndef test_next():\n    make()\n"
+    )
     assert result.exit_code == pytest.ExitCode.TESTS_FAILED, str(result)
     assert "1 failed, 1 passed" in result.stdout, str(result)
     assert "ValueError: nobody handles this" in result.stdout, str(result)
@@ -136,8 +153,12 @@ def test_it(monkeypatch):
     assert result.exit_code == 0, str(result)
 
 
-def test_without_the_plugin_a_fault_ends_the_run_with_status_1_and_is_shown_though_pytest_captures() -> None:
-    result = run_pytest("def test_it():\n    make().fail.broadcast(); time.sleep(600)\n", plugin="no:monarch")
+def test_without_the_plugin_a_fault_ends_the_run_with_status_1_and_is_shown_though_pytest_captures() -> (
+    None
+):
+    result = run_pytest(
+        "def test_it():\n    make().fail.broadcast(); time.sleep(600)\n", plugin="no:monarch"
+    )
     assert result.exit_code == 1, str(result)
     assert result.stderr.count("ValueError: nobody handles this") == 1, str(result)
 
@@ -180,7 +201,9 @@ exit()
 """
 
 
-def test_a_fault_is_raised_by_what_waits_at_a_prompt_and_the_session_goes_on(tmp_path: Path) -> None:
+def test_a_fault_is_raised_by_what_waits_at_a_prompt_and_the_session_goes_on(
+    tmp_path: Path,
+) -> None:
     cleaned = tmp_path / "cleaned"
     result = run_script(WORKER, python_args=["-i"], stdin=TYPED, env={"CLEANED": str(cleaned)})
     check_prompt(result, cleaned)
@@ -277,8 +300,12 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
-def test_cells_that_are_interrupted_or_meet_a_fault_leave_the_notebook_in_working_order(notebook: Notebook) -> None:
-    shown = notebook.run("worker = make(); print('here', flush=True); worker.sleep.call_one().get()", "here")
+def test_cells_that_are_interrupted_or_meet_a_fault_leave_the_notebook_in_working_order(
+    notebook: Notebook,
+) -> None:
+    shown = notebook.run(
+        "worker = make(); print('here', flush=True); worker.sleep.call_one().get()", "here"
+    )
     assert shown.endswith("KeyboardInterrupt"), shown
     shown = notebook.run("worker = make(); worker.fail.broadcast(); Channel.open()[1].recv().get()")
     assert "ValueError: nobody handles this" in shown and shown.endswith("SupervisionError"), shown
@@ -320,7 +347,8 @@ except SupervisionError as error:
 wait_until_reported(lambda: bystander.ready.call_one().get())
 """,
         "worker = make(); worker.fail.broadcast(); wait_until_reported(lambda: time.sleep(0.01))",
-        "worker = make(); threading.Timer(0.3, worker.fail.broadcast).start()",  # for when no cell runs
+        # for when no cell runs
+        "worker = make(); threading.Timer(0.3, worker.fail.broadcast).start()",
     ]
     for cell in cells:
         shown = notebook.run(cell + "\nprint('not disturbed')")
@@ -331,8 +359,13 @@ wait_until_reported(lambda: bystander.ready.call_one().get())
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
 def test_remote_tracebacks_show_the_lines_of_cells(notebook: Notebook) -> None:
-    shown = notebook.run("try: make().fail.call_one().get()\nexcept ValueError as error: print(error)")
-    assert 'in fail\n    raise ValueError("nobody handles this")\nValueError: nobody handles this' in shown, shown
+    shown = notebook.run(
+        "try: make().fail.call_one().get()\nexcept ValueError as error: print(error)"
+    )
+    assert (
+        'in fail\n    raise ValueError("nobody handles this")\nValueError: nobody handles this'
+        in shown
+    ), shown
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
@@ -340,7 +373,10 @@ def test_lines_appear_in_the_cell_that_asked_for_them_and_none_is_lost(notebook:
     notebook.run("worker = make()")
     for number in range(16):
         assert notebook.run(f"worker.say.call_one('remote {number}').get()") == f"remote {number}\n"
-        assert notebook.run(f"_ = await worker.say.call_one('awaited {number}')") == f"awaited {number}\n"
+        assert (
+            notebook.run(f"_ = await worker.say.call_one('awaited {number}')")
+            == f"awaited {number}\n"
+        )
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
@@ -350,13 +386,15 @@ def test_a_cell_that_waits_for_tensors_is_interrupted_and_the_next_one_goes_on(
     pytest.importorskip("torch", reason="distributed tensors need torch")
     go_on = tmp_path / "go on"
     notebook.run(TENSORS)
-    assert notebook.run(f"wait({str(go_on)!r}); print('here', flush=True); inspect(x)", "here").endswith(
-        "KeyboardInterrupt"
-    )
+    assert notebook.run(
+        f"wait({str(go_on)!r}); print('here', flush=True); inspect(x)", "here"
+    ).endswith("KeyboardInterrupt")
     assert notebook.run(f"wait({str(go_on)!r}); print(x.shape)").strip() == "torch.Size([2])"
     go_on.touch()
     assert notebook.run("print(inspect(x + 1).tolist())").strip() == "[2.0, 2.0]"
-    assert "In[6]:1" in notebook.run("try: inspect(x.index_select(0, index))\nexcept Exception as error: print(error)")
+    assert "In[6]:1" in notebook.run(
+        "try: inspect(x.index_select(0, index))\nexcept Exception as error: print(error)"
+    )
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own

@@ -1,4 +1,6 @@
-"""An unhandled fault ends the program: a report, exit status 1, whatever the program is doing and however it objects."""
+"""An unhandled fault ends the program: a report, exit status 1, whatever the program is doing and
+however it objects.
+"""
 
 from __future__ import annotations
 
@@ -43,21 +45,33 @@ WAITS = {
     "lock": "lock = threading.Lock(); lock.acquire(); fault(); lock.acquire()",
     "get": "call = fragile.slice(gpus=0).sleep.call_one(); fault(); call.get()",
     "asyncio": "async def main():\n    fault()\n    await asyncio.sleep(600)\nasyncio.run(main())",
-    "await": "async def main():\n    fault()\n    await fragile.slice(gpus=0).sleep.call_one()\nasyncio.run(main())",
+    "await": (
+        "async def main():\n    fault()\n    await"
+        " fragile.slice(gpus=0).sleep.call_one()\nasyncio.run(main())"
+    ),
     "select": "fault(); select.select([], [], [], 600)",
     "input": "fault(); input()",
     "subprocess": "fault(); subprocess.run(['sleep', '600'])",
-    "thread": "thread = threading.Thread(target=time.sleep, args=(8,)); thread.start(); fault(); thread.join()",
+    "thread": (
+        "thread = threading.Thread(target=time.sleep, args=(8,)); thread.start(); fault();"
+        " thread.join()"
+    ),
     "computing": "fault()\nwhile True:\n    pass",
 }
 OBJECTIONS = {
     "swallows it": "try:\n    fault(); time.sleep(600)\nexcept BaseException:\n    pass",
     "swallows it again and again": (
-        "fault()\nwhile True:\n    try:\n        time.sleep(600)\n    except KeyboardInterrupt:\n        pass"
+        "fault()\nwhile True:\n    try:\n        time.sleep(600)\n    except KeyboardInterrupt:\n  "
+        "      pass"
     ),
     "exits with 0": "try:\n    fault(); time.sleep(600)\nfinally:\n    sys.exit(0)",
-    "shuts down": "try:\n    fault(); time.sleep(600)\nexcept KeyboardInterrupt:\n    shutdown_context().get()",
-    "shuts down while it unwinds": "try:\n    fault(); time.sleep(600)\nfinally:\n    shutdown_context().get()",
+    "shuts down": (
+        "try:\n    fault(); time.sleep(600)\nexcept KeyboardInterrupt:\n   "
+        " shutdown_context().get()"
+    ),
+    "shuts down while it unwinds": (
+        "try:\n    fault(); time.sleep(600)\nfinally:\n    shutdown_context().get()"
+    ),
     "waits in C": (  # a lock that is taken twice: interrupted, the call waits on
         "mutex = ctypes.create_string_buffer(128); library = ctypes.CDLL(None)\n"
         "library.pthread_mutex_lock(mutex); fault(); library.pthread_mutex_lock(mutex)"
@@ -69,20 +83,34 @@ OBJECTIONS = {
     "ignores Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_IGN); fault(); time.sleep(600)",
     "dies of Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_DFL); fault(); time.sleep(600)",
     "is at its end": "fault()",
-    "is in an exit handler": "atexit.register(lambda: (fault(), time.sleep(0.5), print('exit handler ran')))",
+    "is in an exit handler": (
+        "atexit.register(lambda: (fault(), time.sleep(0.5), print('exit handler ran')))"
+    ),
     "stays in an exit handler": "atexit.register(lambda: (fault(), time.sleep(600)))",
 }
 
 
-@pytest.mark.parametrize("program", [*WAITS.values(), *OBJECTIONS.values()], ids=[*WAITS, *OBJECTIONS])
-def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it(program: str) -> None:
+@pytest.mark.parametrize(
+    "program", [*WAITS.values(), *OBJECTIONS.values()], ids=[*WAITS, *OBJECTIONS]
+)
+def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it(
+    program: str,
+) -> None:
     result = run_script(PREAMBLE + program + "\n")
     assert result.exit_code == 1, str(result)
     assert result.duration < 20, str(result)
-    for word in ("<root>", "fragile{'gpus': 1/2}", "ValueError: nobody handles this", "in fail", "pid "):
+    for word in (
+        "<root>",
+        "fragile{'gpus': 1/2}",
+        "ValueError: nobody handles this",
+        "in fail",
+        "pid ",
+    ):
         assert result.stderr.count(word) == 1, str(result)
     assert result.stderr.count("Unhandled monarch error") == 1, str(result)
-    assert not any(noise in result.stderr for noise in ("KeyboardInterrupt", "Exception ignored")), str(result)
+    assert not any(
+        noise in result.stderr for noise in ("KeyboardInterrupt", "Exception ignored")
+    ), str(result)
     assert result.stdout.count("this is what it said") == 1, str(result)
     assert "cleaned up after an error" in result.stdout, str(result)
     if "exit handler ran" in program:
@@ -92,7 +120,9 @@ def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_i
 
 def test_what_the_program_registered_before_it_imported_monarch_runs_after_a_fault_too() -> None:
     result = run_script(
-        "import atexit; atexit.register(print, 'first of all')\n" + PREAMBLE + "fault(); time.sleep(60)\n"
+        "import atexit; atexit.register(print, 'first of all')\n"
+        + PREAMBLE
+        + "fault(); time.sleep(60)\n"
     )
     assert result.exit_code == 1, str(result)
     assert "first of all" in result.stdout, str(result)
@@ -148,7 +178,8 @@ time.sleep(600)
     assert sorted(line for line in result.stdout.splitlines() if "hook:" in line) == sorted(
         f"hook: [{rank}]" for rank in range(64)
     )
-    assert result.stderr.count(reason) <= 4, str(result)  # once, unless the machine was so busy that it took seconds
+    # once, unless the machine was so busy that it took seconds
+    assert result.stderr.count(reason) <= 4, str(result)
     if result.stderr.count("Unhandled monarch error") == 1:
         assert "64 ranks of many failed for this reason: 0-63" in result.stderr, str(result)
     assert len(result.stderr.splitlines()) < 60, str(result)
@@ -187,7 +218,8 @@ time.sleep(600)
 def test_a_hook_that_raises_ends_the_program(hook: str, status: int, said: str) -> None:
     result = run_script(
         PREAMBLE
-        + f"def hook(failure):\n    {hook}\n\nmonarch.actor.unhandled_fault_hook = hook\nfault(); time.sleep(600)\n"
+        + f"def hook(failure):\n    {hook}\n\nmonarch.actor.unhandled_fault_hook = hook\nfault();"
+        " time.sleep(600)\n"
     )
     assert result.exit_code == status, str(result)
     assert "nobody handles this" in result.stderr, str(result)

@@ -1,4 +1,6 @@
-"""After a fault that nobody handled, exit functions run and files are written, as at the end of any program."""
+"""After a fault that nobody handled, exit functions run and files are written, as at the end of any
+program.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,10 @@ def fail():
 
 
 @pytest.mark.parametrize("end", ["pass", "threading.Event().wait()", "wait_and_go_on()"])
-def test_exit_functions_run_and_files_are_written_after_an_unhandled_fault(end: str, tmp_path: Path) -> None:
-    result = run_script(
-        f"""
+def test_exit_functions_run_and_files_are_written_after_an_unhandled_fault(
+    end: str, tmp_path: Path
+) -> None:
+    result = run_script(f"""
 import atexit
 import threading
 registered = open({str(tmp_path / "registered")!r}, "w")
@@ -51,8 +54,7 @@ def wait_and_go_on():
 fail()
 {end}
 print("to the end", end="")
-"""
-    )
+""")
     assert result.exit_code == 1, str(result)
     assert "nobody handles this" in result.stderr, str(result)
     assert (tmp_path / "registered").read_text() == "an exit function has run\n", str(result)
@@ -72,7 +74,9 @@ def stuck():
 """
 
 
-def test_exit_functions_run_and_files_are_written_where_the_main_thread_is_stuck(tmp_path: Path) -> None:
+def test_exit_functions_run_and_files_are_written_where_the_main_thread_is_stuck(
+    tmp_path: Path,
+) -> None:
     result = run_script(
         f"""
 import atexit
@@ -88,7 +92,9 @@ stuck()
         env={"MONARCH_FAULT_GRACE": "0.5s"},
     )
     assert result.exit_code == 1, str(result)
-    assert "nobody handles this" in result.stderr and "ZeroDivisionError" in result.stderr, str(result)
+    assert "nobody handles this" in result.stderr and "ZeroDivisionError" in result.stderr, str(
+        result
+    )
     assert (tmp_path / "registered").read_text() == "an exit function has run\n", str(result)
     assert result.left_behind == [], str(result)
 
@@ -116,8 +122,7 @@ stuck()
 def test_a_child_of_multiprocessing_ends_in_order_with_the_status_of_the_fault(
     method: str, end: str, tmp_path: Path
 ) -> None:
-    result = run_script(
-        f"""
+    result = run_script(f"""
 import multiprocessing
 from multiprocessing.util import Finalize
 import threading
@@ -135,8 +140,7 @@ if __name__ == "__main__":
     process.start()
     process.join()
     print(process.exitcode)
-"""
-    )
+""")
     assert result.stdout == "an exit function has run\n1\n", str(result)
     assert "KeyboardInterrupt" not in result.stderr, str(result)
     assert "nobody handles this" in result.stderr, str(result)

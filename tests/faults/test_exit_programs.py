@@ -1,7 +1,9 @@
-"""However a program ends, and whatever it and its actors are doing: its own exit status, nothing left, nobody noisy.
+"""However a program ends, and whatever it and its actors are doing: its own exit status, nothing
+left, nobody noisy.
 
-The bounds: a program that ends in order is gone some 2 s after its last line, as `__cleanup__` gets 1 s. What it
-started is gone `GONE_WITHIN` seconds after the program, however that ended; `run_script` looks for it.
+The bounds: a program that ends in order is gone some 2 s after its last line, as `__cleanup__` gets
+1 s. What it started is gone `GONE_WITHIN` seconds after the program, however that ended;
+`run_script` looks for it.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Situation:
     """What a program is doing when it ends."""
 
     source: str
-    """``END`` stands for what ends it; for a signal it is waited after it, unless the program waits itself."""
+    """``END`` stands for what ends it; for a signal it is waited after it, unless the program waits
+    itself.
+    """
     actors: int = 1
     """How many are able to clean up."""
     waits: bool = False
@@ -100,7 +104,9 @@ SITUATIONS = {
         "w.slice(n=3).own.call_one().get(); END",
         actors=9,
     ),
-    "get": Situation(MAKE_WORKER + "call = w.sleep.call_one(); wait_until_busy(); END; call.get()", 0, waits=True),
+    "get": Situation(
+        MAKE_WORKER + "call = w.sleep.call_one(); wait_until_busy(); END; call.get()", 0, waits=True
+    ),
     "await": Situation(
         "async def main():\n"
         "    call = this_host().spawn_procs().spawn('w', AsyncWorker).sleep.call_one()\n"
@@ -113,11 +119,13 @@ SITUATIONS = {
     "busy": Situation(MAKE_WORKER + "w.sleep.broadcast(); wait_until_busy(); END", actors=0),
     "gil": Situation(MAKE_WORKER + "w.hold_the_gil.broadcast(); wait_until_busy(); END", actors=0),
     "thread": Situation(
-        f"def work():\n    {MAKE_WORKER}\nthread = threading.Thread(target=work); thread.start(); thread.join()\nEND"
+        f"def work():\n    {MAKE_WORKER}\nthread = threading.Thread(target=work); thread.start();"
+        " thread.join()\nEND"
     ),
     "waiting thread": Situation(
         MAKE_WORKER
-        + "threading.Thread(target=lambda: w.sleep.call_one().get(), daemon=True).start(); wait_until_busy(); END",
+        + "threading.Thread(target=lambda: w.sleep.call_one().get(), daemon=True).start();"
+        " wait_until_busy(); END",
         actors=0,
     ),
 }
@@ -127,9 +135,13 @@ ENDINGS = {
     "exit": Ending(3, "sys.exit(3)"),
     "os._exit": Ending(4, "os._exit(4)", orderly=False),
     "ctrl-c": Ending(-signal.SIGINT, signals=(signal.SIGINT,), last_line="KeyboardInterrupt"),
-    "ctrl-c twice": Ending(-signal.SIGINT, signals=(signal.SIGINT, signal.SIGINT), last_line="KeyboardInterrupt"),
+    "ctrl-c twice": Ending(
+        -signal.SIGINT, signals=(signal.SIGINT, signal.SIGINT), last_line="KeyboardInterrupt"
+    ),
     "sigterm": Ending(-signal.SIGTERM, signals=(signal.SIGTERM,), orderly=False),
-    "sigterm that exits": Ending(9, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", (signal.SIGTERM,)),
+    "sigterm that exits": Ending(
+        9, "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))", (signal.SIGTERM,)
+    ),
     "sighup": Ending(-signal.SIGHUP, signals=(signal.SIGHUP,), orderly=False),
     "sigkill": Ending(-signal.SIGKILL, signals=(signal.SIGKILL,), orderly=False),
 }
@@ -143,10 +155,18 @@ MATRIX = [
     *(("thread", ending) for ending in ("end", "ctrl-c", "sigterm")),
     *(("waiting thread", ending) for ending in ("end", "ctrl-c")),
 ]
-NOISE = ("Exception ignored", "Exception in thread", "resource_tracker", "monarch.errors", "ResourceWarning")
+NOISE = (
+    "Exception ignored",
+    "Exception in thread",
+    "resource_tracker",
+    "monarch.errors",
+    "ResourceWarning",
+)
 
 
-def run(situation: Situation, ending: Ending, cleaned: Path, stdin: str | None = "") -> ScriptResult:
+def run(
+    situation: Situation, ending: Ending, cleaned: Path, stdin: str | None = ""
+) -> ScriptResult:
     end = ending.source or "pass"
     if ending.signals:
         end += "; print('here', flush=True)" + ("" if situation.waits else "; time.sleep(60)")
@@ -169,10 +189,14 @@ def check(result: ScriptResult, ending: Ending, cleaned: Path, actors: int) -> N
     if ending.orderly:
         assert result.stdout.count("last words") == actors, str(result)
     assert (result.stderr.splitlines() or [""])[-1] == ending.last_line, str(result)
-    assert max(result.after_signal or 0.0, 0.0 if result.after_signal else result.duration) < 15, str(result)
+    assert max(result.after_signal or 0.0, 0.0 if result.after_signal else result.duration) < 15, (
+        str(result)
+    )
 
 
-@pytest.mark.parametrize(("situation", "how"), MATRIX, ids=[f"{name}: {how}" for name, how in MATRIX])
+@pytest.mark.parametrize(
+    ("situation", "how"), MATRIX, ids=[f"{name}: {how}" for name, how in MATRIX]
+)
 def test_a_program_ends_with_its_own_status_cleans_up_where_it_can_and_leaves_nothing(
     situation: str, how: str, tmp_path: Path
 ) -> None:
@@ -205,9 +229,12 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(
     ("start", "how"),
-    [("fork", how) for how in ("end", "raise", "exit", "os._exit")] + [("spawn", "end"), ("forkserver", "exit")],
+    [("fork", how) for how in ("end", "raise", "exit", "os._exit")]
+    + [("spawn", "end"), ("forkserver", "exit")],
 )
-def test_a_client_in_a_multiprocessing_child_ends_as_one_in_a_script_does(start: str, how: str, tmp_path: Path) -> None:
+def test_a_client_in_a_multiprocessing_child_ends_as_one_in_a_script_does(
+    start: str, how: str, tmp_path: Path
+) -> None:
     cleaned = tmp_path / "cleaned"
     result = run(Situation(CHILD.replace("START", start)), ENDINGS[how], cleaned)
     check(result, ENDINGS[how], cleaned, 1)
@@ -251,16 +278,20 @@ print("status", process.exitcode)
     assert result.left_behind == [], str(result)
 
 
-def test_a_program_that_ends_with_large_messages_under_way_leaves_no_shared_memory(tmp_path: Path) -> None:
+def test_a_program_that_ends_with_large_messages_under_way_leaves_no_shared_memory(
+    tmp_path: Path,
+) -> None:
     from helpers.leaks import segments
 
     before = segments()
     result = run_script(
         WORKERS
         + "w = this_host().spawn_procs({'n': 4}).spawn('w', Worker); w.ready.call().get()\n"
-        + "class Keeps(Worker):\n    @endpoint\n    def keep(self, data):\n        self.data = data\n"
+        + "class Keeps(Worker):\n    @endpoint\n    def keep(self, data):\n        self.data ="
+        " data\n"
         + "k = this_host().spawn_procs({'n': 4}).spawn('k', Keeps)\n"
-        + "k.keep.call(bytearray(8_000_000)).get(); k.keep.broadcast(bytearray(8_000_000)); os.kill(os.getpid(), 9)\n",
+        + "k.keep.call(bytearray(8_000_000)).get(); k.keep.broadcast(bytearray(8_000_000));"
+        " os.kill(os.getpid(), 9)\n",
         env={"CLEANED": str(tmp_path / "cleaned")},
     )
     assert result.exit_code == -signal.SIGKILL, str(result)

@@ -1,4 +1,6 @@
-"""`shutdown_context`: everything ends, in bounded time, whatever state it is in; and Monarch can be used again."""
+"""`shutdown_context`: everything ends, in bounded time, whatever state it is in; and Monarch can be
+used again.
+"""
 
 from __future__ import annotations
 
@@ -81,8 +83,7 @@ def test_a_program_need_not_wait_for_it() -> None:
 
 
 def test_later_calls_are_done_at_once_though_the_first_is_not() -> None:
-    check(
-        """
+    check("""
 assert shutdown_context().done()  # nothing was started
 class Slow(Worker):
     def __cleanup__(self, exc):
@@ -94,8 +95,7 @@ second = shutdown_context()
 assert second.done() and second.get() is None
 assert not first.done()
 assert first.get(timeout=20) is None
-"""
-    )
+""")
 
 
 @pytest.mark.parametrize("wrong", ["-1", "float('nan')", "float('inf')", "2.0**64", "'1s'"])
@@ -117,11 +117,26 @@ assert worker.pid.call_one().get(timeout=20) > 0
 @pytest.mark.parametrize(
     "call",
     [
-        "async def main():\n    await asyncio.to_thread(works)\n    await shutdown_context()\nasyncio.run(main())",
-        "works(); thread = threading.Thread(target=lambda: shutdown_context().get(timeout=20)); thread.start(); thread.join()",
-        "thread = threading.Thread(target=works); thread.start(); thread.join(); shutdown_context().get(timeout=20)",
-        "this_proc().spawn('here', Worker).pid.call_one().get(timeout=20); shutdown_context().get(timeout=20)",
-        "get_or_spawn_controller('here', Worker).get(timeout=20); shutdown_context().get(timeout=20)",
+        (
+            "async def main():\n    await asyncio.to_thread(works)\n    await"
+            " shutdown_context()\nasyncio.run(main())"
+        ),
+        (
+            "works(); thread = threading.Thread(target=lambda: shutdown_context().get(timeout=20));"
+            " thread.start(); thread.join()"
+        ),
+        (
+            "thread = threading.Thread(target=works); thread.start(); thread.join();"
+            " shutdown_context().get(timeout=20)"
+        ),
+        (
+            "this_proc().spawn('here', Worker).pid.call_one().get(timeout=20);"
+            " shutdown_context().get(timeout=20)"
+        ),
+        (
+            "get_or_spawn_controller('here', Worker).get(timeout=20);"
+            " shutdown_context().get(timeout=20)"
+        ),
     ],
     ids=["asyncio", "thread", "of a thread", "actors of this process", "controller"],
 )
@@ -135,14 +150,15 @@ STATES = {
     "a dead proc": "os.kill(pids[0], signal.SIGKILL)",
     "a dead agent": "os.kill(agent, signal.SIGKILL); wait_gone(pids[0])",
     "a frozen agent": "os.kill(agent, signal.SIGSTOP)",
-    "procs that are being started": "this_host().spawn_procs(per_host={'n': 8}).spawn('more', Worker)",
+    "procs that are being started": (
+        "this_host().spawn_procs(per_host={'n': 8}).spawn('more', Worker)"
+    ),
 }
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
 def test_it_is_bounded_with(state: str) -> None:
-    check(
-        f"""
+    check(f"""
 monarch.actor.unhandled_fault_hook = lambda failure: None
 worker = this_host().spawn_procs(per_host={{"n": 2}}).spawn("worker", Worker)
 pids = worker.pid.call().get(timeout=20).values()
@@ -156,13 +172,11 @@ for pid in [*pids, agent]:
     wait_gone(pid)
 assert isinstance(waiting.exception(timeout=5), SupervisionError)
 works()
-"""
-    )
+""")
 
 
 def test_old_handles_say_that_the_context_was_shut_down_and_never_hang() -> None:
-    check(
-        """
+    check("""
 def refused(use):
     try:
         use()
@@ -198,13 +212,11 @@ for _ in range(2):
 worker.stop().get(timeout=20)
 procs.stop().get(timeout=20)
 refused(lambda: worker.pid.call().get(timeout=20))
-"""
-    )
+""")
 
 
 def test_shutting_down_ten_times_leaves_no_descriptor_no_thread_and_no_process() -> None:
-    check(
-        """
+    check("""
 def left():
     return len(os.listdir("/proc/self/fd")), threading.active_count()
 
@@ -235,13 +247,11 @@ before = left()
 for _ in range(10):
     use_and_shut_down()
 wait_left(before)
-"""
-    )
+""")
 
 
 def test_interrupts_while_the_machinery_starts_leave_it_in_working_order() -> None:
-    check(
-        """
+    check("""
 interrupts = 0
 for microseconds in range(0, 30_000, 1_500):
     go = threading.Event()
@@ -265,12 +275,13 @@ for microseconds in range(0, 30_000, 1_500):
     works()
     shutdown_context(host_timeout=0.2).get(timeout=20)
 assert interrupts == 20
-"""
-    )
+""")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_program_that_is_signalled_while_it_shuts_down_leaves_nothing(number: signal.Signals) -> None:
+def test_a_program_that_is_signalled_while_it_shuts_down_leaves_nothing(
+    number: signal.Signals,
+) -> None:
     result = run_script(
         PREAMBLE
         + """

@@ -1,8 +1,10 @@
-"""What follows from each thing that can go wrong on one rank of a mesh: the behaviour matrix, row by row.
+"""What follows from each thing that can go wrong on one rank of a mesh: the behaviour matrix, row
+by row.
 
-Every row looks at the same five things: whoever waits for the rank, whoever calls it later, the other ranks, the owner,
-and what is left of the actor and its process. Rows that need a program of their own are elsewhere: the loss of a host in
-`test_detection` and `test_told_once`, a message over the size limit in `procs/test_errors`.
+Every row looks at the same five things: whoever waits for the rank, whoever calls it later, the
+other ranks, the owner, and what is left of the actor and its process. Rows that need a program of
+their own are elsewhere: the loss of a host in `test_detection` and `test_told_once`, a message over
+the size limit in `procs/test_errors`.
 """
 
 from __future__ import annotations
@@ -138,7 +140,8 @@ class Row(NamedTuple):
     """
     Attributes:
         event: Lets it happen, on the slice that it is given.
-        actor_lives: Whether waiting callers get their answer, later ones too, and the owner hears nothing.
+        actor_lives: Whether waiting callers get their answer, later ones too, and the owner hears
+            nothing.
         told: How often the owner hears of it.
         process_lives: Whether new actors can be spawned there.
         kind: Whose rank it is.
@@ -153,23 +156,37 @@ class Row(NamedTuple):
 
 ROWS = {
     "Exception, call": Row(fails(lambda bad: bad.throw.call(ValueError)), actor_lives=True, told=0),
-    "Exception, call_one": Row(fails(lambda bad: bad.throw.call_one(ValueError)), actor_lives=True, told=0),
-    "Exception, choose": Row(fails(lambda bad: bad.throw.choose(ValueError)), actor_lives=True, told=0),
+    "Exception, call_one": Row(
+        fails(lambda bad: bad.throw.call_one(ValueError)), actor_lives=True, told=0
+    ),
+    "Exception, choose": Row(
+        fails(lambda bad: bad.throw.choose(ValueError)), actor_lives=True, told=0
+    ),
     "Exception, stream": Row(stream_of, actor_lives=True, told=0),
     "Exception, never read": Row(never_read, actor_lives=True, told=0),
     "Exception, broadcast": Row(lambda bad: bad.throw.broadcast(ValueError)),
     "Exception, send without a port": Row(lambda bad: send(bad.throw, (ValueError,), {})),
-    "Exception, async broadcast": Row(lambda bad: bad.throw.broadcast(ValueError), kind=AsyncVictim),
+    "Exception, async broadcast": Row(
+        lambda bad: bad.throw.broadcast(ValueError), kind=AsyncVictim
+    ),
     "Exception, explicit port": Row(ends(lambda bad: bad.throw_instead_of_an_answer.call_one())),
     "SystemExit": Row(ends(lambda bad: bad.throw.call_one(SystemExit))),
     "KeyboardInterrupt": Row(ends(lambda bad: bad.throw.call_one(KeyboardInterrupt))),
     "SystemExit, async": Row(ends(lambda bad: bad.throw.call_one(SystemExit)), kind=AsyncVictim),
     "CancelledError, async": Row(
-        fails(lambda bad: bad.throw.call_one(asyncio.CancelledError)), actor_lives=True, told=0, kind=AsyncVictim
+        fails(lambda bad: bad.throw.call_one(asyncio.CancelledError)),
+        actor_lives=True,
+        told=0,
+        kind=AsyncVictim,
     ),
-    "CancelledError, async broadcast": Row(lambda bad: bad.throw.broadcast(asyncio.CancelledError), kind=AsyncVictim),
+    "CancelledError, async broadcast": Row(
+        lambda bad: bad.throw.broadcast(asyncio.CancelledError), kind=AsyncVictim
+    ),
     "Exception in a task": Row(
-        lambda bad: bad.throw_in_a_task.call_one().get(timeout=20), actor_lives=True, told=0, kind=AsyncVictim
+        lambda bad: bad.throw_in_a_task.call_one().get(timeout=20),
+        actor_lives=True,
+        told=0,
+        kind=AsyncVictim,
     ),
     "result that cannot be pickled": Row(
         fails(lambda bad: bad.return_unpicklable.call_one()), actor_lives=True, told=0
@@ -181,7 +198,9 @@ ROWS = {
     "stop of itself": Row(lambda bad: bad.stop_itself.broadcast(), told=0),
     "os._exit": Row(ends(lambda bad: bad.end_process.call_one("exit")), process_lives=False),
     "SIGKILL": Row(ends(lambda bad: bad.end_process.call_one("kill")), process_lives=False),
-    "segmentation fault": Row(ends(lambda bad: bad.end_process.call_one("crash")), process_lives=False),
+    "segmentation fault": Row(
+        ends(lambda bad: bad.end_process.call_one("crash")), process_lives=False
+    ),
 }
 
 
@@ -218,15 +237,22 @@ def test_what_follows_from(spawn: Spawn, faults: Faults, row: Row) -> None:
 
 
 def heard(faults: Faults, procs: Any, row: Row) -> list[Any]:
-    """All that the owner has heard, once it has heard of something that happened after the event, in the same process."""
+    """All that the owner has heard, once it has heard of something that happened after the event,
+    in the same process.
+    """
     procs.slice(gpus=BAD if row.process_lives else 0).spawn("later", Failing).fail.broadcast()
-    wait_until(lambda: any(failure.mesh_name == "later" for failure in faults.failures), what="the later failure")
+    wait_until(
+        lambda: any(failure.mesh_name == "later" for failure in faults.failures),
+        what="the later failure",
+    )
     faults.wait_for(row.told + 1)
     return [failure for failure in faults.failures if failure.mesh_name != "later"]
 
 
 @pytest.mark.parametrize("how", ["raises", "class", "argument"])
-def test_what_follows_from_an_actor_that_cannot_be_constructed(spawn: Spawn, faults: Faults, how: str) -> None:
+def test_what_follows_from_an_actor_that_cannot_be_constructed(
+    spawn: Spawn, faults: Faults, how: str
+) -> None:
     procs = spawn(3)
     bad_procs = procs.slice(gpus=slice(BAD, BAD + 1))
     if how == "raises":
@@ -266,7 +292,9 @@ def unpicklable_class() -> Any:
 
 @pytest.mark.parametrize("kind", [Victim, AsyncVictim])
 @pytest.mark.parametrize("of", ["actors", "procs"])
-def test_what_follows_from_a_stop_by_the_owner(spawn: Spawn, faults: Faults, kind: Any, of: str) -> None:
+def test_what_follows_from_a_stop_by_the_owner(
+    spawn: Spawn, faults: Faults, kind: Any, of: str
+) -> None:
     procs = spawn(3)
     mesh = procs.spawn("victim", kind)
     pids = mesh.pid.call().get(timeout=20).values()

@@ -100,6 +100,8 @@ PROGRAM = """
 @pytest.mark.parametrize("kind", ["knocks", "stays", "garbage", "messages"])
 def test_heartbeats_and_calls_survive_a_flood_by_who_may_connect(kind: str) -> None:
     ran = run_script(
-        f"    KIND = {kind!r}\n" + PROGRAM, timeout=90, env={"PYTHONPATH": f"{TESTS}{os.pathsep}{package_path()}"}
+        f"    KIND = {kind!r}\n" + PROGRAM,
+        timeout=90,
+        env={"PYTHONPATH": f"{TESTS}{os.pathsep}{package_path()}"},
     )
     assert (ran.exit_code, ran.stdout) == (0, "alive\n"), ran

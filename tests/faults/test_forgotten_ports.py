@@ -1,4 +1,6 @@
-"""An explicit-port endpoint that forgets its port: its caller is told, and nobody else's answer is taken for forgotten."""
+"""An explicit-port endpoint that forgets its port: its caller is told, and nobody else's answer is
+taken for forgotten.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,17 @@ import pytest
 
 from helpers.actors import Sender, open_channel
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, Port, SupervisionError, as_endpoint, context, endpoint, send, this_proc
+from monarch.actor import (
+    Actor,
+    ActorError,
+    Port,
+    SupervisionError,
+    as_endpoint,
+    context,
+    endpoint,
+    send,
+    this_proc,
+)
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -149,7 +161,9 @@ def test_a_caller_is_told_that_its_port_was_forgotten_and_the_actor_serves_on(
 
 
 @both_kinds
-def test_the_ranks_that_forgot_are_told_apart_from_those_that_answered(spawn: Spawn, kind: Any) -> None:
+def test_the_ranks_that_forgot_are_told_apart_from_those_that_answered(
+    spawn: Spawn, kind: Any
+) -> None:
     forgetful = spawn(4).spawn("desk", kind)
     error = forgetful.forget_on_odd_ranks.options(wait_for_all=True).call().exception(timeout=20)
     check_forgotten(error, "desk.forget_on_odd_ranks")
@@ -179,7 +193,9 @@ def test_an_undecorated_method_that_forgets_is_found_too(spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("how", ["answer_badly", "forget_in_a_thread"])
-def test_a_port_that_was_not_answered_is_forgotten_although_it_was_tried_or_taken_along(spawn: Spawn, how: str) -> None:
+def test_a_port_that_was_not_answered_is_forgotten_although_it_was_tried_or_taken_along(
+    spawn: Spawn, how: str
+) -> None:
     forgetful = spawn(1).spawn("desk", Forgetful)
     check_forgotten(getattr(forgetful, how).call_one().exception(timeout=20), f"desk.{how}")
 
@@ -192,7 +208,9 @@ def test_a_port_in_a_circle_is_forgotten_when_the_garbage_is_collected(spawn: Sp
 
 
 @both_kinds
-def test_a_port_that_is_kept_is_forgotten_when_a_later_endpoint_lets_go_of_it(spawn: Spawn, kind: Any) -> None:
+def test_a_port_that_is_kept_is_forgotten_when_a_later_endpoint_lets_go_of_it(
+    spawn: Spawn, kind: Any
+) -> None:
     forgetful = spawn(2).spawn("desk", kind)
     future = forgetful.keep.call()
     with pytest.raises(TimeoutError):
@@ -202,7 +220,9 @@ def test_a_port_that_is_kept_is_forgotten_when_a_later_endpoint_lets_go_of_it(sp
 
 
 @both_kinds
-def test_a_port_that_is_kept_is_answered_however_many_others_are_forgotten(spawn: Spawn, kind: Any) -> None:
+def test_a_port_that_is_kept_is_answered_however_many_others_are_forgotten(
+    spawn: Spawn, kind: Any
+) -> None:
     forgetful = spawn(1).spawn("desk", kind)
     kept = [forgetful.keep.call_one() for _ in range(20)]
     for _ in range(20):
@@ -213,11 +233,16 @@ def test_a_port_that_is_kept_is_answered_however_many_others_are_forgotten(spawn
 
 
 def test_a_task_may_answer_when_its_endpoint_has_returned(spawn: Spawn) -> None:
-    assert spawn(1).spawn("desk", AsyncForgetful).answer_in_a_task.call_one().get(timeout=20) == "from a task"
+    assert (
+        spawn(1).spawn("desk", AsyncForgetful).answer_in_a_task.call_one().get(timeout=20)
+        == "from a task"
+    )
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["another proc", "the same proc"])
-def test_another_actor_may_answer_though_the_first_one_kept_nothing(spawn: Spawn, apart: bool) -> None:
+def test_another_actor_may_answer_though_the_first_one_kept_nothing(
+    spawn: Spawn, apart: bool
+) -> None:
     procs = spawn(2)
     forgetful = procs.slice(gpus=0).spawn("desk", Forgetful)
     sender = procs.slice(gpus=int(apart)).spawn("sender", Sender)
@@ -228,7 +253,9 @@ def test_another_actor_may_answer_though_the_first_one_kept_nothing(spawn: Spawn
 
 
 @both_kinds
-def test_who_raises_instead_of_an_answer_is_reported_as_that(spawn: Spawn, faults: Faults, kind: Any) -> None:
+def test_who_raises_instead_of_an_answer_is_reported_as_that(
+    spawn: Spawn, faults: Faults, kind: Any
+) -> None:
     forgetful = spawn(2).spawn("desk", kind)
     kept = forgetful.keep.call()
     with pytest.raises(SupervisionError, match="the real reason"):
@@ -239,7 +266,9 @@ def test_who_raises_instead_of_an_answer_is_reported_as_that(spawn: Spawn, fault
 
 
 @both_kinds
-def test_a_stop_is_reported_as_a_stop_for_ports_that_go_with_their_actor(spawn: Spawn, kind: Any) -> None:
+def test_a_stop_is_reported_as_a_stop_for_ports_that_go_with_their_actor(
+    spawn: Spawn, kind: Any
+) -> None:
     forgetful = spawn(1).spawn("desk", kind)
     kept = forgetful.keep.call_one()
     forgetful.answer_kept.call_one("answered").get(timeout=20)
@@ -273,19 +302,24 @@ def test_nobody_is_told_of_a_port_in_a_message_that_nobody_waits_for(spawn: Spaw
     tells = spawn(1).spawn("tells", Tells, forgetful)
     tells.broadcast.call_one(["forget", "keep", "drop_kept", "keep", "keep"]).get(timeout=20)
     wait_until(
-        lambda: forgetful.count_kept.call_one().get(timeout=20) == 2, what="the desk to have handled the last one"
+        lambda: forgetful.count_kept.call_one().get(timeout=20) == 2,
+        what="the desk to have handled the last one",
     )
     forgetful.stop().get(timeout=20)
-    tells.broadcast.call_one(["forget"]).get(timeout=20)  # finds nobody, which is heard; nothing from before is
+    # finds nobody, which is heard; nothing from before is
+    tells.broadcast.call_one(["forget"]).get(timeout=20)
     heard: list[str] = wait_until(
-        lambda: tells.undeliverable.call_one().get(timeout=20), what="news of the message that found nobody"
+        lambda: tells.undeliverable.call_one().get(timeout=20),
+        what="news of the message that found nobody",
     )
     assert len(heard) == 1
 
 
 def test_a_port_may_be_dropped_wherever_garbage_is_collected(spawn: Spawn) -> None:
     class Careless(Actor):
-        """Its process collects garbage at nearly every allocation, of the thread that reads messages, too."""
+        """Its process collects garbage at nearly every allocation, of the thread that reads
+        messages, too.
+        """
 
         def __init__(self) -> None:
             gc.set_threshold(1)

@@ -1,4 +1,6 @@
-"""What procs have from the process they are forked from, and must not: signal dispositions, random numbers."""
+"""What procs have from the process they are forked from, and must not: signal dispositions, random
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 
     from conftest import Spawn
 
-needs_numpy = pytest.mark.skipif(importlib.util.find_spec("numpy") is None, reason="preloads numpy; not installed")
+needs_numpy = pytest.mark.skipif(
+    importlib.util.find_spec("numpy") is None, reason="preloads numpy; not installed"
+)
 
 
 class Starts(Actor):
@@ -45,14 +49,22 @@ class Starts(Actor):
             "    if signal.getsignal(s) is signal.SIG_IGN: print(getattr(s, 'name', s))"
         )
         done = subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, timeout=20, check=True
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            check=True,
         )
         return done.stdout.split()
 
     @endpoint
     def blocked_signals_of_a_child(self) -> str:
         done = subprocess.run(
-            ["grep", "SigBlk", "/proc/self/status"], stdout=subprocess.PIPE, text=True, timeout=20, check=True
+            ["grep", "SigBlk", "/proc/self/status"],
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=20,
+            check=True,
         )
         return done.stdout.split()[1]
 
@@ -65,11 +77,16 @@ def test_ctrl_c_ends_a_program_that_an_actor_started(spawn: Spawn, method: str) 
 
 
 @pytest.mark.parametrize("method", ["fork", "exec"])
-def test_a_program_that_an_actor_started_ignores_only_what_any_python_child_ignores(spawn: Spawn, method: str) -> None:
+def test_a_program_that_an_actor_started_ignores_only_what_any_python_child_ignores(
+    spawn: Spawn, method: str
+) -> None:
     with configured(proc_spawn_method=method):
         starts = spawn(1).spawn("starts", Starts)
         # Python itself ignores these two, in the child as in any
-        assert set(starts.dispositions_of_a_child.call_one().get(timeout=30)) <= {"SIGPIPE", "SIGXFSZ"}
+        assert set(starts.dispositions_of_a_child.call_one().get(timeout=30)) <= {
+            "SIGPIPE",
+            "SIGXFSZ",
+        }
         assert int(starts.blocked_signals_of_a_child.call_one().get(timeout=30), 16) == 0
 
 
@@ -89,20 +106,31 @@ class Random(Actor):
 
 @needs_numpy
 @pytest.mark.parametrize("module", ["numpy", "numpy.random"])
-def test_ranks_that_share_a_preloaded_numpy_have_random_numbers_of_their_own(spawn: Spawn, module: str) -> None:
+def test_ranks_that_share_a_preloaded_numpy_have_random_numbers_of_their_own(
+    spawn: Spawn, module: str
+) -> None:
     with configured(preload=[module]):
         first = spawn(3).spawn("random", Random)
         second = spawn(3).spawn("random", Random)
-        numbers = [*first.of_numpy.call().get(timeout=30).values(), *second.of_numpy.call().get(timeout=30).values()]
+        numbers = [
+            *first.of_numpy.call().get(timeout=30).values(),
+            *second.of_numpy.call().get(timeout=30).values(),
+        ]
     assert len(set(numbers)) == 6
 
 
 def test_ranks_have_random_numbers_of_their_own(spawn: Spawn) -> None:
-    numbers = [number for _ in range(2) for number in spawn(3).spawn("r", Random).of_python.call().get(20).values()]
+    numbers = [
+        number
+        for _ in range(2)
+        for number in spawn(3).spawn("r", Random).of_python.call().get(20).values()
+    ]
     assert len(set(numbers)) == 6
 
 
-def test_callbacks_of_futures_run_in_a_forked_child_although_they_ran_in_its_parent_before() -> None:
+def test_callbacks_of_futures_run_in_a_forked_child_although_they_ran_in_its_parent_before() -> (
+    None
+):
     source = """
         import os, sys, threading
         from monarch.actor import Actor, endpoint, this_host

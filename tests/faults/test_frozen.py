@@ -1,7 +1,8 @@
 """Processes that are stopped by a signal, and processes that only look as if they were.
 
-A stopped process counts as lost after `heartbeat_timeout`, and whoever waits for it is told; continued before, nothing
-has happened. Threads that hold the interpreter lock, and a client that is stopped itself, make nobody look dead.
+A stopped process counts as lost after `heartbeat_timeout`, and whoever waits for it is told;
+continued before, nothing has happened. Threads that hold the interpreter lock, and a client that is
+stopped itself, make nobody look dead.
 
 Each test is a program of its own, because the time-out is settled when the host agent starts.
 """
@@ -86,8 +87,7 @@ def run(source: str, *, timeout: float = 40.0) -> ScriptResult:
 
 
 def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(4)
         askers = this_host().spawn_procs(name="askers")
         asking, asking_async = askers.spawn("asks", Worker), askers.spawn("asks", AsyncWorker)
@@ -114,13 +114,11 @@ def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -
         wait_gone(pids[3])
         assert list(workers.slice(g=slice(0, 3)).pid.call().get(timeout=20).values()) == pids[:3]
         assert "heartbeat_timeout" in told(frozen.pid.call_one())[1]
-        """
-    )
+        """)
 
 
 def test_the_owner_of_a_proc_that_stays_stopped_hears_once_what_it_was() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(2)
         os.kill(pids[1], signal.SIGSTOP)
         (failure,) = faults.wait_for(1)
@@ -129,14 +127,12 @@ def test_the_owner_of_a_proc_that_stays_stopped_hears_once_what_it_was() -> None
         assert "within 1s (heartbeat_timeout)" in failure.report(), failure.report()
         procs.stop().get(timeout=20)
         assert len(faults) == 1, faults.reports()
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) -> None:
-    run(
-        f"""
+    run(f"""
         procs, workers, pids = up(2)
         victim = {who}_of(pids[0])
         waiting = workers.wait.call()
@@ -155,13 +151,13 @@ def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) ->
         shutdown_context().get(timeout=20)
         procs, workers, pids = up(1)
         assert workers.pid.call_one().get(timeout=20) == pids[0]
-        """
-    )
+        """)
 
 
-def test_actors_that_wait_for_each_other_while_the_agent_stays_stopped_are_not_waited_for_forever() -> None:
-    run(
-        """
+def test_actors_that_wait_for_each_other_while_the_agent_stays_stopped_are_not_waited_for_forever() -> (
+    None
+):
+    run("""
         procs, workers, pids = up(2)
         ready, is_ready = monarch.actor.Channel.open()
         waiting = workers.slice(g=0).ask.call_one(workers.slice(g=1), ready)
@@ -173,15 +169,15 @@ def test_actors_that_wait_for_each_other_while_the_agent_stays_stopped_are_not_w
         except SupervisionError as error:
             text = str(error)
         assert "the host agent is gone" in text, text
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("number", ["SIGSTOP", "SIGKILL"])
-def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for(who: str, number: str) -> None:
-    result = run(
-        f"""
+def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for(
+    who: str, number: str
+) -> None:
+    result = run(f"""
         procs, workers, pids = up(1)
         victim = {who}_of(pids[0])
         os.kill(victim, signal.SIGSTOP)
@@ -192,8 +188,7 @@ def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for
             os.kill(victim, signal.SIGKILL)
         assert "the host agent is gone" in told(more.initialized)[1]
         assert "the host agent is gone" in told(calling)[1]
-        """
-    )
+        """)
     assert result.duration < 20
 
 
@@ -219,8 +214,7 @@ def test_an_agent_that_is_stopped_before_it_has_come_up_is_not_waited_for() -> N
 
 
 def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:
-    run(
-        """
+    run("""
         configure(send_buffer_limit="1 MiB", message_delivery_timeout="1m")
         procs, workers, pids = up(1)
         class Sink(Actor):
@@ -233,16 +227,14 @@ def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:
         wait_stopped(pids[0])
         calls = [sink.take.call_one(bytes(10_000)) for _ in range(1000)]
         assert "heartbeat_timeout" in told(calls[-1])[1]
-        """
-    )
+        """)
 
 
 # stopped for a while
 
 
 def test_who_goes_on_before_the_timeout_has_never_been_away() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(2, heartbeat_timeout="2s")
         everybody = (pids[0], spawner_of(pids[0]), agent_of(pids[0]))
         calling = workers.hold_the_interpreter.call(0)
@@ -255,26 +247,22 @@ def test_who_goes_on_before_the_timeout_has_never_been_away() -> None:
         assert list(workers.pid.call().get(timeout=20).values()) == pids
         assert this_host().spawn_procs().initialized.get(timeout=20)
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 def test_without_a_timeout_a_stopped_process_is_waited_for() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(1, heartbeat_timeout=0)
         for pid in (pids[0], spawner_of(pids[0]), agent_of(pids[0])):
             with stopped(pid):
                 time.sleep(0.5)
         assert workers.pid.call_one().get(timeout=20) == pids[0]
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(1)
         me = os.getpid()
         subprocess.run(["sh", "-c", f"(sleep 0.3; kill -STOP {me}; sleep 3; kill -CONT {me}) > /dev/null 2>&1 &"])
@@ -284,13 +272,11 @@ def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
         time.sleep(1.5)
         assert workers.pid.call_one().get(timeout=20) == pids[0]
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 def test_a_program_of_which_every_process_was_stopped_goes_on_as_if_nothing_had_been() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(2, heartbeat_timeout="2s")
         me, host, ours = os.getpid(), (agent_of(pids[0]), spawner_of(pids[0])), " ".join(map(str, pids))
         freeze = f"kill -STOP {ours}; sleep 0.1; kill -STOP {host[1]} {host[0]}; sleep 0.8; kill -STOP {me}"
@@ -302,14 +288,12 @@ def test_a_program_of_which_every_process_was_stopped_goes_on_as_if_nothing_had_
         time.sleep(2.5)
         assert list(workers.pid.call().get(timeout=20).values()) == pids
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize("stopped_before", [False, True])
 def test_who_is_held_by_a_debugger_is_left_alone(stopped_before: bool) -> None:
-    result = run(
-        f"""
+    result = run(f"""
         procs, workers, pids = up(1)
         if {stopped_before}:
             os.kill(pids[0], signal.SIGSTOP)
@@ -338,8 +322,7 @@ def test_who_is_held_by_a_debugger_is_left_alone(stopped_before: bool) -> None:
         time.sleep(1.5)
         assert workers.pid.call_one().get(timeout=20) == pids[0]
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
     if "refused" in result.stdout:
         pytest.skip("this system does not let one process trace another")
 
@@ -367,23 +350,20 @@ def test_holding_the_interpreter_lock_for_longer_than_the_usual_limit_kills_nobo
 
 
 def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(1, heartbeat_timeout="400ms")
         for _ in range(8):
             hold_the_interpreter(0.6)
         assert workers.pid.call_one().get(timeout=20) == pids[0]
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 # stopping what stands still
 
 
 def test_procs_of_which_one_is_stopped_end_within_the_bound_of_stop() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(2, heartbeat_timeout="1m", cleanup_timeout="500ms", process_exit_timeout="500ms")
         os.kill(pids[1], signal.SIGSTOP)
         wait_stopped(pids[1])
@@ -393,26 +373,22 @@ def test_procs_of_which_one_is_stopped_end_within_the_bound_of_stop() -> None:
         for pid in pids:
             wait_gone(pid)
         assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 def test_the_timeout_ends_a_stop_sooner_than_its_bound() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(2, heartbeat_timeout="500ms", process_exit_timeout="1m")
         os.kill(pids[1], signal.SIGSTOP)
         wait_stopped(pids[1])
         start = time.monotonic()
         procs.stop().get(timeout=30)
         assert time.monotonic() - start < 20
-        """
-    )
+        """)
 
 
 def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_stopped() -> None:
-    run(
-        """
+    run("""
         procs, workers, pids = up(2, heartbeat_timeout="1m")
         more = this_host().spawn_procs()
         assert more.initialized.get(timeout=20)
@@ -424,26 +400,22 @@ def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_sto
             assert taken < 4, taken  # as long as the exit of a proc is waited for
             more.stop().get(timeout=8)
         procs.stop().get(timeout=20)
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 def test_a_program_ends_although_its_host_stands_still(who: str) -> None:
-    result = run(
-        f"""
+    result = run(f"""
         procs, workers, pids = up(2, heartbeat_timeout="1m")
         os.kill({who}_of(pids[0]), signal.SIGSTOP)
-        """
-    )
+        """)
     assert result.duration < 20
 
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "meanwhile"])
 def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) -> None:
-    result = run(
-        f"""
+    result = run(f"""
         procs, workers, pids = up(2, heartbeat_timeout="1m")
         waiting = workers.wait.call()
         victim = {who}_of(pids[0])
@@ -457,8 +429,7 @@ def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) ->
         told(waiting)
         for pid in (victim, *pids):
             wait_gone(pid)
-        """
-    )
+        """)
     assert result.duration < 25
 
 

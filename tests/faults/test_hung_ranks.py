@@ -13,7 +13,16 @@ import pytest
 
 from helpers.waiting import wait_gone, wait_until
 from monarch._core.mesh.bootstrap import BootstrapCommand
-from monarch.actor import Actor, Point, ProcMesh, SupervisionError, as_endpoint, context, endpoint, this_proc
+from monarch.actor import (
+    Actor,
+    Point,
+    ProcMesh,
+    SupervisionError,
+    as_endpoint,
+    context,
+    endpoint,
+    this_proc,
+)
 from monarch.errors import CallTimeoutError
 from monarch.supervision import AllForOne, OneForOne
 
@@ -85,7 +94,9 @@ def test_a_restart_of_procs_that_were_asked_for_just_now_brings_them_up(spawn: S
     assert len(set(workers.pid.call().get(timeout=PATIENCE).values())) == 2
 
 
-def test_a_proc_that_hangs_at_its_start_is_restarted_and_once_more_meanwhile(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_proc_that_hangs_at_its_start_is_restarted_and_once_more_meanwhile(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     procs, workers = hanging_starts(spawn, tmp_path, 2, OneForOne())
     wait_until((tmp_path / "0").exists, what="the start of the process")
     first = procs.restart()
@@ -95,7 +106,9 @@ def test_a_proc_that_hangs_at_its_start_is_restarted_and_once_more_meanwhile(spa
     assert workers.incarnation.call_one().get(timeout=PATIENCE) == 2
 
 
-def test_a_kill_of_a_proc_that_hangs_at_its_start_is_a_failure(spawn: Spawn, tmp_path: Path, faults: Faults) -> None:
+def test_a_kill_of_a_proc_that_hangs_at_its_start_is_a_failure(
+    spawn: Spawn, tmp_path: Path, faults: Faults
+) -> None:
     procs, workers = hanging_starts(spawn, tmp_path, 1, None)
     wait_until((tmp_path / "0").exists, what="the start of the process")
     procs.kill("enough").get(timeout=PATIENCE)
@@ -106,11 +119,19 @@ def test_a_kill_of_a_proc_that_hangs_at_its_start_is_a_failure(spawn: Spawn, tmp
         workers.pid.call_one().get(timeout=PATIENCE)
 
 
-def hanging_starts(spawn: Spawn, folder: Path, count: int, restart: OneForOne | None) -> tuple[ProcMesh, Any]:
-    """A proc, the first `count` starts of which leave an empty folder each, and hang; and an actor on it."""
-    hangs = "".join(f"mkdir {folder}/{each} 2>/dev/null && exec sleep 600; " for each in range(count))
+def hanging_starts(
+    spawn: Spawn, folder: Path, count: int, restart: OneForOne | None
+) -> tuple[ProcMesh, Any]:
+    """A proc, the first `count` starts of which leave an empty folder each, and hang; and an actor
+    on it.
+    """
+    hangs = "".join(
+        f"mkdir {folder}/{each} 2>/dev/null && exec sleep 600; " for each in range(count)
+    )
     start = f"{hangs}exec {sys.executable} -m monarch._core.processes.proc"
-    procs = spawn(1, bootstrap_command=BootstrapCommand("/bin/sh", None, ("-c", start)), restart=restart)
+    procs = spawn(
+        1, bootstrap_command=BootstrapCommand("/bin/sh", None, ("-c", start)), restart=restart
+    )
     return procs, procs.spawn("workers", Hangs)
 
 
@@ -122,7 +143,9 @@ def test_a_restart_takes_those_along_that_the_strategy_says(spawn: Spawn) -> Non
     assert workers.incarnation.call().get(timeout=PATIENCE).values() == [1, 1]
 
 
-def test_a_killed_rank_without_a_strategy_is_a_failure_to_its_owner(spawn: Spawn, faults: Faults) -> None:
+def test_a_killed_rank_without_a_strategy_is_a_failure_to_its_owner(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn({"gpus": 3})
     workers = procs.spawn("workers", Hangs)
     pids = workers.pid.call().get(timeout=PATIENCE).values()
@@ -135,7 +158,9 @@ def test_a_killed_rank_without_a_strategy_is_a_failure_to_its_owner(spawn: Spawn
     assert workers.without(failure.ranks).pid.call().get(timeout=PATIENCE).values() == pids[:2]
 
 
-def test_what_is_spawned_as_soon_as_its_proc_is_back_does_not_start_again(spawn: Spawn, tmp_path: Path) -> None:
+def test_what_is_spawned_as_soon_as_its_proc_is_back_does_not_start_again(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     procs = spawn({"gpus": 2}, restart=OneForOne())
     slow = procs.spawn("slow", StartsWhenTold, str(tmp_path / "go"))
     slow.initialized.get(timeout=PATIENCE)
@@ -143,7 +168,10 @@ def test_what_is_spawned_as_soon_as_its_proc_is_back_does_not_start_again(spawn:
     workers = procs.spawn("workers", Hangs)
     pids = workers.pid.call().get(timeout=PATIENCE).values()
     (tmp_path / "go").touch()  # until now the restart was under way
-    wait_until(lambda: "monarch-restart" not in [thread.name for thread in threading.enumerate()], what="its end")
+    wait_until(
+        lambda: "monarch-restart" not in [thread.name for thread in threading.enumerate()],
+        what="its end",
+    )
     assert workers.incarnation.call().get(timeout=PATIENCE).values() == [0, 0]
     assert workers.pid.call().get(timeout=PATIENCE).values() == pids
 

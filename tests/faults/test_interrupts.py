@@ -1,4 +1,6 @@
-"""Ctrl-C, and other signals whose handlers raise, while the main thread waits for an answer: the next call works."""
+"""Ctrl-C, and other signals whose handlers raise, while the main thread waits for an answer: the
+next call works.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def raising_on(number: signal.Signals, error: type[BaseException]) -> Iterator[N
         signal.signal(number, previous)
 
 
-def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(spawn: Spawn, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     gate = spawn(1).spawn("gate", Gate)
     gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
     door = tmp_path / "open"
@@ -82,7 +86,9 @@ def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_r
     assert len(faults) == 0, faults.reports()
 
 
-def test_a_program_whose_sigterm_handler_exits_during_a_get_ends_with_that_status_and_no_fault() -> None:
+def test_a_program_whose_sigterm_handler_exits_during_a_get_ends_with_that_status_and_no_fault() -> (
+    None
+):
     result = run_script(
         """
         import signal, sys, time
@@ -112,8 +118,7 @@ def test_a_program_whose_sigterm_handler_exits_during_a_get_ends_with_that_statu
 
 def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
     # A script of its own: an interrupt may hit anywhere, pytest's own code included.
-    result = run_script(
-        """
+    result = run_script("""
         import os, signal, threading, time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -158,16 +163,14 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
         except KeyboardInterrupt:
             pass
         print("hung:", hung, "answer:", echo.say.call_one(7).get(timeout=10))
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert "hung: False answer: 7" in result.stdout, str(result)
     assert result.left_behind == []
 
 
 def test_no_alarm_is_lost_and_no_call_either_when_handlers_raise_while_answers_arrive() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import signal, time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -205,17 +208,17 @@ def test_no_alarm_is_lost_and_no_call_either_when_handlers_raise_while_answers_a
                 break
         signal.setitimer(signal.ITIMER_REAL, 0)
         print("swallowed:", swallowed, "unanswered:", unanswered, "answer:", echo.say.call_one(7).get(timeout=10))
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert "swallowed: 0 unanswered: 0 answer: 7" in result.stdout, str(result)
     assert result.stderr == "", str(result)
 
 
-@pytest.mark.parametrize("name", ["SIGPROF", "SIGVTALRM", "SIGCHLD", "SIGWINCH", "SIGQUIT", "SIGRTMIN"])
+@pytest.mark.parametrize(
+    "name", ["SIGPROF", "SIGVTALRM", "SIGCHLD", "SIGWINCH", "SIGQUIT", "SIGRTMIN"]
+)
 def test_no_signal_whose_handler_raises_loses_an_answer_or_the_connection(name: str) -> None:
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import os, signal, threading
         from monarch.actor import Actor, endpoint, this_host
 
@@ -263,8 +266,7 @@ def test_no_signal_whose_handler_raises_loses_an_answer_or_the_connection(name: 
         go.set()
         sender.join()
         print("unanswered:", unanswered, "answer:", echo.say.call_one(7).get(timeout=10))
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert "unanswered: 0 answer: 7" in result.stdout, str(result)
     assert result.stderr == "", str(result)

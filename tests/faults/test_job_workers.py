@@ -1,4 +1,6 @@
-"""Workers that die, hang or never start, and programs that die while they start some: who is told, what is left."""
+"""Workers that die, hang or never start, and programs that die while they start some: who is told,
+what is left.
+"""
 
 from __future__ import annotations
 
@@ -44,8 +46,12 @@ def is_zombie(pid: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder for temporary files that no other test uses at the same time; its path is short enough for sockets."""
+def temporary(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A folder for temporary files that no other test uses at the same time; its path is short
+    enough for sockets.
+    """
     tmp_path_factory.getbasetemp()  # is made when it is first asked for, and not in there
     with tempfile.TemporaryDirectory(prefix="mj") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
@@ -57,7 +63,9 @@ def folders() -> set[Path]:
     return set(Path(tempfile.gettempdir()).glob("monarch_job_*"))
 
 
-def test_a_worker_that_dies_at_its_start_is_an_error_at_once_with_its_output(tmp_path: Path) -> None:
+def test_a_worker_that_dies_at_its_start_is_an_error_at_once_with_its_output(
+    tmp_path: Path,
+) -> None:
     before = folders()
     env = customized(tmp_path, "import os\nprint('the disk is on fire', flush=True)\nos._exit(3)\n")
     job = ProcessJob({"workers": 2}, env=env)
@@ -111,9 +119,14 @@ def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
         ProcessJob({"workers": 1}, env={"PYTHONHOME": "/nowhere"}).state(None)
 
 
-def test_workers_that_do_not_get_ready_are_an_error_after_the_time_limit_and_are_ended(tmp_path: Path) -> None:
+def test_workers_that_do_not_get_ready_are_an_error_after_the_time_limit_and_are_ended(
+    tmp_path: Path,
+) -> None:
     before = folders()
-    env = customized(tmp_path, "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n")
+    env = customized(
+        tmp_path,
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n",
+    )
     with configured(host_spawn_ready_timeout="500ms"):
         with pytest.raises(JobError, match="host_spawn_ready_timeout"):
             ProcessJob({"workers": 2}, env=env).state(None)
@@ -144,7 +157,9 @@ def test_a_worker_that_dies_is_reported_with_its_output_and_the_job_starts_anew(
     again.kill()
 
 
-def test_the_end_of_a_job_is_no_news_whoever_ends_it(state_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_of_a_job_is_no_news_whoever_ends_it(
+    state_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     job = ProcessJob({"workers": 2})
     job.state(state_file)
     pids = worker_pids(job)
@@ -174,8 +189,7 @@ def test_a_job_on_another_machine_that_shares_the_folder_is_left_alone(
 
 
 def test_a_program_whose_job_another_one_ends_says_so_and_ends(home: Home) -> None:
-    program = home.start(
-        """
+    program = home.start("""
         import time
         from monarch.actor import Actor, endpoint
         from monarch.job import ProcessJob
@@ -187,8 +201,7 @@ def test_a_program_whose_job_another_one_ends_says_so_and_ends(home: Home) -> No
                 time.sleep(600)
 
         ProcessJob({"workers": 1}).state().workers.spawn_procs().spawn("worker", Worker).work.call().get()
-        """
-    )
+        """)
     assert program.stdout is not None
     assert program.stdout.readline() == "working\n"
     job_load(home.folder / ".monarch" / "job_state.pkl").kill()
@@ -202,18 +215,23 @@ def test_a_program_that_dies_while_workers_start_leaves_none_behind(home: Home) 
     gate = home.folder / "go"
     (home.folder / "site").mkdir()
     (home.folder / "site" / "sitecustomize.py").write_text(
-        f"import os, time\nprint('here', flush=True)\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+        f"import os, time\nprint('here', flush=True)\nwhile not os.path.exists({str(gate)!r}):"
+        " time.sleep(0.01)\n"
     )
-    program = home.start(
-        """
+    program = home.start("""
         import os
         from monarch.job import ProcessJob
         path = os.pathsep.join(["site", os.environ.get("PYTHONPATH", "")])
         ProcessJob({"workers": 2}, env={"PYTHONPATH": path}).state()
-        """
-    )
+        """)
     wait_until(
-        lambda: sum("here" in log.read_text() for log in home.folder.glob(".monarch/logs/*/workers/*.log")) == 2,
+        lambda: (
+            sum(
+                "here" in log.read_text()
+                for log in home.folder.glob(".monarch/logs/*/workers/*.log")
+            )
+            == 2
+        ),
         what="both workers to start",
     )
     program.kill()
@@ -224,15 +242,13 @@ def test_a_program_that_dies_while_workers_start_leaves_none_behind(home: Home) 
 
 
 def test_a_job_that_is_not_saved_ends_with_its_program_also_if_that_is_killed(home: Home) -> None:
-    program = home.start(
-        """
+    program = home.start("""
         import time
         from monarch.job import ProcessJob
         state = ProcessJob({"workers": 2}).state(cached_path=None)
         print("running", flush=True)
         time.sleep(600)
-        """
-    )
+        """)
     assert program.stdout is not None
     assert program.stdout.readline() == "running\n"
     assert len(home.processes()) >= 3
@@ -242,15 +258,13 @@ def test_a_job_that_is_not_saved_ends_with_its_program_also_if_that_is_killed(ho
 
 
 def test_a_saved_job_survives_the_death_of_its_program(home: Home) -> None:
-    program = home.start(
-        """
+    program = home.start("""
         import time
         from monarch.job import ProcessJob
         state = ProcessJob({"workers": 1}).state()
         print("running", flush=True)
         time.sleep(600)
-        """
-    )
+        """)
     assert program.stdout is not None
     assert program.stdout.readline() == "running\n"
     program.kill()
@@ -261,7 +275,9 @@ def test_a_saved_job_survives_the_death_of_its_program(home: Home) -> None:
     job.kill()
 
 
-def test_a_process_number_that_belongs_to_somebody_else_by_now_is_left_alone(state_file: Path) -> None:
+def test_a_process_number_that_belongs_to_somebody_else_by_now_is_left_alone(
+    state_file: Path,
+) -> None:
     job = ProcessJob({"workers": 1})
     job.state(state_file)
     (worker,) = job._all_workers()

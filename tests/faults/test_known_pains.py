@@ -1,9 +1,10 @@
-"""What hurts most in Monarch 0.7 when something fails, one to eighteen, and the tests that show that it does not here.
+"""What hurts most in Monarch 0.7 when something fails, one to eighteen, and the tests that show
+that it does not here.
 
 Each is listed with the tests that hold it; those of this module are what no other one shows.
 
- 1. A mesh with a dead rank, or a stopped one, may be called inside of ``except``: nothing happens to the caller.
-    faults/test_known_pains.py
+ 1. A mesh with a dead rank, or a stopped one, may be called inside of ``except``: nothing happens
+    to the caller. faults/test_known_pains.py
         test_calling_what_is_dead_raises_and_does_no_harm
     procs/test_lifecycle.py
         test_calling_a_stopped_mesh_raises_and_harms_nobody
@@ -66,8 +67,8 @@ Each is listed with the tests that hold it; those of this module are what no oth
         test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed
     faults/test_exit_programs.py
         test_a_program_ends_with_its_own_status_cleans_up_where_it_can_and_leaves_nothing
- 7. No wait is for ever: lost replies, forgotten ports, calls to oneself, references whose owner is gone.
-    faults/test_lost_links.py
+ 7. No wait is for ever: lost replies, forgotten ports, calls to oneself, references whose owner is
+    gone. faults/test_lost_links.py
         test_a_link_that_breaks_while_the_process_lives_is_told_to_the_caller_and_to_the_owner
     faults/test_forgotten_ports.py
         test_a_caller_is_told_that_its_port_was_forgotten_and_the_actor_serves_on
@@ -82,15 +83,15 @@ Each is listed with the tests that hold it; those of this module are what no oth
         test_actors_that_wait_for_each_other_are_told_so_and_go_on
     faults/test_known_pains.py
         test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it
- 8. A fault interrupts whatever the main thread does, exits with status 1, and is not the last to be delivered.
-    faults/test_exit_faults.py
+ 8. A fault interrupts whatever the main thread does, exits with status 1, and is not the last to be
+    delivered. faults/test_exit_faults.py
         test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it
         test_faults_after_the_first_reach_the_hook_and_are_reported
         test_two_faults_at_once_are_both_reported
     procs/test_supervision_basics.py
         test_a_hook_that_returns_drops_the_fault_and_later_faults_still_arrive
- 9. No error vanishes: at the end of the script, of a call that nobody reads, of a task, in ``__cleanup__``.
-    procs/test_new_user.py
+ 9. No error vanishes: at the end of the script, of a call that nobody reads, of a task, in
+    ``__cleanup__``. procs/test_new_user.py
         test_a_fault_at_the_very_end_of_the_script_is_not_lost
     faults/test_ending.py
         test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last
@@ -121,8 +122,8 @@ Each is listed with the tests that hold it; those of this module are what no oth
 14. A message over the size limit is an error at once, and the connection goes on.
     procs/test_errors.py
         test_a_message_over_the_size_limit_is_an_error_at_once_and_the_connection_lives_on
-15. A failure says what failed under the names that the program gave; it can be sent, and nothing internal is ever told of.
-    faults/test_known_pains.py
+15. A failure says what failed under the names that the program gave; it can be sent, and nothing
+    internal is ever told of. faults/test_known_pains.py
         test_a_failure_tells_which_rank_of_which_mesh_an_exception_ended
         test_a_failure_tells_how_a_process_ended_and_what_it_printed_last
         test_failures_can_be_pickled_sent_through_ports_and_returned
@@ -206,8 +207,14 @@ def listed_tests() -> Iterator[tuple[int, Path, str]]:
 def test_every_pain_is_held_by_tests_that_exist() -> None:
     listed = list(listed_tests())
     assert {item for item, _, _ in listed} == set(range(1, 19))
-    for file, group in itertools.groupby(sorted((file, name) for _, file, name in listed), key=lambda pair: pair[0]):
-        there = {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}
+    for file, group in itertools.groupby(
+        sorted((file, name) for _, file, name in listed), key=lambda pair: pair[0]
+    ):
+        there = {
+            node.name
+            for node in ast.parse(file.read_text()).body
+            if isinstance(node, ast.FunctionDef)
+        }
         missing = {name for _, name in group} - there
         assert not missing, f"{file} has no {missing}"
 
@@ -235,7 +242,9 @@ def uses_of(mesh: Any, rank: int) -> dict[str, Callable[[], list[Any]]]:
         "stream": lambda: list(mesh.pid.stream()),
         "send": to_a_port,
         "send without a port": without_a_port,
-        "accumulate": lambda: [Accumulator(mesh.pid, 0, lambda total, pid: total + pid).accumulate()],
+        "accumulate": lambda: [
+            Accumulator(mesh.pid, 0, lambda total, pid: total + pid).accumulate()
+        ],
     }
 
 
@@ -286,7 +295,9 @@ class AsyncCaller(Actor):
 
 
 @pytest.mark.parametrize("what", ["a process", "an actor", "the mesh", "the procs"])
-def test_calling_what_is_dead_raises_and_does_no_harm(spawn: Spawn, faults: Faults, what: str) -> None:
+def test_calling_what_is_dead_raises_and_does_no_harm(
+    spawn: Spawn, faults: Faults, what: str
+) -> None:
     procs, others = spawn(3), spawn(1)
     mesh = procs.spawn("victim", Victim)
     callers: list[Any] = [
@@ -309,7 +320,10 @@ def test_calling_what_is_dead_raises_and_does_no_harm(spawn: Spawn, faults: Faul
         for caller in callers:
             assert caller.refused.call_one(mesh, 1).get(timeout=20) == everything
     if deaths:
-        assert [mesh.slice(gpus=rank).pid.call_one().get(timeout=20) for rank in (0, 2)] == [pids[0], pids[2]]
+        assert [mesh.slice(gpus=rank).pid.call_one().get(timeout=20) for rank in (0, 2)] == [
+            pids[0],
+            pids[2],
+        ]
         assert {mesh.pid.choose().get(timeout=20) for _ in range(20)} <= {pids[0], pids[2]}
     assert len(faults) == deaths
 
@@ -334,16 +348,23 @@ class AsksForControllers(Actor):
 
 
 @pytest.mark.may_keep("threads", "descriptors")
-def test_controllers_can_be_made_by_anybody_after_others_have_failed_in_every_way(spawn: Spawn) -> None:
+def test_controllers_can_be_made_by_anybody_after_others_have_failed_in_every_way(
+    spawn: Spawn,
+) -> None:
     get_or_spawn_controller("raises", Fragile).get(timeout=20).fail.broadcast(ValueError)
     exits = get_or_spawn_controller("exits", Fragile).get(timeout=20).fail.call_one(SystemExit)
     with pytest.raises(SupervisionError):
         exits.get(timeout=20)
     with pytest.raises((ActorError, SupervisionError), match="not born"):
-        get_or_spawn_controller("is not born", Fragile, False).get(timeout=20).fail.call_one(ValueError).get(timeout=20)
+        get_or_spawn_controller("is not born", Fragile, False).get(timeout=20).fail.call_one(
+            ValueError
+        ).get(timeout=20)
     asks = spawn(1).spawn("asks", AsksForControllers)
     assert asks.ask.call_one("later").get(timeout=20) == os.getpid()
-    assert get_or_spawn_controller("later still", Echo).get(timeout=20).say.call_one(1).get(timeout=20) == 1
+    assert (
+        get_or_spawn_controller("later still", Echo).get(timeout=20).say.call_one(1).get(timeout=20)
+        == 1
+    )
 
 
 # 5: a host that is dead
@@ -351,8 +372,7 @@ def test_controllers_can_be_made_by_anybody_after_others_have_failed_in_every_wa
 
 @pytest.mark.parametrize("who", ["agent", "spawner"])
 def test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so(who: str) -> None:
-    run_program(
-        f"""
+    run_program(f"""
         import os, signal, sys, time
         import monarch.actor
         from helpers.actors import Echo
@@ -393,8 +413,7 @@ def test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so(who: str) 
             wait_gone(pid)
         again = this_host().spawn_procs().spawn("echo", Echo)  # a new host
         assert again.say.call_one("again").get(timeout=20) == "again"
-        """
-    )
+        """)
 
 
 # 7: references whose owner is gone
@@ -422,7 +441,9 @@ class Owner(Actor):
             raise ValueError("on purpose")
 
 
-@pytest.mark.parametrize("how", ["stops itself", "is stopped", "fails", "is killed", "is gone with its procs"])
+@pytest.mark.parametrize(
+    "how", ["stops itself", "is stopped", "fails", "is killed", "is gone with its procs"]
+)
 def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
     spawn: Spawn, faults: Faults, how: str
 ) -> None:
@@ -443,7 +464,10 @@ def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
         return str(error) if isinstance(error, SupervisionError) else ""
 
     for rank in range(lent.size()):  # each ends by itself
-        text = wait_until(functools.partial(ended, rank), what=f"the end of rank {rank} of what the owner had lent")
+        text = wait_until(
+            functools.partial(ended, rank),
+            what=f"the end of rank {rank} of what the owner had lent",
+        )
         assert "lent" in text
         assert "stopped" in text
     for caller in callers:
@@ -455,8 +479,7 @@ def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
 
 
 def test_the_error_of_a_task_that_nobody_awaits_is_printed() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import asyncio
         from monarch.actor import Actor, endpoint, this_host
 
@@ -470,8 +493,7 @@ def test_the_error_of_a_task_that_nobody_awaits_is_printed() -> None:
                 raise ValueError("in a task")
 
         this_host().spawn_procs().spawn("careless", Careless).start.call_one().get(timeout=20)
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert "ValueError: in a task" in result.stderr, str(result)
 
@@ -498,7 +520,9 @@ class Ends(Actor):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_failure_tells_which_rank_of_which_mesh_an_exception_ended(spawn: Spawn, faults: Faults) -> None:
+def test_a_failure_tells_which_rank_of_which_mesh_an_exception_ended(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn({"hosts": 2, "gpus": 2}).spawn("my trainers", Ends)
     mesh.slice(hosts=1, gpus=0).throw.broadcast()
     (failure,) = faults.wait_for(1)
@@ -515,7 +539,8 @@ def test_a_failure_tells_which_rank_of_which_mesh_an_exception_ended(spawn: Spaw
 
 
 @pytest.mark.parametrize(
-    ("how", "cause", "exit_code", "number"), [("exit", "exited", 3, None), ("kill", "killed", None, signal.SIGKILL)]
+    ("how", "cause", "exit_code", "number"),
+    [("exit", "exited", 3, None), ("kill", "killed", None, signal.SIGKILL)],
 )
 def test_a_failure_tells_how_a_process_ended_and_what_it_printed_last(
     spawn: Spawn, faults: Faults, how: str, cause: str, exit_code: int | None, number: int | None
@@ -581,7 +606,9 @@ def test_failures_can_be_pickled_sent_through_ports_and_returned(spawn: Spawn) -
         assert isinstance(copy.failure.exception, OwnError)
 
 
-def test_a_proc_that_dies_while_it_is_set_up_is_told_of_under_its_own_name(spawn: Spawn, faults: Faults) -> None:
+def test_a_proc_that_dies_while_it_is_set_up_is_told_of_under_its_own_name(
+    spawn: Spawn, faults: Faults
+) -> None:
     def die_on_rank_1() -> None:
         if context().actor_instance.rank.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)

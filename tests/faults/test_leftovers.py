@@ -1,4 +1,6 @@
-"""What actors start, or fork, and do not end: it ends with their proc, unless it has asked for a session of its own."""
+"""What actors start, or fork, and do not end: it ends with their proc, unless it has asked for a
+session of its own.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
-STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(100)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True);"
+    " time.sleep(100)"
+)
 
 
 class Starts(Actor):
@@ -49,7 +54,9 @@ class Starts(Actor):
 
 
 @pytest.mark.parametrize("what", ["program", "stubborn", "fork"])
-def test_what_an_actor_has_started_is_gone_when_its_procs_are_stopped(spawn: Spawn, what: str) -> None:
+def test_what_an_actor_has_started_is_gone_when_its_procs_are_stopped(
+    spawn: Spawn, what: str
+) -> None:
     procs = spawn(1)
     pid = getattr(procs.spawn("starts", Starts), what).call_one().get(timeout=30)
     assert is_alive(pid)
@@ -81,8 +88,7 @@ def test_a_program_that_is_to_stay_stays(spawn: Spawn, how: str) -> None:
 
 def test_nothing_that_actors_have_started_outlives_a_killed_client() -> None:
     result = run_script(
-        program(
-            """
+        program("""
             import os, signal, subprocess
             from monarch.actor import Actor, endpoint, this_host
 
@@ -94,17 +100,19 @@ def test_nothing_that_actors_have_started_outlives_a_killed_client() -> None:
             if __name__ == "__main__":
                 this_host().spawn_procs(per_host={"n": 2}).spawn("starts", Starts).program.call().get(timeout=30)
                 os.kill(os.getpid(), signal.SIGKILL)
-            """
-        )
+            """)
     )
     assert result.exit_code == -signal.SIGKILL and result.left_behind == [], str(result)
 
 
-@pytest.mark.parametrize(("who", "stopped"), [("agent", False), ("agent", True), ("spawner", False)])
-def test_what_an_actor_has_started_ends_with_a_host_whose_own_process_is_killed(who: str, stopped: bool) -> None:
+@pytest.mark.parametrize(
+    ("who", "stopped"), [("agent", False), ("agent", True), ("spawner", False)]
+)
+def test_what_an_actor_has_started_ends_with_a_host_whose_own_process_is_killed(
+    who: str, stopped: bool
+) -> None:
     result = run_script(
-        program(
-            f"""
+        program(f"""
             import os, signal, subprocess
             import monarch.actor
             from helpers.processes import agent_of, spawner_of, wait_stopped
@@ -139,7 +147,6 @@ def test_what_an_actor_has_started_ends_with_a_host_whose_own_process_is_killed(
                     wait_gone(proc)
                     os.kill(started, signal.SIGKILL)  # which has to find it
                 print("done")
-            """
-        )
+            """)
     )
     assert result.stdout == "done\n" and result.left_behind == [], str(result)

@@ -1,4 +1,6 @@
-"""Links over real sockets, through a proxy that does what bad networks do: nothing is lost, doubled or out of order."""
+"""Links over real sockets, through a proxy that does what bad networks do: nothing is lost, doubled
+or out of order.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,13 @@ def digest(frame: Frame) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["open", "secret", "certificates", "ipc"])
-def test_frames_go_both_ways_over_one_link_that_one_side_has_dialed(kind: str, tmp_path: Path) -> None:
+def test_frames_go_both_ways_over_one_link_that_one_side_has_dialed(
+    kind: str, tmp_path: Path
+) -> None:
     ca = authority()
-    trust = {"secret": SECRET, "certificates": trust_for(ca.pem, ca.sign("host").both)}.get(kind, OPEN)
+    trust = {"secret": SECRET, "certificates": trust_for(ca.pem, ca.sign("host").both)}.get(
+        kind, OPEN
+    )
     address = f"ipc://{tmp_path}/socket" if kind == "ipc" else LOCAL
     with End(address, trust) as worker, End(trust=trust) as client:
         for number in range(100):
@@ -68,7 +74,11 @@ def test_frames_go_both_ways_over_one_link_that_one_side_has_dialed(kind: str, t
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_lost_or_doubled_by_a_network_that_cuts_stalls_and_splits(seed: int) -> None:
     draw = random.Random(seed)
-    with End(LOCAL, SECRET) as worker, End(trust=SECRET) as client, Proxy(worker.port, split=5000) as proxy:
+    with (
+        End(LOCAL, SECRET) as worker,
+        End(trust=SECRET) as client,
+        Proxy(worker.port, split=5000) as proxy,
+    ):
         host = through(proxy)
         sent = 0
         for _ in range(12):
@@ -113,13 +123,17 @@ def test_a_large_frame_that_is_cut_in_the_middle_arrives_whole() -> None:
         assert proxy.connections == 2
         assert not memoryview(frames[1].buffers[0]).readonly
         wait_until(
-            lambda: not client.links.queued_bytes(through(proxy)), what="acknowledgement, which frees the memory"
+            lambda: not client.links.queued_bytes(through(proxy)),
+            what="acknowledgement, which frees the memory",
         )
 
 
-def test_a_slow_network_that_takes_longer_than_the_timeout_for_one_frame_is_not_silent(quick: None) -> None:
+def test_a_slow_network_that_takes_longer_than_the_timeout_for_one_frame_is_not_silent(
+    quick: None,
+) -> None:
     with End(LOCAL) as worker, End() as client, Proxy(worker.port, rate=MIB, delay=0.01) as proxy:
-        client.links.send(through(proxy), numbered(0, os.urandom(3 * MIB)))  # three times the time-out
+        # three times the time-out
+        client.links.send(through(proxy), numbered(0, os.urandom(3 * MIB)))
         worker.wait_frames(1)
         assert client.lost == worker.lost == []
         assert proxy.connections == 1
@@ -161,7 +175,9 @@ def test_a_restarted_worker_at_the_same_address_is_another() -> None:
         worker.die()
         with End(worker.name) as again:
             client.wait(lambda: client.lost)
-            assert client.lost == [(worker.name, "another process answers there now: it was restarted")]
+            assert client.lost == [
+                (worker.name, "another process answers there now: it was restarted")
+            ]
             client.links.send(worker.name, numbered(1))
             again.wait_frames(1)
             assert again.numbers() == [1]
@@ -184,12 +200,18 @@ def test_a_worker_that_does_not_come_up_is_lost_with_what_was_wrong(quick: None)
         client.wait(lambda: client.lost)
         (lost,) = client.lost
         assert lost[0] == host
-        assert "could not be reached for 2s (mesh_attach_config_timeout): nobody listens there" in lost[1]
+        assert (
+            "could not be reached for 2s (mesh_attach_config_timeout): nobody listens there"
+            in lost[1]
+        )
 
 
 @pytest.mark.parametrize(
     ("host", "why"),
-    [("no address at all", "it has no address to dial"), ("tcp://name.that.is.invalid:1", "could not be resolved")],
+    [
+        ("no address at all", "it has no address to dial"),
+        ("tcp://name.that.is.invalid:1", "could not be resolved"),
+    ],
 )
 def test_a_host_that_cannot_be_dialed_is_lost_at_once(host: str, why: str) -> None:
     with End() as client:
@@ -285,7 +307,11 @@ def test_a_process_that_was_stopped_for_a_while_blames_nobody() -> None:
     with (
         worker,
         subprocess.Popen(
-            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
         ) as child,
     ):
         assert child.stdout is not None

@@ -77,7 +77,8 @@ def test_a_short_interruption_of_either_network_goes_unnoticed(
     assert client.lost == worker.lost == []
 
 
-# Half of it passes until the stream is given up; the other half must do for a new one, also on a machine that is busy.
+# Half of it passes until the stream is given up; the other half must do for a new one, also on a
+# machine that is busy.
 @pytest.mark.parametrize("patience", ["8s"], indirect=True)
 @pytest.mark.parametrize("how", ["unplugged", "silent"])
 def test_an_interruption_that_breaks_the_stream_is_overcome_by_another(

@@ -1,4 +1,6 @@
-"""A client goes, in whatever way: what it had on attached hosts goes within `mesh_orphan_timeout`, all else stays."""
+"""A client goes, in whatever way: what it had on attached hosts goes within `mesh_orphan_timeout`,
+all else stays.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def hosts() -> Iterator[Workers]:
 
 
 @contextmanager
-def client(hosts: Workers, how: str, folder: Path, via: str = "") -> Iterator[subprocess.Popen[str]]:
+def client(
+    hosts: Workers, how: str, folder: Path, via: str = ""
+) -> Iterator[subprocess.Popen[str]]:
     """A program that has procs on all hosts, and is up."""
     script = folder / "client.py"
     script.write_text(program(CLIENT))
@@ -108,7 +112,11 @@ def let_go(process: subprocess.Popen[str], how: str) -> list[int]:
 
 def wait_procs(hosts: Workers, count: int, timeout: float) -> None:
     for index in range(2):
-        wait_until(lambda index=index: len(hosts.procs(index)) == count, what=f"{count} procs", timeout=timeout)  # type: ignore[misc]
+        wait_until(
+            lambda index=index: len(hosts.procs(index)) == count,  # type: ignore[misc]
+            what=f"{count} procs",
+            timeout=timeout,
+        )
 
 
 @pytest.mark.parametrize("how", GOES)
@@ -126,7 +134,9 @@ def test_what_a_client_had_ends_with_it_and_another_client_does_not_notice(
             wait_procs(hosts, PER_CLIENT, timeout=orphans + SLACK)
             assert [set(hosts.procs(index)) for index in range(2)] == before
             if frozen:
-                assert time.monotonic() - start > 0.5 * RECONNECT, "it may go on before its time is over"
+                assert time.monotonic() - start > 0.5 * RECONNECT, (
+                    "it may go on before its time is over"
+                )
             else:
                 process.wait(20)
             for pid in frozen:
@@ -144,14 +154,18 @@ def test_what_a_client_had_on_hosts_that_it_reaches_through_another_ends_with_it
     hosts: Workers, how: str, tmp_path: Path
 ) -> None:
     orphans: float = config.value("mesh_orphan_timeout")
-    with client(hosts, "end" if how == "end" else "wait", tmp_path, via=hosts.addresses[0]) as process:
+    with client(
+        hosts, "end" if how == "end" else "wait", tmp_path, via=hosts.addresses[0]
+    ) as process:
         frozen = let_go(process, how)
         wait_procs(hosts, 0, timeout=orphans + SLACK)
         for pid in frozen:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_client_that_stands_still_for_a_moment_has_never_been_away(hosts: Workers, tmp_path: Path) -> None:
+def test_a_client_that_stands_still_for_a_moment_has_never_been_away(
+    hosts: Workers, tmp_path: Path
+) -> None:
     with client(hosts, "call", tmp_path) as process:
         pids = [process.pid, *children_of(process.pid)]
         for _ in range(2):
@@ -195,14 +209,20 @@ def resources(hosts: Workers) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("count", [3, pytest.param(shortened(50, 15), marks=pytest.mark.timeout(300))])
-def test_clients_that_came_and_went_leave_nothing_on_a_worker(hosts: Workers, count: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "count", [3, pytest.param(shortened(50, 15), marks=pytest.mark.timeout(300))]
+)
+def test_clients_that_came_and_went_leave_nothing_on_a_worker(
+    hosts: Workers, count: int, tmp_path: Path
+) -> None:
     script = tmp_path / "comers.py"
     script.write_text(program(COMERS))
 
     def come_and_go(clients: int) -> None:
         command = [sys.executable, str(script), str(clients), *hosts.addresses]
-        subprocess.run(command, check=True, timeout=250, env={**os.environ, "MONARCH_SECRET": SECRET})
+        subprocess.run(
+            command, check=True, timeout=250, env={**os.environ, "MONARCH_SECRET": SECRET}
+        )
         with client(hosts, "wait", tmp_path) as killed:
             killed.kill()
         for index in range(2):

@@ -1,4 +1,5 @@
-"""A host is lost: who waits is told which and why within the bound, each owner hears once per rank, the rest goes on.
+"""A host is lost: who waits is told which and why within the bound, each owner hears once per rank,
+the rest goes on.
 
 Each test is a program of its own with short time-outs, which are settled when the agents start.
 """
@@ -12,8 +13,7 @@ from helpers.remote import WAYS, run
 
 @pytest.mark.parametrize("how", WAYS)
 def test_everybody_who_waits_is_told_and_the_rest_is_of_use(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(3) as (w, hosts, procs, members):
             name = w.addresses[1]
             waiting = procs.spawn("waiting", Member)
@@ -59,13 +59,11 @@ def test_everybody_who_waits_is_told_and_the_rest_is_of_use(how: str) -> None:
             for index in (0, 2):
                 assert w.processes[index].wait(20) == 0
             assert len(faults) == len(due), faults.reports()
-        """
-    )
+        """)
 
 
 def test_a_lost_host_is_back_when_its_worker_is_started_again_and_attached() -> None:
-    run(
-        """
+    run("""
         import subprocess
         from helpers.workers import _WORKER
         with cluster(2, 1) as (w, hosts, procs, members):
@@ -83,13 +81,11 @@ def test_a_lost_host_is_back_when_its_worker_is_started_again_and_attached() -> 
             (pid,) = other.hire.call_one(back).get(timeout=20)  # other processes find it as well
             assert pid in w.procs(1)
             told(members.slice(hosts=1).pid.call_one(), w.addresses[1])
-        """
-    )
+        """)
 
 
 def test_a_host_that_another_client_shuts_down_is_lost_to_this_one() -> None:
-    run(
-        """
+    run("""
         import subprocess
         with cluster(2, 1) as (w, hosts, procs, members):
             waiting = members.slice(hosts=1).wait.call_one()
@@ -99,13 +95,11 @@ def test_a_host_that_another_client_shuts_down_is_lost_to_this_one() -> None:
             assert heard_of(1) == [("members", 1, "host")]
             assert w.processes[1].wait(20) == 0
             assert members.slice(hosts=0).pid.call_one().get(timeout=20)
-        """
-    )
+        """)
 
 
 def test_what_its_owner_has_stopped_when_its_host_is_lost_is_no_failure() -> None:
-    run(
-        """
+    run("""
         with cluster(2, 1) as (w, hosts, procs, members):
             agent = hurt(w, 1, "freeze")
             stopping = procs.stop()
@@ -114,14 +108,12 @@ def test_what_its_owner_has_stopped_when_its_host_is_lost_is_no_failure() -> Non
             more = hosts.slice(hosts=0).spawn_procs().spawn("more", Member)
             assert more.pid.call_one().get(timeout=20)
             assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize("who", ["client", "workers"])
 def test_hosts_need_not_have_the_same_timeout(who: str) -> None:
-    run(
-        f"""
+    run(f"""
         env = {{"MONARCH_SECRET": "x" * 40, "HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": "1m" if {who!r} == "workers" else "500ms"}}
         os.environ["MONARCH_SECRET"] = env["MONARCH_SECRET"]
         configure(channel_reconnect_timeout="1m" if {who!r} == "client" else "500ms")
@@ -133,5 +125,4 @@ def test_hosts_need_not_have_the_same_timeout(who: str) -> None:
             assert member.pid.call_one().get(timeout=20) == pid
             assert w.output(0) == "", w.output(0)
             hosts.shutdown().get(timeout=20)
-        """
-    )
+        """)

@@ -1,4 +1,6 @@
-"""A host is lost to actors on other hosts: those that wait for it, own something there, or are owned from there."""
+"""A host is lost to actors on other hosts: those that wait for it, own something there, or are
+owned from there.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,7 @@ BOTH = pytest.mark.parametrize("how", ["kill", "freeze"])
 
 @BOTH
 def test_actors_of_other_hosts_that_wait_or_own_something_there_are_told(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(3, 1) as (w, hosts, procs, members):
             name = w.addresses[1]
             ready, is_ready = Channel.open()
@@ -36,14 +37,12 @@ def test_actors_of_other_hosts_that_wait_or_own_something_there_are_told(how: st
             assert "the host agent is gone" in str(error), error
             within_bound(start)
             assert owner.hire.call_one(hosts.slice(hosts=2)).get(timeout=20)  # it goes on
-        """
-    )
+        """)
 
 
 @BOTH
 def test_what_actors_of_the_lost_host_owned_elsewhere_ends(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(2, 1) as (w, hosts, procs, members):
             owner = procs.slice(hosts=1).spawn("owner", Member)
             (pid,) = owner.hire.call_one(hosts.slice(hosts=0)).get(timeout=20)
@@ -53,14 +52,12 @@ def test_what_actors_of_the_lost_host_owned_elsewhere_ends(how: str) -> None:
             wait_gone(pid)
             wait_gone(here)
             assert members.slice(hosts=0).pid.call_one().get(timeout=20)
-        """
-    )
+        """)
 
 
 @BOTH
 def test_ports_of_the_living_stay_of_use(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(3, 1) as (w, hosts, procs, members):
             port, values = Channel.open()
             members.slice(hosts=0).send_all.call_one(port, 10).get(timeout=20)
@@ -69,14 +66,12 @@ def test_ports_of_the_living_stay_of_use(how: str) -> None:
             members.slice(hosts=2).send_all.call_one(port, 10).get(timeout=20)
             got = [values.recv().get(timeout=20) for _ in range(20)]
             assert got == [*range(10), *range(10)]
-        """
-    )
+        """)
 
 
 @BOTH
 def test_controllers_outlive_the_hosts_that_asked_for_them(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(2, 1) as (w, hosts, procs, members):
             class Asks(Member):
                 @endpoint
@@ -89,14 +84,12 @@ def test_controllers_outlive_the_hosts_that_asked_for_them(how: str) -> None:
             told(members.pid.call(), w.addresses[1])
             assert asks.slice(hosts=0).controller.call_one().get(timeout=20) == pids[0]
             assert get_or_spawn_controller("registry", Member).get(timeout=20).rank.call_one().get(timeout=20) == 0
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize(("how", "strategy"), [("kill", "OneForOne"), ("freeze", "AllForOne")])
 def test_a_restart_strategy_cannot_bring_back_a_host_and_says_so(how: str, strategy: str) -> None:
-    run(
-        f"""
+    run(f"""
         from monarch.supervision import {strategy}
         with cluster(2, 0) as (w, hosts, _, _):
             procs = hosts.spawn_procs(name="kept", restart={strategy}())
@@ -113,8 +106,7 @@ def test_a_restart_strategy_cannot_bring_back_a_host_and_says_so(how: str, strat
             assert heard_of(1) == [("members", 1, "host")]
             within_bound(start)
             assert members.slice(hosts=0).pid.call_one().get(timeout=20)
-        """
-    )
+        """)
 
 
 @pytest.mark.parametrize(("how", "fanout"), [("kill", 1), ("freeze", 2)])
@@ -151,8 +143,7 @@ def test_those_below_a_lost_host_of_a_tree_are_called_and_answer(how: str, fanou
 
 @BOTH
 def test_callers_of_other_hosts_do_not_notice(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(4, 1, max_cast_fanout=1) as (w, hosts, procs, members):
             others = [members.slice(hosts=index) for index in (0, 2, 3)]
             hurt(w, 1, {how!r})
@@ -162,5 +153,4 @@ def test_callers_of_other_hosts_do_not_notice(how: str) -> None:
                     asked = time.monotonic()
                     other.rank.call_one().get(timeout=20)
                     assert time.monotonic() - asked < 0.9 * RECONNECT
-        """
-    )
+        """)

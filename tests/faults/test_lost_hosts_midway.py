@@ -1,4 +1,6 @@
-"""A host is lost in the middle of something: a spawn, a bootstrap function, a stop, a storm of messages, a large transfer."""
+"""A host is lost in the middle of something: a spawn, a bootstrap function, a stop, a storm of
+messages, a large transfer.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ def test_spawning_actors_on_it_fails_there_alone(how: str) -> None:
 STOPS = ("procs.stop()", "members.stop()", "hosts.stop()", "hosts.shutdown()", "shutdown_context()")
 
 
-@pytest.mark.parametrize(("how", "what"), [(how, what) for how in ("kill", "freeze") for what in STOPS])
+@pytest.mark.parametrize(
+    ("how", "what"), [(how, what) for how in ("kill", "freeze") for what in STOPS]
+)
 def test_stopping_ends_within_the_bound_and_is_no_failure(how: str, what: str) -> None:
     midway(
         how,
@@ -98,8 +102,7 @@ def test_stopping_ends_within_the_bound_and_is_no_failure(how: str, what: str) -
 
 @BOTH
 def test_a_storm_of_broadcasts_goes_on_to_the_others_complete_and_in_order(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         import threading
         with cluster(3, 1) as (w, hosts, procs, members):
             sent, over = 0, threading.Event()
@@ -126,14 +129,12 @@ def test_a_storm_of_broadcasts_goes_on_to_the_others_complete_and_in_order(how: 
             for index in (0, 2):
                 notes = members.slice(hosts=index).noted.call_one().get(timeout=40)
                 assert [number for number, _ in notes] == list(range(sent)), (len(notes), sent)
-        """
-    )
+        """)
 
 
 @BOTH
 def test_large_transfers_in_both_directions_end_and_others_are_not_held_up(how: str) -> None:
-    run(
-        f"""
+    run(f"""
         with cluster(2, 1) as (w, hosts, procs, members):
             large = bytearray(40_000_000)
             there = [members.slice(hosts=1).echo.call_one(large) for _ in range(3)]
@@ -144,31 +145,31 @@ def test_large_transfers_in_both_directions_end_and_others_are_not_held_up(how: 
             assert "the host agent is gone" in back[0].get(timeout=20)
             assert members.slice(hosts=0).rank.call_one().get(timeout=20) == 0
             assert len(members.slice(hosts=0).echo.call_one(large).get(timeout=40)) == len(large)
-        """
-    )
+        """)
 
 
 def test_the_output_of_the_others_is_printed_once_and_goes_on() -> None:
-    """Those that stood below the lost host say again what they have said; the client knows what it has printed."""
-    result = run(
-        """
+    """Those that stood below the lost host say again what they have said; the client knows what it
+    has printed.
+    """
+    result = run("""
         with cluster(3, 1, max_cast_fanout=1) as (w, hosts, procs, members):
             members.slice(hosts=2).say.call_one("one").get(timeout=20)
             hurt(w, 1, "kill")
             told(members.pid.call(), w.addresses[1])
             for word in ("two", "three"):
                 members.slice(hosts=2).say.call_one(word).get(timeout=20)
-        """
-    )
+        """)
     assert [line.rpartition("] ")[2] for line in result.stdout.splitlines() if " says " in line] == [
         "2 says one", "2 says two", "2 says three",
     ]  # fmt: skip
 
 
 def test_workers_that_are_shut_down_together_end_together_although_one_is_slow() -> None:
-    """Those that are ready wait for it: what one in between has to pass on would be lost with it."""
-    run(
-        """
+    """Those that are ready wait for it: what one in between has to pass on would be lost with
+    it.
+    """
+    run("""
         with cluster(3, 0, channel_reconnect_timeout="8s", max_cast_fanout=1) as (w, hosts, _, _):
             hurt(w, 2, "freeze")
             done = hosts.shutdown()
@@ -178,5 +179,4 @@ def test_workers_that_are_shut_down_together_end_together_although_one_is_slow()
             done.get(timeout=20)
             for process in w.processes:
                 assert process.wait(20) == 0
-        """
-    )
+        """)

@@ -1,4 +1,6 @@
-"""Links that break, processes that die: those who wait for them are told, at once, and nobody else is."""
+"""Links that break, processes that die: those who wait for them are told, at once, and nobody else
+is.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_a_forked_child_of_a_proc_has_none_of_its_sockets(spawn: Spawn) -> None:
     assert spawn(1).spawn("waits", Waits).warm_up.call_one(forks).get(timeout=20)
     found = forks.open_in_a_forked_child.call_one().get(timeout=20)
     assert found
-    assert [target for target in found if target.startswith(("socket:", "anon_inode:[eventpoll]"))] == []
+    assert [
+        target for target in found if target.startswith(("socket:", "anon_inode:[eventpoll]"))
+    ] == []
 
 
 def test_the_death_of_a_proc_is_told_at_once_though_a_child_that_it_forked_lives_on(
@@ -148,8 +152,7 @@ def test_the_death_of_a_proc_is_told_at_once_though_a_child_that_it_forked_lives
 
 
 def test_a_forked_child_of_the_client_may_end_without_harm_to_the_clients_procs() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import asyncio, os, sys
         from monarch.actor import Actor, endpoint, this_host
 
@@ -174,8 +177,7 @@ def test_a_forked_child_of_the_client_may_end_without_harm_to_the_clients_procs(
             assert asyncio.run(read_by_the_io_thread(echo.say.call(3))).values() == [3, 3]
             assert asyncio.run(read_by_the_io_thread(one.say.call_one(4))) == 4
         print(one.say.call_one("still here").get(timeout=20))
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert "still here" in result.stdout, str(result)
     assert result.left_behind == []

@@ -1,6 +1,8 @@
-"""Whole hosts on machines of their own: network namespaces that are joined by a bridge, links over TCP with a secret.
+"""Whole hosts on machines of their own: network namespaces that are joined by a bridge, links over
+TCP with a secret.
 
-Cables are pulled, networks fall silent, lose and delay: for less than `channel_reconnect_timeout`, and for longer.
+Cables are pulled, networks fall silent, lose and delay: for less than `channel_reconnect_timeout`,
+and for longer.
 """
 
 from __future__ import annotations
@@ -17,8 +19,7 @@ INTERRUPTIONS = pytest.mark.parametrize("interrupt", ["unplug", "silence"])
 
 
 def test_many_procs_on_several_machines_are_called_sliced_and_call_each_other() -> None:
-    run(
-        """
+    run("""
         with machines(4, 16) as (network, w, hosts, procs, members):
             assert members.rank.call().get(timeout=30).values() == [*range(64)]
             assert members.slice(hosts=slice(1, 3), g=slice(4, 8)).rank.call().get(timeout=20).values() == [
@@ -38,8 +39,7 @@ def test_many_procs_on_several_machines_are_called_sliced_and_call_each_other() 
             assert heard_of(48) == [
                 (mesh, rank, "host") for mesh in ("asks", "members", "waiting") for rank in range(32, 48)
             ]
-        """
-    )
+        """)
 
 
 STREAMS = """
@@ -70,7 +70,9 @@ STREAMS = """
         ("silence", "host"),
     ],
 )
-def test_an_interruption_shorter_than_the_timeout_loses_and_reorders_nothing(interrupt: str, whose: str) -> None:
+def test_an_interruption_shorter_than_the_timeout_loses_and_reorders_nothing(
+    interrupt: str, whose: str
+) -> None:
     run(
         STREAMS
         + f"""
@@ -95,8 +97,7 @@ def test_an_interruption_shorter_than_the_timeout_loses_and_reorders_nothing(int
 
 @INTERRUPTIONS
 def test_a_longer_one_is_the_loss_of_the_host_to_everybody_who_waits(interrupt: str) -> None:
-    run(
-        f"""
+    run(f"""
         with machines(4, 1) as (network, w, hosts, procs, members):
             name = w.addresses[2]
             ready, is_ready = Channel.open()
@@ -121,14 +122,12 @@ def test_a_longer_one_is_the_loss_of_the_host_to_everybody_who_waits(interrupt: 
             back = attach_to_workers(workers=[w.addresses[2]])
             assert back.spawn_procs().spawn("back", Member).pid.call_one().get(timeout=20)
             told(there.pid.call_one(), name)
-        """
-    )
+        """)
 
 
 @INTERRUPTIONS
 def test_a_client_that_is_cut_off_loses_its_hosts_and_they_lose_it(interrupt: str) -> None:
-    run(
-        f"""
+    run(f"""
         with machines(2, 1) as (network, w, hosts, procs, members):
             here = this_host().spawn_procs().spawn("here", Member)
             calls = [members.slice(hosts=host).wait.call_one() for host in range(2)]
@@ -139,13 +138,11 @@ def test_a_client_that_is_cut_off_loses_its_hosts_and_they_lose_it(interrupt: st
             within_bound(start)
             wait_until(lambda: not w.procs(0) + w.procs(1), what="the end of what the client had")
             assert here.pid.call_one().get(timeout=20)
-        """
-    )
+        """)
 
 
 def test_hosts_that_lose_each_other_but_not_the_client_stay_of_use_to_it() -> None:
-    run(
-        """
+    run("""
         import subprocess
         with machines(3, 1, max_cast_fanout=1) as (network, w, hosts, procs, members):
             ready, is_ready = Channel.open()
@@ -163,8 +160,7 @@ def test_hosts_that_lose_each_other_but_not_the_client_stay_of_use_to_it() -> No
             within_bound(start)
             assert members.rank.call().get(timeout=20).values() == [0, 1, 2]
             assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 @pytest.mark.skipif(why_no_netem() is not None, reason=str(why_no_netem()))
@@ -181,10 +177,11 @@ def test_a_network_that_delays_loses_and_reorders_costs_nothing_but_time() -> No
     )
 
 
-def test_what_is_synced_to_machines_runs_at_the_next_call_and_so_do_packages(tmp_path: Path) -> None:
+def test_what_is_synced_to_machines_runs_at_the_next_call_and_so_do_packages(
+    tmp_path: Path,
+) -> None:
     """The machines reach nothing but each other: wheels come with the sync."""
-    run(
-        f"""
+    run(f"""
         import asyncio
         from pathlib import Path
         from helpers.wheels import make_wheel
@@ -219,5 +216,4 @@ def test_what_is_synced_to_machines_runs_at_the_next_call_and_so_do_packages(tmp
             assert values(hosts, "tiny_one", requirements_txt="tiny_one\\n") == ["1.0", "1.0"]
             make_wheel(project / "wheels", "tiny_two", "2.0")
             assert values(hosts, "tiny_two", requirements_txt="tiny_one\\ntiny_two\\n") == ["2.0", "2.0"]
-        """
-    )
+        """)

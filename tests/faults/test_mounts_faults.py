@@ -1,4 +1,6 @@
-"""Mounts whose other side, process or program dies: errors within a bound, and nothing that stays mounted."""
+"""Mounts whose other side, process or program dies: errors within a bound, and nothing that stays
+mounted.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where there is no room for processes: a folder that is gone, a limit on their number. It shows at once, with what to do."""
+"""Where there is no room for processes: a folder that is gone, a limit on their number.
+
+It shows at once, with what to do.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,7 @@ AT_ONCE = 15.0  # seconds: less than any timeout that it could wait for
 
 
 def test_a_deleted_working_directory_is_an_error_of_spawn_procs_that_says_so() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import os, tempfile
         from monarch.actor import Actor, endpoint, this_host
 
@@ -34,8 +36,7 @@ def test_a_deleted_working_directory_is_an_error_of_spawn_procs_that_says_so() -
             print("os.chdir" in str(error))
         os.chdir("/")
         print(this_host().spawn_procs().spawn("w", Where).cwd.call_one().get())
-        """
-    )
+        """)
     assert (result.exit_code, result.stdout) == (0, "True\n/\n"), str(result)
 
 
@@ -55,7 +56,9 @@ def _pids_group() -> Path | None:
 
 @pytest.fixture
 def limited() -> Iterator[Callable[[int], str]]:
-    """The source that puts a program into a control group with room for so many processes and threads."""
+    """The source that puts a program into a control group with room for so many processes and
+    threads.
+    """
     folder = _pids_group()
     if folder is None:
         pytest.skip("no control group with a limit on processes can be made here")
@@ -65,15 +68,21 @@ def limited() -> Iterator[Callable[[int], str]]:
         return f"open({str(folder / 'cgroup.procs')!r}, 'w').write('0')"
 
     yield limit
-    wait_until(lambda: not (folder / "cgroup.procs").read_text().strip(), what="the control group to be empty")
+    wait_until(
+        lambda: not (folder / "cgroup.procs").read_text().strip(),
+        what="the control group to be empty",
+    )
     folder.rmdir()
 
 
 @pytest.mark.parametrize("room", range(1, 11))
-def test_a_limit_on_processes_shows_at_once_and_by_name(limited: Callable[[int], str], room: int) -> None:
-    """Two processes with an actor each take the client's four threads, agent, spawner, and two each."""
-    result = run_script(
-        f"""
+def test_a_limit_on_processes_shows_at_once_and_by_name(
+    limited: Callable[[int], str], room: int
+) -> None:
+    """Two processes with an actor each take the client's four threads, agent, spawner, and two
+    each.
+    """
+    result = run_script(f"""
         {limited(room)}
         from monarch.actor import Actor, endpoint, this_host
 
@@ -83,8 +92,7 @@ def test_a_limit_on_processes_shows_at_once_and_by_name(limited: Callable[[int],
                 return 1
 
         print(this_host().spawn_procs({{"gpus": 2}}).spawn("works", Works).work.call().get().values())
-        """
-    )
+        """)
     told = f"pids.max of its control group is {room}"
     if result.exit_code:
         assert told in result.stderr, str(result)

@@ -1,4 +1,7 @@
-"""What another user of the machine can do to a program: nothing. Each test is an attack that worked where names were public."""
+"""What another user of the machine can do to a program: nothing.
+
+Each test is an attack that worked where names were public.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 LINES = 15_000
 PAUSE = (
-    0.12  # seconds between reads of one pipe's worth: longer in total than a program waits for anything else at its end
+    # seconds between reads of one pipe's worth: longer in total than a program waits for anything
+    # else at its end
+    0.12
 )
 
 SCRIPT = f"""

@@ -28,7 +28,9 @@ IN_FLIGHT = 1000
 
 
 def spacious() -> AbstractContextManager[object]:
-    """For a receiver that is spawned meanwhile: its mailbox holds all that is in flight, so nobody waits for room."""
+    """For a receiver that is spawned meanwhile: its mailbox holds all that is in flight, so nobody
+    waits for room.
+    """
     return configured(mailbox_bytes_limit=2 * IN_FLIGHT * LARGE)
 
 
@@ -38,7 +40,9 @@ def users_of_segments() -> dict[int, int]:
     for pid in [os.getpid(), *descendants(os.getpid())]:
         try:
             mapped = Path(f"/proc/{pid}/maps").read_text().count("memfd:monarch ")
-            open_ = sum("memfd:monarch " in os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir())
+            open_ = sum(
+                "memfd:monarch " in os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()
+            )
         except OSError:  # it, or a descriptor of it, is gone meanwhile
             continue
         if mapped + open_:
@@ -111,11 +115,16 @@ def test_segments_vanish_when_the_sender_of_a_thousand_of_them_is_killed(
     kept = holder.let_go.call_one().get(timeout=60)
     # what the kernel had taken arrives although its sender is dead, and can be used
     assert kept <= IN_FLIGHT
-    wait_until(lambda: holder.let_go.call_one().get(timeout=20) == 0, what="the last of what was on its way")
+    wait_until(
+        lambda: holder.let_go.call_one().get(timeout=20) == 0,
+        what="the last of what was on its way",
+    )
     wait_until(lambda: not users_of_segments(), what="the end of the segments")
 
 
-def test_a_message_of_many_medium_buffers_is_one_segment_and_each_part_may_be_written(spawn: Spawn) -> None:
+def test_a_message_of_many_medium_buffers_is_one_segment_and_each_part_may_be_written(
+    spawn: Spawn,
+) -> None:
     class Writer(Actor):
         @endpoint
         def write(self, blocks: list[Block]) -> tuple[int, int]:
@@ -145,7 +154,9 @@ class AsyncReader(Actor):
 
 
 @pytest.mark.parametrize("kind", [Reader, AsyncReader])
-def test_an_actor_without_anything_to_do_keeps_nothing_of_what_it_was_sent(spawn: Spawn, kind: type[Reader]) -> None:
+def test_an_actor_without_anything_to_do_keeps_nothing_of_what_it_was_sent(
+    spawn: Spawn, kind: type[Reader]
+) -> None:
     reader = spawn(1).spawn("reader", kind)
     assert reader.measure.call_one(Block(bytearray(LARGE))).get(timeout=20) == LARGE
     wait_until(lambda: not users_of_segments(), what="the end of the segment")

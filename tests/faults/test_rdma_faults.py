@@ -52,7 +52,8 @@ class Actors(NamedTuple):
 
 
 def actors(spawn: Spawn, path: str = "") -> Actors:
-    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):  # it takes seconds to import
+    # it takes seconds to import
+    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):
         owners, users = spawn(1), spawn(1)
     owner = owners.spawn("owner", Owner)
     return Actors(owner, users.spawn("user", User), owner.pid.call_one().get())
@@ -60,7 +61,9 @@ def actors(spawn: Spawn, path: str = "") -> Actors:
 
 @PATHS
 @pytest.mark.parametrize("used", [True, False], ids=["used before", "never used"])
-def test_a_dead_owner_is_told_of_and_not_waited_for(spawn: Spawn, faults: Faults, path: str, used: bool) -> None:
+def test_a_dead_owner_is_told_of_and_not_waited_for(
+    spawn: Spawn, faults: Faults, path: str, used: bool
+) -> None:
     owner, user, pid = actors(spawn, path)
     buffer = owner.make.call_one("a", SIZE).get()
     if used:
@@ -77,7 +80,9 @@ def test_a_dead_owner_is_told_of_and_not_waited_for(spawn: Spawn, faults: Faults
     assert "SIGKILL" in str(error)
 
 
-def test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read(spawn: Spawn, faults: Faults) -> None:
+def test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read(
+    spawn: Spawn, faults: Faults
+) -> None:
     dead, _, pid = actors(spawn)
     living = spawn(1).spawn("living", Owner)
     buffers = [dead.make.call_one(name, SIZE).get() for name in "abc"]
@@ -96,7 +101,9 @@ def test_of_several_owners_the_dead_one_is_told_of_and_the_others_are_read(spawn
 
 
 @PATHS
-def test_an_owner_that_dies_in_the_middle_ends_the_transfer(spawn: Spawn, faults: Faults, path: str) -> None:
+def test_an_owner_that_dies_in_the_middle_ends_the_transfer(
+    spawn: Spawn, faults: Faults, path: str
+) -> None:
     owner, user, pid = actors(spawn, path)
     size = 400_000_000
     buffer = owner.make.call_one("a", size).get()
@@ -142,7 +149,9 @@ def test_no_transfer_sees_what_memory_is_used_for_after_a_drop(spawn: Spawn, pat
     assert all(right for _, right in reading.get(timeout=60).values())
 
 
-def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(spawn: Spawn, faults: Faults) -> None:
+def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(
+    spawn: Spawn, faults: Faults
+) -> None:
     owner, _, _ = actors(spawn)
     procs = spawn(1)
     user = procs.spawn("user", User)
@@ -160,7 +169,9 @@ def test_a_holder_that_stands_still_is_waited_for_until_it_has_ended(spawn: Spaw
     faults.wait_for(2)
 
 
-def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warning(spawn: Spawn) -> None:
+def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warning(
+    spawn: Spawn,
+) -> None:
     owner, user, _ = actors(spawn)
     buffer = owner.make.call_one("a", SIZE).get()
     owner.become_undumpable.call_one().get()
@@ -175,7 +186,9 @@ def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warn
     assert owner.content.call_one("a").get().startswith(b"in messages")
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="filters system calls by their numbers on x86-64")
+@pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="filters system calls by their numbers on x86-64"
+)
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
 def test_in_a_sandbox_that_forbids_it_the_bytes_go_in_messages_and_the_warning_names_the_sandbox(
     spawn: Spawn, error: int
@@ -226,7 +239,9 @@ def test_memory_that_was_unmapped_behind_the_back_is_an_error_and_not_a_crash(sp
     assert caught.value.path == "vm"
 
 
-def test_an_owner_that_starts_again_does_not_know_the_buffers_of_before(spawn: Spawn, faults: Faults) -> None:
+def test_an_owner_that_starts_again_does_not_know_the_buffers_of_before(
+    spawn: Spawn, faults: Faults
+) -> None:
     from monarch.supervision import AllForOne
 
     owner = spawn(1, restart=AllForOne()).spawn("owner", Owner)
@@ -312,8 +327,12 @@ def pulled(sources: list[SharedState]) -> tuple[tuple[int | None, ...], float]:
     return pull(sources, into, timeout=20).get(), into["a"][0]
 
 
-def test_a_push_that_a_dead_owner_ended_leaves_the_others_readable(spawn: Spawn, faults: Faults) -> None:
-    (dead, pid), (living, _) = (spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2))
+def test_a_push_that_a_dead_owner_ended_leaves_the_others_readable(
+    spawn: Spawn, faults: Faults
+) -> None:
+    (dead, pid), (living, _) = (
+        spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2)
+    )
     os.kill(pid, signal.SIGKILL)
     faults.wait_for(1)
     with pytest.raises(OwnerLostError):
@@ -333,7 +352,9 @@ def test_a_write_that_begins_after_the_push_was_given_up_ends_too(spawn: Spawn) 
 def test_an_owner_that_dies_as_a_push_ends_keeps_no_other_from_hearing_of_the_end(
     spawn: Spawn, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (dying, pid), (living, _) = (spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2))
+    (dying, pid), (living, _) = (
+        spawn(1).spawn("sharer", Sharer).share.call_one().get() for _ in range(2)
+    )
     end = dying.versions.end
 
     def end_of_a_dead(*args: Any, **options: Any) -> Any:
@@ -361,7 +382,8 @@ class GpuOwner(Owner):
 
     @endpoint
     def pretend(self, handed_out: bytes) -> None:
-        plane.share_with_process = lambda memory: handed_out  # type: ignore[attr-defined]  # imported there, not exported
+        # imported there, not exported
+        plane.share_with_process = lambda memory: handed_out  # type: ignore[attr-defined]
 
 
 def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn: Spawn) -> None:
@@ -374,4 +396,7 @@ def test_memory_of_a_gpu_that_is_handed_out_too_late_is_opened_and_closed(spawn:
     pid = owner.pid.call_one().get()
     with stopped(pid), pytest.raises(TransferTimeoutError):
         CudaPath().connect(buffer.plane, lease, lease.grant, Deadline(0.1))
-    wait_until(lambda: [opened() for opened in Opened.all] == [None], what="the memory to be opened and closed")
+    wait_until(
+        lambda: [opened() for opened in Opened.all] == [None],
+        what="the memory to be opened and closed",
+    )

@@ -1,4 +1,5 @@
-"""One-sided transfers between machines of their own: network namespaces, with nixl (UCX over TCP) and through our own links.
+"""One-sided transfers between machines of their own: network namespaces, with nixl (UCX over TCP)
+and through our own links.
 
 UCX would find out that these machines are one, and take shared memory; so it is told to take TCP.
 """
@@ -39,8 +40,7 @@ def run_on_machines(script: str) -> None:
 
 @PATHS
 def test_bytes_go_both_ways_between_machines(path: str) -> None:
-    run_on_machines(
-        f"""
+    run_on_machines(f"""
         SIZE = 20_000_001
         with on_machines("{path}", 2) as (network, owners, user):
             buffer = owners[0].make.call_one("a", SIZE).get(timeout=30)
@@ -55,14 +55,12 @@ def test_bytes_go_both_ways_between_machines(path: str) -> None:
             words = owners[1].make_words.call_one(1).get()
             assert user.add.call_one(words, 1, 3).get(timeout=30) == [1, 2, 3]
             assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 @PATHS
 def test_an_end_in_the_middle_is_told_with_what_was_transferred(path: str) -> None:
-    run_on_machines(
-        f"""
+    run_on_machines(f"""
         SIZE = 300_000_000
         with on_machines("{path}", 2) as (network, owners, user):
             pids = [owner.pid.call_one().get(timeout=30) for owner in owners]
@@ -86,8 +84,7 @@ def test_an_end_in_the_middle_is_told_with_what_was_transferred(path: str) -> No
                 told = "SIGKILL" if number == 0 else "the host agent is gone"
                 assert told in str(error), error
                 wait_until(lambda: len(faults) > number, what="the owner's end to be told")
-        """
-    )
+        """)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Replicas on machines of their own: network namespaces. What the trainer's machine sends is counted there."""
+"""Replicas on machines of their own: network namespaces.
+
+What the trainer's machine sends is counted there.
+"""
 
 from __future__ import annotations
 
@@ -68,8 +71,7 @@ def run_on_machines(script: str) -> None:
 
 
 def test_what_the_trainer_sends_does_not_grow_with_its_readers() -> None:
-    run_on_machines(
-        """
+    run_on_machines("""
         with on_machines(6) as (network, trainer, generators):
             for step, readers in ((1, generators.slice(hosts=slice(0, 2))), (2, generators)):
                 trainer.train.call_one(step).get(timeout=30)
@@ -79,13 +81,11 @@ def test_what_the_trainer_sends_does_not_grow_with_its_readers() -> None:
                 sent = trainer.sent.call_one().get() - before
                 assert SIZE <= sent < 2.5 * SIZE, (len(readers), sent / SIZE)  # to two machines at most; to one, if the others come late
             assert len(faults) == 0, faults.reports()
-        """
-    )
+        """)
 
 
 def test_readers_of_a_replica_that_is_lost_read_elsewhere() -> None:
-    run_on_machines(
-        """
+    run_on_machines("""
         with on_machines(4, per_host=1) as (network, trainer, generators):
             first = generators.slice(hosts=slice(0, 2))
             trainer.train.call_one(1).get(timeout=30)
@@ -96,13 +96,11 @@ def test_readers_of_a_replica_that_is_lost_read_elsewhere() -> None:
             assert generators.slice(hosts=2).pull.call_one().get(timeout=60) == ((1,), 1)
             wait_gone(victim)
             faults.wait_for(2)
-        """
-    )
+        """)
 
 
 def test_a_replica_that_stands_still_is_passed_over_after_a_pull_that_was_too_late() -> None:
-    run_on_machines(
-        """
+    run_on_machines("""
         with on_machines(4, per_host=1, patience="120s") as (network, trainer, generators):
             first = generators.slice(hosts=slice(0, 2))
             trainer.train.call_one(1).get(timeout=30)
@@ -123,5 +121,4 @@ def test_a_replica_that_stands_still_is_passed_over_after_a_pull_that_was_too_la
             finally:
                 for pid in still:
                     os.kill(pid, signal.SIGCONT)
-        """
-    )
+        """)

@@ -18,7 +18,15 @@ from helpers.waiting import is_alive, wait_gone, wait_until
 from helpers.workers import children_of
 from monarch._core.mesh.bootstrap import BootstrapCommand, CommandChoice
 from monarch._core.shape import Point
-from monarch.actor import Actor, ActorError, MeshFailure, SupervisionError, context, endpoint, this_host
+from monarch.actor import (
+    Actor,
+    ActorError,
+    MeshFailure,
+    SupervisionError,
+    context,
+    endpoint,
+    this_host,
+)
 from monarch.supervision import AllForOne, OneForOne, RestForOne, incarnations
 
 if TYPE_CHECKING:
@@ -37,7 +45,10 @@ class Worker(Actor):
         incarnation = context().actor_instance.incarnation
         if log:
             with open(log, "a") as file:
-                file.write(f"{context().actor_instance.name} {context().actor_instance.rank.rank} {incarnation}\n")
+                file.write(
+                    f"{context().actor_instance.name} {context().actor_instance.rank.rank}"
+                    f" {incarnation}\n"
+                )
         if 0 < incarnation < fail_until:
             raise ValueError("not yet")
 
@@ -69,7 +80,10 @@ class Worker(Actor):
     def __cleanup__(self, error: Exception | None) -> None:
         if self.log:
             with open(self.log, "a") as file:
-                file.write(f"cleanup {context().actor_instance.name} {context().actor_instance.rank.rank}\n")
+                file.write(
+                    f"cleanup {context().actor_instance.name}"
+                    f" {context().actor_instance.rank.rank}\n"
+                )
 
 
 class SlowToEnd(Worker):
@@ -114,7 +128,9 @@ def wait_incarnations(mesh: Worker, wanted: list[int]) -> None:
     wait_until(reached, what=f"incarnations {wanted}")
 
 
-def test_one_for_one_replaces_a_killed_process_and_leaves_the_others_alone(spawn: Spawn, faults: Faults) -> None:
+def test_one_for_one_replaces_a_killed_process_and_leaves_the_others_alone(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn(3, restart=OneForOne()).spawn("workers", Worker)
     before = pids(mesh)
     steps(mesh)
@@ -137,7 +153,9 @@ def test_one_for_one_replaces_a_failed_actor_in_its_process(spawn: Spawn, faults
     assert len(faults) == 0
 
 
-def test_a_process_is_replaced_though_nobody_has_talked_to_it_yet(spawn: Spawn, faults: Faults) -> None:
+def test_a_process_is_replaced_though_nobody_has_talked_to_it_yet(
+    spawn: Spawn, faults: Faults
+) -> None:
     spawner = spawner_of(pids(spawn(1).spawn("others", Worker))[0])
     others = set(children_of(spawner))
     procs = spawn(1, restart=OneForOne())
@@ -148,7 +166,9 @@ def test_a_process_is_replaced_though_nobody_has_talked_to_it_yet(spawn: Spawn, 
     assert len(faults) == 0
 
 
-def test_a_call_of_a_third_process_that_comes_after_a_death_waits_for_the_restart(spawn: Spawn, faults: Faults) -> None:
+def test_a_call_of_a_third_process_that_comes_after_a_death_waits_for_the_restart(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn(1, restart=OneForOne(max_restarts=100)).spawn("workers", Worker)
     callers = spawn(2).spawn("callers", Relay)
     for incarnation in range(1, 6):
@@ -159,7 +179,9 @@ def test_a_call_of_a_third_process_that_comes_after_a_death_waits_for_the_restar
     assert len(faults) == 0
 
 
-def test_who_was_refused_by_a_process_that_starts_again_can_send_to_it_afterwards(spawn: Spawn, faults: Faults) -> None:
+def test_who_was_refused_by_a_process_that_starts_again_can_send_to_it_afterwards(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn(2, restart=AllForOne()).spawn("workers", SlowToEnd)
     other = mesh.slice(gpus=1)
     steps(mesh)
@@ -173,7 +195,9 @@ def test_who_was_refused_by_a_process_that_starts_again_can_send_to_it_afterward
     assert len(faults) == 0
 
 
-def test_all_for_one_gives_every_rank_a_new_process(spawn: Spawn, tmp_path: Path, faults: Faults) -> None:
+def test_all_for_one_gives_every_rank_a_new_process(
+    spawn: Spawn, tmp_path: Path, faults: Faults
+) -> None:
     log = tmp_path / "log"
     procs = spawn(2, restart=AllForOne())
     first, second = procs.spawn("first", Worker, str(log)), procs.spawn("second", Worker, str(log))
@@ -199,7 +223,11 @@ def test_rest_for_one_restarts_what_came_later(spawn: Spawn, faults: Faults) -> 
         steps(mesh)
     meshes[1].slice(gpus=1).fail.broadcast()
     wait_incarnations(meshes[2], [1, 1])
-    assert [steps(mesh) for mesh in meshes] == [[(2, 0), (2, 0)], [(2, 0), (1, 1)], [(1, 1), (1, 1)]]
+    assert [steps(mesh) for mesh in meshes] == [
+        [(2, 0), (2, 0)],
+        [(2, 0), (1, 1)],
+        [(1, 1), (1, 1)],
+    ]
     assert pids(meshes[0]) == before
     assert len(faults) == 0
 
@@ -226,7 +254,9 @@ class Caller(Actor):
         return steps(self.workers)
 
 
-def test_whoever_holds_a_reference_reaches_the_new_incarnation(spawn: Spawn, faults: Faults) -> None:
+def test_whoever_holds_a_reference_reaches_the_new_incarnation(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn(2, restart=OneForOne()).spawn("workers", Worker)
     holder = spawn(1).spawn("holder", Caller, mesh)
     assert holder.steps.call_one().get(timeout=PATIENCE) == [(1, 0), (1, 0)]
@@ -244,7 +274,9 @@ def test_whoever_holds_a_reference_reaches_the_new_incarnation(spawn: Spawn, fau
     assert len(faults) == 0
 
 
-def test_a_call_in_flight_fails_and_one_that_comes_during_the_restart_waits(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_call_in_flight_fails_and_one_that_comes_during_the_restart_waits(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     mesh = spawn(1, restart=AllForOne()).spawn("workers", Worker)
     before = pids(mesh)[0]
     in_flight = mesh.wait_for.call_one(str(tmp_path / "never"))
@@ -266,7 +298,9 @@ def test_many_deaths_in_a_row_are_survived(spawn: Spawn, faults: Faults) -> None
     assert len(faults) == 0
 
 
-def test_one_death_too_many_is_a_fault_that_says_how_often_it_was_tried(spawn: Spawn, faults: Faults) -> None:
+def test_one_death_too_many_is_a_fault_that_says_how_often_it_was_tried(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn(2, restart=OneForOne(max_restarts=2, within=600)).spawn("workers", Worker)
     for _ in range(3):
         kill(mesh, gpus=0)
@@ -295,9 +329,13 @@ def test_whoever_waits_for_a_restart_that_is_given_up_is_told(spawn: Spawn, faul
     assert isinstance(mesh.step.call_one().exception(timeout=PATIENCE), SupervisionError)
 
 
-def test_a_constructor_that_fails_is_tried_again(spawn: Spawn, tmp_path: Path, faults: Faults) -> None:
+def test_a_constructor_that_fails_is_tried_again(
+    spawn: Spawn, tmp_path: Path, faults: Faults
+) -> None:
     log = tmp_path / "log"
-    mesh = spawn(1, restart=OneForOne(max_restarts=5)).spawn("workers", Worker, str(log), fail_until=3)
+    mesh = spawn(1, restart=OneForOne(max_restarts=5)).spawn(
+        "workers", Worker, str(log), fail_until=3
+    )
     steps(mesh)
     mesh.fail.broadcast()
     wait_incarnations(mesh, [3])
@@ -334,7 +372,9 @@ def test_meshes_that_restart_can_be_stopped_at_any_moment(faults: Faults) -> Non
     assert len(faults) == 0
 
 
-def test_an_actor_mesh_that_is_stopped_during_a_restart_stays_stopped(spawn: Spawn, faults: Faults) -> None:
+def test_an_actor_mesh_that_is_stopped_during_a_restart_stays_stopped(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn(1, restart=AllForOne(max_restarts=100))
     kept, stopped = procs.spawn("kept", Worker), procs.spawn("stopped", Worker)
     steps(kept), steps(stopped)
@@ -392,7 +432,9 @@ class Boss(Actor):
         return True
 
 
-def test_an_actor_may_own_what_restarts_and_handle_what_no_longer_does(spawn: Spawn, faults: Faults) -> None:
+def test_an_actor_may_own_what_restarts_and_handle_what_no_longer_does(
+    spawn: Spawn, faults: Faults
+) -> None:
     boss = spawn(1).spawn("boss", Boss)
     assert boss.work.call_one().get(timeout=PATIENCE) == [(1, 0), (1, 0)]
     boss.lose_one.call_one().get(timeout=PATIENCE)
@@ -447,7 +489,9 @@ class Doomed(Worker):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(spawn: Spawn, faults: Faults) -> None:
+def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(
+    spawn: Spawn, faults: Faults
+) -> None:
     mesh = spawn(2, restart=OneForOne()).spawn("doomed", Doomed)
     steps(mesh)
     mesh.slice(gpus=0).fail.broadcast()
@@ -457,7 +501,9 @@ def test_a_process_that_dies_while_its_actor_starts_again_is_replaced_at_once(sp
     assert len(faults) == 0
 
 
-def test_a_mesh_that_is_spawned_during_a_restart_of_its_procs_lives(spawn: Spawn, faults: Faults) -> None:
+def test_a_mesh_that_is_spawned_during_a_restart_of_its_procs_lives(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn(3, restart=AllForOne())
     mesh = procs.spawn("workers", Worker)
     steps(mesh)
@@ -472,20 +518,34 @@ def test_a_mesh_that_is_spawned_during_a_restart_of_its_procs_lives(spawn: Spawn
     assert len(faults) == 0
 
 
-def second_start_waits(marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)) -> CommandChoice:
-    """A command for each rank; those of `ranks` take their time when they start for the second time."""
+def second_start_waits(
+    marker: Path, seconds: float, *, ranks: tuple[int, ...] = (0,)
+) -> CommandChoice:
+    """A command for each rank; those of `ranks` take their time when they start for the second
+    time.
+    """
     start = f"exec {sys.executable} -m monarch._core.processes.proc"
 
     def command(point: Point) -> BootstrapCommand:
-        wait = f"mkdir {marker}-{point.rank} 2>/dev/null || sleep {seconds}; " if point.rank in ranks else ""
+        wait = (
+            f"mkdir {marker}-{point.rank} 2>/dev/null || sleep {seconds}; "
+            if point.rank in ranks
+            else ""
+        )
         return BootstrapCommand("/bin/sh", None, ("-c", wait + start))
 
     return command
 
 
-def test_a_mesh_is_initialized_though_one_of_its_procs_was_replaced_meanwhile(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_mesh_is_initialized_though_one_of_its_procs_was_replaced_meanwhile(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     (tmp_path / "started-1").mkdir()
-    procs = spawn(2, bootstrap_command=second_start_waits(tmp_path / "started", 2, ranks=(1,)), restart=OneForOne())
+    procs = spawn(
+        2,
+        bootstrap_command=second_start_waits(tmp_path / "started", 2, ranks=(1,)),
+        restart=OneForOne(),
+    )
     mesh = procs.spawn("workers", Worker)
     first = mesh.slice(gpus=0)
     assert first.step.call_one().get(timeout=PATIENCE) == (1, 0)
@@ -596,7 +656,10 @@ def test_a_program_may_end_during_a_restart() -> None:
 
 
 def test_the_time_out_of_a_first_start_does_not_end_a_later_one(tmp_path: Path) -> None:
-    start = f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m monarch._core.processes.proc"
+    start = (
+        f"mkdir {tmp_path}/started 2>/dev/null || sleep 4; exec {sys.executable} -m"
+        " monarch._core.processes.proc"
+    )
     ended = run_script(
         program(
             PROGRAM,

@@ -35,7 +35,10 @@ class Worker(Actor):
 
     @endpoint
     def step(self, folder: str) -> tuple[int, int]:
-        """Tells that it has begun; the first incarnation waits to be killed. How often it was asked, and its incarnation."""
+        """Tells that it has begun; the first incarnation waits to be killed.
+
+        How often it was asked, and its incarnation.
+        """
         self.steps += 1
         incarnation = context().actor_instance.incarnation
         rank = context().actor_instance.rank.rank
@@ -83,13 +86,16 @@ def test_a_call_in_flight_is_repeated_by_the_next_incarnation_of_a_killed_rank(
     assert len(faults) == 0
 
 
-def test_call_one_and_choose_outlive_the_death_of_a_rank(spawn: Spawn, tmp_path: Path, faults: Faults) -> None:
+def test_call_one_and_choose_outlive_the_death_of_a_rank(
+    spawn: Spawn, tmp_path: Path, faults: Faults
+) -> None:
     for adverb in ("call_one", "choose"):
         folder = tmp_path / adverb
         folder.mkdir()
         mesh = spawn(1, restart=OneForOne()).spawn("workers", Worker)
         note_pid(mesh, folder)
-        call = getattr(mesh.step.options(retries=1), adverb)(str(folder))  # without a limit on an attempt
+        # without a limit on an attempt
+        call = getattr(mesh.step.options(retries=1), adverb)(str(folder))
         kill_when_begun(mesh, folder)
         assert call.get(timeout=PATIENCE) == (1, 1)
     assert len(faults) == 0
@@ -104,7 +110,8 @@ def test_ranks_that_are_stopped_as_another_has_died_are_asked_again(
     wait_for_attempt(1, {0})
     kill_when_begun(mesh, tmp_path)
     assert call.get(timeout=PATIENCE).values() == [(1, 1), (1, 0)]
-    repeated = mesh.die.options(timeout=PATIENCE, retries=10).call(2)  # it kills both, one incarnation after the other
+    # it kills both, one incarnation after the other
+    repeated = mesh.die.options(timeout=PATIENCE, retries=10).call(2)
     assert min(repeated.get(timeout=PATIENCE).values()) >= 2
     assert len(faults) == 0
 
@@ -132,13 +139,19 @@ def test_a_rank_that_dies_in_each_attempt_is_given_up_with_their_number(
 def test_a_rank_without_a_restart_strategy_is_not_asked_again(spawn: Spawn, faults: Faults) -> None:
     mesh = spawn(2).spawn("workers", Worker)
     with pytest.raises(SupervisionError, match="1 attempt was made"):
-        mesh.slice(gpus=0).die.options(timeout=PATIENCE, retries=3).call_one(1).get(timeout=PATIENCE)
+        mesh.slice(gpus=0).die.options(timeout=PATIENCE, retries=3).call_one(1).get(
+            timeout=PATIENCE
+        )
     for _ in range(5):  # another rank may do it
-        assert isinstance(mesh.pid.options(timeout=PATIENCE, retries=3).choose().get(timeout=PATIENCE), int)
+        assert isinstance(
+            mesh.pid.options(timeout=PATIENCE, retries=3).choose().get(timeout=PATIENCE), int
+        )
     faults.wait_for(1)
 
 
-def test_choose_goes_on_to_the_ranks_that_live_when_one_dies(spawn: Spawn, tmp_path: Path, faults: Faults) -> None:
+def test_choose_goes_on_to_the_ranks_that_live_when_one_dies(
+    spawn: Spawn, tmp_path: Path, faults: Faults
+) -> None:
     mesh = spawn(2).spawn("workers", Worker)
     note_pid(mesh, tmp_path)
     step = mesh.step.options(timeout=PATIENCE, retries=1)
@@ -146,7 +159,8 @@ def test_choose_goes_on_to_the_ranks_that_live_when_one_dies(spawn: Spawn, tmp_p
     while not (tmp_path / "0.0.1").exists():  # until rank 0 was chosen
         calls.append(step.choose(str(tmp_path)))
         wait_until(
-            lambda: calls[-1].done() or (tmp_path / "0.0.1").exists(), what="an answer, or that rank 0 has begun"
+            lambda: calls[-1].done() or (tmp_path / "0.0.1").exists(),
+            what="an answer, or that rank 0 has begun",
         )
     kill_when_begun(mesh, tmp_path)
     assert calls[-1].get(timeout=PATIENCE)[1] == 0

@@ -34,7 +34,9 @@ LIMIT = 60  # seconds for what takes milliseconds, on a machine that does other 
 
 
 class Replica(Actor):
-    """Fails to start while `broken` is there, does not get ready while `slow` is, is unwell while `ill` is."""
+    """Fails to start while `broken` is there, does not get ready while `slow` is, is unwell while
+    `ill` is.
+    """
 
     def __init__(self, folder: str = "") -> None:
         self.folder = Path(folder)
@@ -138,7 +140,9 @@ def test_a_call_that_may_not_be_repeated_says_that_nobody_knows_its_outcome(tmp_
         held = service.wait_for.call_one(str(tmp_path / "door"))
         wait_until(lambda: any(tmp_path.iterdir()), what="the call to begin")
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(SupervisionError, match="(?s)SIGKILL.*is not known.*idempotent") as caught:
+        with pytest.raises(
+            SupervisionError, match="(?s)SIGKILL.*is not known.*idempotent"
+        ) as caught:
             held.get(timeout=LIMIT)
         assert caught.value.failure is not None and caught.value.failure.signal == signal.SIGKILL
         another(service, pid)
@@ -146,7 +150,9 @@ def test_a_call_that_may_not_be_repeated_says_that_nobody_knows_its_outcome(tmp_
 
 def test_unanswered_calls_that_may_be_repeated_are_answered_by_others(tmp_path: Path) -> None:
     door = tmp_path / "door"
-    with Service(this_host(), Replica, replicas=2, name="again", idempotent=["wait_for"]) as service:
+    with Service(
+        this_host(), Replica, replicas=2, name="again", idempotent=["wait_for"]
+    ) as service:
         service.scale(2).get(timeout=LIMIT)
         held = [service.wait_for.call_one(str(door)) for _ in range(20)]
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2, what="both to have begun")
@@ -179,7 +185,9 @@ def test_a_call_whose_time_was_up_does_not_hear_of_the_loss_of_who_was_late(tmp_
 def test_a_service_that_can_not_start_says_why_and_may_be_asked_again(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     with Service(this_host(), Replica, (str(tmp_path),), name="broken", max_restarts=1) as service:
-        with pytest.raises(SupervisionError, match="(?s)has no replica: .*failed too often.*OSError: broken"):
+        with pytest.raises(
+            SupervisionError, match="(?s)has no replica: .*failed too often.*OSError: broken"
+        ):
             service.pid.call_one().get(timeout=LIMIT)
         (status,) = service.status().get(timeout=LIMIT)
         assert (status.state, status.restarts) == ("given up", 1)
@@ -190,7 +198,9 @@ def test_a_service_that_can_not_start_says_why_and_may_be_asked_again(tmp_path: 
 
 def test_a_call_without_a_replica_waits_for_no_longer_than_its_patience(tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
-    with Service(this_host(), Replica, (str(tmp_path),), name="patient", max_restarts=1000, patience=0.1) as service:
+    with Service(
+        this_host(), Replica, (str(tmp_path),), name="patient", max_restarts=1000, patience=0.1
+    ) as service:
         with pytest.raises(SupervisionError, match=r"has no replica: none was ready within 0\.1s"):
             service.pid.call_one().get(timeout=LIMIT)
         with pytest.raises(SupervisionError, match="has no replica: none is ready"):
@@ -198,7 +208,11 @@ def test_a_call_without_a_replica_waits_for_no_longer_than_its_patience(tmp_path
 
 
 def test_a_replica_that_fails_its_health_check_is_replaced(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"health": "is_well", "health_interval": 0.05, "health_timeout": LIMIT}
+    options: dict[str, Any] = {
+        "health": "is_well",
+        "health_interval": 0.05,
+        "health_timeout": LIMIT,
+    }
     with Service(this_host(), Replica, (str(tmp_path),), name="checked", **options) as service:
         first = service.pid.call_one().get(timeout=LIMIT)
         (tmp_path / f"ill.{first}").touch()
@@ -209,22 +223,31 @@ def test_a_replica_that_fails_its_health_check_is_replaced(tmp_path: Path) -> No
 
 def test_the_calls_of_a_replica_that_hangs_end_and_it_is_replaced(tmp_path: Path) -> None:
     options: dict[str, Any] = {"health": "is_well", "health_interval": 0.05, "health_timeout": 1.0}
-    with Service(this_host(), Replica, (str(tmp_path),), name="hung", max_restarts=1000, **options) as service:
+    with Service(
+        this_host(), Replica, (str(tmp_path),), name="hung", max_restarts=1000, **options
+    ) as service:
         pid = service.pid.options(retries=99).call_one().get(timeout=LIMIT)
         held = service.wait_for.call_one(str(tmp_path / "door"))
-        with pytest.raises(SupervisionError, match="its health check is_well did not answer within 1s"):
+        with pytest.raises(
+            SupervisionError, match="its health check is_well did not answer within 1s"
+        ):
             held.get(timeout=LIMIT)
         another(service, pid)
 
 
 def test_a_replica_that_hangs_behind_a_full_mailbox_is_replaced(tmp_path: Path) -> None:
     options: dict[str, Any] = {"health": "is_well", "health_interval": 0.5, "health_timeout": 0.5}
-    with Service(this_host(), Replica, (str(tmp_path),), name="full", max_restarts=1000, **options) as service:
+    with Service(
+        this_host(), Replica, (str(tmp_path),), name="full", max_restarts=1000, **options
+    ) as service:
         held = service.wait_for.options(retries=0).call_one(str(tmp_path / "door"))
         wait_until(lambda: any(tmp_path.iterdir()), what="the call to begin")
         for _ in range(12):
-            service.take.broadcast(bytes(10 << 20))  # waits for room, which only the end of that replica gives
-        with pytest.raises(SupervisionError, match=r"its health check is_well did not answer within 0\.5s"):
+            # waits for room, which only the end of that replica gives
+            service.take.broadcast(bytes(10 << 20))
+        with pytest.raises(
+            SupervisionError, match=r"its health check is_well did not answer within 0\.5s"
+        ):
             held.get(timeout=LIMIT)
 
 
@@ -236,9 +259,14 @@ def test_a_replica_that_dies_while_it_drains_is_not_replaced(tmp_path: Path) -> 
         held = [service.wait_for.call_one(str(door)) for _ in range(3)]
         wait_until(lambda: len(list(tmp_path.iterdir())) == 3, what="all to have begun")
         smaller = service.scale(1)
-        wait_until(lambda: service.status().get(timeout=LIMIT)[1].state == "draining", what="the drain")
+        wait_until(
+            lambda: service.status().get(timeout=LIMIT)[1].state == "draining", what="the drain"
+        )
         os.kill(victim, signal.SIGKILL)
-        wait_until(lambda: service.status().get(timeout=LIMIT)[1].last_failure, what="the keeper to hear of it")
+        wait_until(
+            lambda: service.status().get(timeout=LIMIT)[1].last_failure,
+            what="the keeper to hear of it",
+        )
         assert restarts(service) == 0
         door.touch()
         smaller.get(timeout=LIMIT)
@@ -247,7 +275,9 @@ def test_a_replica_that_dies_while_it_drains_is_not_replaced(tmp_path: Path) -> 
             [each.get(timeout=LIMIT) for each in held]
 
 
-def test_a_scale_acts_while_an_earlier_one_waits_and_none_once_the_service_is_stopped(tmp_path: Path) -> None:
+def test_a_scale_acts_while_an_earlier_one_waits_and_none_once_the_service_is_stopped(
+    tmp_path: Path,
+) -> None:
     service = Service(this_host(), Replica, (str(tmp_path),), name="undecided")
     service.scale(1).get(timeout=LIMIT)
     held = service.wait_for.call_one(str(tmp_path / "door"))
@@ -312,18 +342,25 @@ def test_a_drain_takes_no_longer_than_it_may(tmp_path: Path) -> None:
 def test_why_says_that_a_call_has_no_replica(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     asker = spawn().spawn("asker", Owner)
-    with Service(this_host(), Replica, (str(tmp_path),), name="absent", max_restarts=1000) as service:
+    with Service(
+        this_host(), Replica, (str(tmp_path),), name="absent", max_restarts=1000
+    ) as service:
         asked = asker.ask.call_one(service)
 
         def says_so() -> bool:
             found = why(seconds=0.1)
-            waits = [each for each in found.classes if "absent.pid(), which waits for a replica" in each.reason]
+            waits = [
+                each
+                for each in found.classes
+                if "absent.pid(), which waits for a replica" in each.reason
+            ]
             if not waits or "none is ready" not in found.sentence:
                 return False
             assert "asker" in [each.mesh for each in found.blamed]
             return found.status != "fine"
 
-        wait_until(says_so, what="the verdict", timeout=60)  # the replica is being made now and then, which is work
+        # the replica is being made now and then, which is work
+        wait_until(says_so, what="the verdict", timeout=60)
     with pytest.raises(SupervisionError, match="absent.pid.* has no replica"):
         asked.get(timeout=LIMIT)
 
@@ -336,7 +373,10 @@ def test_replicas_of_a_host_that_is_lost_come_up_on_the_other() -> None:
             here, there = (set(found.procs(index)) & pids_of(service) for index in (0, 1))
             assert len(here) == len(there) == 2, "half of them on each host"
             found.kill_agent(1)
-            wait_until(lambda: restarts(service) == 2 and len(pids_of(service)) == 4, what="two other replicas")
+            wait_until(
+                lambda: restarts(service) == 2 and len(pids_of(service)) == 4,
+                what="two other replicas",
+            )
             assert here < pids_of(service) <= set(found.procs(0))
             assert service.pid.call_one().get(timeout=LIMIT) in pids_of(service)
         hosts.stop().get(timeout=LIMIT)

@@ -20,8 +20,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_the_folder_of_sockets_goes_with_the_program(ending: str) -> None:
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import os, signal
         import monarch.actor
         from pathlib import Path
@@ -50,8 +49,7 @@ def test_the_folder_of_sockets_goes_with_the_program(ending: str) -> None:
         assert len(list(where().iterdir())) == 3  # client, agent, proc
         print(where(), flush=True)
         {ENDINGS[ending]}
-        """
-    )
+        """)
     folders = [Path(line) for line in result.stdout.splitlines()]
     assert folders, str(result)
     wait_until(lambda: not any(folder.exists() for folder in folders), what="the end of its folder")

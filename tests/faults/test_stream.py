@@ -1,4 +1,6 @@
-"""Streams between hosts over real sockets, under every kind of trust: what gets through, and how they end."""
+"""Streams between hosts over real sockets, under every kind of trust: what gets through, and how
+they end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,13 @@ TRUSTS = {
     "secret": trust_for(secret=make_secret()),
     "certificates": trust_for(_CA.pem, _CA.sign("host").both),
 }
-WAYS = [("ipc", "open"), ("inproc", "open"), ("tcp", "open"), ("tcp", "secret"), ("tcp", "certificates")]
+WAYS = [
+    ("ipc", "open"),
+    ("inproc", "open"),
+    ("tcp", "open"),
+    ("tcp", "secret"),
+    ("tcp", "certificates"),
+]
 
 
 @pytest.fixture
@@ -53,10 +61,21 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, Trust]:
 # bytes
 
 
-def test_bytes_arrive_as_they_were_written_both_ways_at_once(net: Net, way: tuple[str, Trust]) -> None:
+def test_bytes_arrive_as_they_were_written_both_ways_at_once(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     caller, guest = net.pair(*way)
     draw = random.Random(5)
-    sizes = [0, 1, 5, 16 * 1024, 16 * 1024 + 1, 300_000, *(draw.randrange(1, 40_000) for _ in range(200)), 3 * MIB]
+    sizes = [
+        0,
+        1,
+        5,
+        16 * 1024,
+        16 * 1024 + 1,
+        300_000,
+        *(draw.randrange(1, 40_000) for _ in range(200)),
+        3 * MIB,
+    ]
     chunks = [os.urandom(size) for size in sizes]
     for side in (caller, guest):
         for start in range(0, len(chunks), 7):
@@ -67,7 +86,9 @@ def test_bytes_arrive_as_they_were_written_both_ways_at_once(net: Net, way: tupl
     assert caller.stream.queued == guest.stream.queued == 0
 
 
-def test_what_is_written_before_the_peer_is_known_goes_out_first(net: Net, way: tuple[str, Trust]) -> None:
+def test_what_is_written_before_the_peer_is_known_goes_out_first(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     door = net.listen(*way)
     caller = net.connect(door, way[1])
     caller.stream.write([b"first,"])
@@ -134,7 +155,9 @@ def test_nothing_is_handed_on_while_paused(net: Net, way: tuple[str, Trust]) -> 
 # ends
 
 
-def test_what_was_flushed_arrives_though_the_stream_is_closed_at_once(net: Net, way: tuple[str, Trust]) -> None:
+def test_what_was_flushed_arrives_though_the_stream_is_closed_at_once(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     caller, guest = net.pair(*way)
     guest.stream.write([b"x" * 5 * MIB])  # unread when the caller closes
     data = os.urandom(5 * MIB)
@@ -148,7 +171,9 @@ def test_what_was_flushed_arrives_though_the_stream_is_closed_at_once(net: Net, 
     assert caller.end is None, "who closes is not told"
 
 
-def test_flushing_a_peer_that_does_not_read_is_given_up_in_time(net: Net, way: tuple[str, Trust]) -> None:
+def test_flushing_a_peer_that_does_not_read_is_given_up_in_time(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     caller, guest = net.pair(*way)
     guest.stream.pause()
     caller.stream.write([bytes(64 * MIB)])
@@ -174,7 +199,9 @@ def unacknowledged(sock: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), "little")
 
 
-def test_the_end_is_told_once_and_writing_after_it_is_harmless(net: Net, way: tuple[str, Trust]) -> None:
+def test_the_end_is_told_once_and_writing_after_it_is_harmless(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     caller, guest = net.pair(*way)
     guest.stream.close()
     caller.wait_closed()
@@ -212,7 +239,9 @@ def test_a_peer_that_ends_while_it_is_paused_costs_no_time_and_is_told_of_on_res
     assert guest.received == b"last words"
 
 
-def test_closing_in_the_middle_of_a_callback_ends_it_there(net: Net, way: tuple[str, Trust]) -> None:
+def test_closing_in_the_middle_of_a_callback_ends_it_there(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     caller, guest = net.pair(*way)
     guest.data = lambda chunk: guest.stream.close()  # type: ignore[method-assign]
     caller.stream.write([b"x" * MIB])
@@ -220,7 +249,9 @@ def test_closing_in_the_middle_of_a_callback_ends_it_there(net: Net, way: tuple[
     assert guest.end is None
 
 
-def test_a_stream_that_is_closed_before_it_is_ready_tells_nothing(net: Net, way: tuple[str, Trust]) -> None:
+def test_a_stream_that_is_closed_before_it_is_ready_tells_nothing(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     door = net.listen(*way)
     inboxes = [net.connect(door, way[1]) for _ in range(20)]
     for inbox in inboxes:
@@ -268,12 +299,20 @@ def test_a_name_that_does_not_exist_is_a_final_answer_and_one_that_nobody_knows_
         monkeypatch.setattr(socket, "getaddrinfo", fail)
 
     answer(socket.EAI_NONAME)
-    assert refusal(net, "tcp://nobody.invalid:1") == ("its name could not be resolved: what the resolver says", True)
+    assert refusal(net, "tcp://nobody.invalid:1") == (
+        "its name could not be resolved: what the resolver says",
+        True,
+    )
     answer(socket.EAI_AGAIN)
-    assert refusal(net, "tcp://nobody.invalid:1") == ("its name could not be resolved: what the resolver says", False)
+    assert refusal(net, "tcp://nobody.invalid:1") == (
+        "its name could not be resolved: what the resolver says",
+        False,
+    )
 
 
-def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dial, "CONNECT_TIMEOUT", 0.3)
     go_on = threading.Event()
     asked: list[object] = []
@@ -296,7 +335,9 @@ def test_a_resolver_that_hangs_holds_up_nobody_else_and_is_given_up(net: Net, mo
         go_on.set()
 
 
-def test_a_name_with_several_addresses_is_tried_until_one_answers(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_several_addresses_is_tried_until_one_answers(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     door = net.listen("tcp://127.0.0.1:0", TRUSTS["secret"])
     port = door.channel.port
     dead = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.9", port))
@@ -318,7 +359,9 @@ def test_a_host_that_does_not_answer_is_given_up(net: Net, monkeypatch: pytest.M
     assert not final
 
 
-def test_a_host_that_connects_and_says_nothing_is_given_up(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_connects_and_says_nothing_is_given_up(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dial, "GREETING_TIMEOUT", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         reason, final = refusal(net, f"tcp://127.0.0.1:{silent.getsockname()[1]}")
@@ -368,7 +411,11 @@ def test_what_is_no_listening_socket_is_not_adopted(net: Net) -> None:
 
 
 def test_an_address_that_is_taken_is_refused(net: Net, tmp_path: Path) -> None:
-    for address in ("tcp://127.0.0.1:0", f"ipc://{tmp_path}/taken", f"inproc://{random.getrandbits(32)}"):
+    for address in (
+        "tcp://127.0.0.1:0",
+        f"ipc://{tmp_path}/taken",
+        f"inproc://{random.getrandbits(32)}",
+    ):
         door = net.listen(address, TRUSTS["secret"])
         with pytest.raises(AddressError, match="in use"):
             net.listen(door.channel.name, TRUSTS["secret"])
@@ -398,7 +445,9 @@ def test_the_socket_file_of_a_dead_process_is_no_obstacle_and_other_files_are_le
     assert path.read_text() == "data"
 
 
-def test_streams_outlive_the_listener_and_nobody_else_gets_in(net: Net, way: tuple[str, Trust]) -> None:
+def test_streams_outlive_the_listener_and_nobody_else_gets_in(
+    net: Net, way: tuple[str, Trust]
+) -> None:
     door = net.listen(*way)
     caller = net.connect(door, way[1]).wait_ready()
     guest = door.wait_guest()
@@ -419,7 +468,9 @@ def sockets_of(net: Net, monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]
     return [sock for sock in found if sock is not None]
 
 
-def test_keepalive_and_congestion_control_are_as_configured(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keepalive_and_congestion_control_are_as_configured(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     available = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control").read_text().split()
     with configured(channel_tcp_keepalive_idle="7s", channel_tcp_congestion=available[-1]):
         both = sockets_of(net, monkeypatch)

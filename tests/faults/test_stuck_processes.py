@@ -1,4 +1,7 @@
-"""Processes that hang instead of dying: the spawner in an import, a proc that never serves. Every wait has an end."""
+"""Processes that hang instead of dying: the spawner in an import, a proc that never serves.
+
+Every wait has an end.
+"""
 
 from __future__ import annotations
 
@@ -89,8 +92,7 @@ def test_a_call_to_a_proc_that_a_stuck_spawner_does_not_start_times_out() -> Non
 
 
 def test_a_program_that_starts_and_never_serves_is_killed_and_the_error_names_its_rank() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import time
         import monarch.actor
         from monarch._core.mesh.bootstrap import BootstrapCommand
@@ -116,19 +118,22 @@ def test_a_program_that_starts_and_never_serves_is_killed_and_the_error_names_it
         except SupervisionError as error:
             print("call:", str(error).replace("\\n", " "))
         assert time.monotonic() - start < 10
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     initialized, call = result.stdout.splitlines()
-    assert "initialized:" in initialized and "host_spawn_ready_timeout" in initialized and "sleepers[0]" in initialized
+    assert (
+        "initialized:" in initialized
+        and "host_spawn_ready_timeout" in initialized
+        and "sleepers[0]" in initialized
+    )
     assert "call:" in call and "sleepers[0]" in call
     assert result.left_behind == []
 
 
 def test_many_large_spawn_requests_while_the_spawner_forks_lock_nobody_up() -> None:
-    # Each request is far larger than the buffer of the socket to the spawner, which at that time sends a lot itself.
-    result = run_script(
-        """
+    # Each request is far larger than the buffer of the socket to the spawner, which at that time
+    # sends a lot itself.
+    result = run_script("""
         import os
         os.environ["MONARCH_TEST_BIG"] = "x" * 100_000
         from monarch.actor import this_host
@@ -136,14 +141,15 @@ def test_many_large_spawn_requests_while_the_spawner_forks_lock_nobody_up() -> N
         for mesh in meshes:
             assert mesh.initialized.get(timeout=25)
         print("all up")
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert "all up" in result.stdout
     assert result.left_behind == []
 
 
-def test_procs_that_are_stopped_while_they_are_spawned_are_gone_and_their_callers_told(spawn: Spawn) -> None:
+def test_procs_that_are_stopped_while_they_are_spawned_are_gone_and_their_callers_told(
+    spawn: Spawn,
+) -> None:
     survivor = spawn(1).spawn("survivor", Echo)
     for count in (1, 8):
         for _ in range(3):
@@ -151,5 +157,6 @@ def test_procs_that_are_stopped_while_they_are_spawned_are_gone_and_their_caller
             pending = procs.spawn("echo", Echo).say.call(1)
             procs.stop().get(timeout=20)
             outcome = pending.exception(timeout=20)
-            assert outcome is None or isinstance(outcome, SupervisionError)  # who was up in time may have answered
+            # who was up in time may have answered
+            assert outcome is None or isinstance(outcome, SupervisionError)
     assert survivor.say.call_one("here").get(timeout=20) == "here"

@@ -28,7 +28,9 @@ def block(number):
 '''
 _PRCTL, _PIDFD_OPEN = 157, 434
 
-needs_numbers = pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are those of x86-64")
+needs_numbers = pytest.mark.skipif(
+    platform.machine() != "x86_64", reason="the numbers are those of x86-64"
+)
 
 
 @needs_numbers
@@ -89,8 +91,7 @@ print(sum(map(is_there, procs)), "left")
 
 
 def test_an_agent_that_can_not_be_started_may_be_tried_again() -> None:
-    result = run_script(
-        """
+    result = run_script("""
 import sys
 from monarch.actor import this_host
 executable, sys.executable = sys.executable, "/not/there"
@@ -101,11 +102,10 @@ for _ in range(2):
         print(error)
 sys.executable = executable
 print(this_host().spawn_procs().initialized.get())
-"""
-    )
-    assert result.stdout.splitlines() == ["[Errno 2] No such file or directory: '/not/there'"] * 2 + ["True"], str(
-        result
-    )
+""")
+    assert result.stdout.splitlines() == [
+        "[Errno 2] No such file or directory: '/not/there'"
+    ] * 2 + ["True"], str(result)
 
 
 @needs_another_user
@@ -129,7 +129,10 @@ def test_where_ulimit_allows_too_few_processes_the_error_names_it(limit: int) ->
         """,
         limit,
     )
-    said = f"could not be started: no more processes and threads are allowed here (`ulimit -u` is {limit}). Raise the limit"
+    said = (
+        "could not be started: no more processes and threads are allowed here (`ulimit -u` is"
+        f" {limit}). Raise the limit"
+    )
     assert said in result.stdout, result
 
 
@@ -155,7 +158,10 @@ for _ in range(2):
     )
     lines = result.stdout.splitlines()
     assert len(lines) == 2, str(result)
-    assert all(line.startswith("gevent has patched thread, threading, socket in this process") for line in lines)
+    assert all(
+        line.startswith("gevent has patched thread, threading, socket in this process")
+        for line in lines
+    )
 
 
 def test_an_actor_whose_module_has_gevent_patch_its_process_fails_with_that_error() -> None:
@@ -188,4 +194,6 @@ except SupervisionError as error:
     print(error)
 """
     )
-    assert "gevent has patched thread, threading, socket in this process" in result.stdout, str(result)
+    assert "gevent has patched thread, threading, socket in this process" in result.stdout, str(
+        result
+    )

@@ -90,7 +90,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB."""
     path = tmp_path / "disk"
     path.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(path)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "none", str(path)], capture_output=True
+    ).returncode:
         pytest.skip("no file system can be mounted here")
     try:
         yield path
@@ -114,7 +116,9 @@ def test_a_disk_that_is_full_is_said_and_the_workspace_stays_as_it_was(
         (project / "larger.bin").unlink()
         filling = small_disk / "filling"
         between_pieces(monkeypatch, lambda: fill(filling))
-        with pytest.raises(SyncError, match=r"no room for the workspace .*at large\.bin; the one in use stays"):
+        with pytest.raises(
+            SyncError, match=r"no room for the workspace .*at large\.bin; the one in use stays"
+        ):
             sync(hosts, project)
         assert (in_use(store), versions(store)) == ({"small.py"}, 1)
         filling.unlink()
@@ -166,7 +170,9 @@ def test_files_that_never_stay_the_same_do_not_stop_the_rest(
         result = sync(hosts, project)
         (current,) = (tmp_path / "store").glob("project-*/current")
         assert "large.bin" in str(result) and str(project / "large.bin") in result.changing
-        assert offered[0] == 3 and sum(offered) <= 3 + 2 * (len(offered) - 1), "what has arrived is not sent again"
+        assert offered[0] == 3 and sum(offered) <= 3 + 2 * (len(offered) - 1), (
+            "what has arrived is not sent again"
+        )
         assert len((current / "large.bin").read_bytes()) == LARGE
         assert (current / "other.bin").read_bytes() == (project / "other.bin").read_bytes()
         assert (current / "small.py").read_text().startswith("VALUE = 1\n")
@@ -200,6 +206,9 @@ def test_what_a_client_that_is_killed_has_begun_is_removed(project: Path, tmp_pa
         command = ["-c", CLIENT, found.addresses[0], str(project)]
         client = subprocess.Popen([sys.executable, *command], env=env)
         assert client.wait(PATIENCE) == -signal.SIGKILL
-        wait_until(lambda: list(store.glob("project-*")) and not versions(store), what="the version to be removed")
+        wait_until(
+            lambda: list(store.glob("project-*")) and not versions(store),
+            what="the version to be removed",
+        )
         assert sync(hosts, project).sent_files == 2
         hosts.shutdown().get(timeout=PATIENCE)

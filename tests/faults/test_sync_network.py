@@ -1,4 +1,6 @@
-"""What a program edits, and packages that it adds, on machines of their own: hosts in network namespaces."""
+"""What a program edits, and packages that it adds, on machines of their own: hosts in network
+namespaces.
+"""
 
 from __future__ import annotations
 

@@ -51,12 +51,16 @@ class DiesWhenItIsAsked(Actor):
         return [Observation(self._rank)]
 
 
-def test_a_process_that_is_killed_while_it_answers_costs_its_own_rows_only(spawn: Spawn, faults: Faults) -> None:
+def test_a_process_that_is_killed_while_it_answers_costs_its_own_rows_only(
+    spawn: Spawn, faults: Faults
+) -> None:
     actors = spawn({"gpus": 2}).spawn("asked", DiesWhenItIsAsked, 1)
     for rank in range(2):
         actors.slice(gpus=rank).arm.call_one(rank).get(timeout=PATIENCE)
     found = read("metric_gauges", "procs", hosts=this_host()).get(timeout=PATIENCE)
-    assert [row["value_i64"] for row in found.rows("metric_gauges") if row["name"] == "asked"] == [0]
+    assert [row["value_i64"] for row in found.rows("metric_gauges") if row["name"] == "asked"] == [
+        0
+    ]
     faults.wait_for(1)
     later = read("actors", hosts=this_host()).get(timeout=PATIENCE)
     ranks = {row["rank"]: row["status"] for row in later.rows("actors") if row["name"] == "asked"}
@@ -111,7 +115,9 @@ OTHER = """
     """
 
 
-def test_a_client_that_is_killed_takes_nothing_from_the_telemetry_of_others(right: Cluster, tmp_path: Path) -> None:
+def test_a_client_that_is_killed_takes_nothing_from_the_telemetry_of_others(
+    right: Cluster, tmp_path: Path
+) -> None:
     script = tmp_path / "other.py"
     script.write_text(textwrap.dedent(OTHER))
     with right.hosts.spawn_procs({"gpus": 2}, name="stays") as procs:
@@ -119,12 +125,16 @@ def test_a_client_that_is_killed_takes_nothing_from_the_telemetry_of_others(righ
         pids = echo.pid.call().get(timeout=PATIENCE).values()
         environment = {**os.environ, "MONARCH_SECRET": SECRET}
         with subprocess.Popen(
-            [sys.executable, script, *right.workers.addresses], stdout=subprocess.PIPE, env=environment
+            [sys.executable, script, *right.workers.addresses],
+            stdout=subprocess.PIPE,
+            env=environment,
         ) as other:
             assert other.stdout is not None and other.stdout.readline() == b"there\n"
             assert {row["mesh"] for row in of(right, "procs")} >= {"stays"}
             other.kill()
-        wait_until(lambda: "passing" not in right_now(right), what="the end of what the other client had")
+        wait_until(
+            lambda: "passing" not in right_now(right), what="the end of what the other client had"
+        )
         found = read("actors", "actor_status_events", hosts=right.hosts).get(timeout=PATIENCE)
         assert not found.silent
         mine = {row["id"]: row["pid"] for row in found.rows("actors") if row["name"] == "stays"}
@@ -162,7 +172,9 @@ FULL_DISK = """
     """
 
 
-@pytest.mark.skipif(not (find_spec("duckdb") and find_spec("arro3")), reason="the extra telemetry is not installed")
+@pytest.mark.skipif(
+    not (find_spec("duckdb") and find_spec("arro3")), reason="the extra telemetry is not installed"
+)
 def test_a_full_disk_costs_one_line_and_leaves_the_file_before(tmp_path: Path) -> None:
     done = run_script(FULL_DISK, cwd=tmp_path, timeout=120)
     assert done.exit_code == 0, done

@@ -1,4 +1,6 @@
-"""Bad days of programs with distributed tensors: ends of workers, operations that never return, no memory, hasty exits."""
+"""Bad days of programs with distributed tensors: ends of workers, operations that never return, no
+memory, hasty exits.
+"""
 
 # mypy: disable-error-code="no-untyped-call"
 
@@ -95,7 +97,9 @@ def test_a_reduction_with_a_dead_rank_ends(spawn: Spawn, faults: Faults) -> None
 
 
 @pytest.mark.parametrize("how", ["reduce", "to_mesh", "process group"])
-def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(spawn: Spawn, faults: Faults, how: str) -> None:
+def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(
+    spawn: Spawn, faults: Faults, how: str
+) -> None:
     procs = spawn(2)
     with procs.activate() as mesh:
         living, dead = mesh.slice(gpus=0), mesh.slice(gpus=1)
@@ -112,7 +116,9 @@ def test_ranks_that_have_yet_to_meet_a_dead_one_do_not_wait_for_it(spawn: Spawn,
             value = fetch_shard(reduce(x, "gpus"), gpus=0)
         else:
             group = mesh.process_group(("gpus",))
-            value = fetch_shard(remote(_size_of, propagate=lambda group: torch.ones(()))(group), gpus=0)
+            value = fetch_shard(
+                remote(_size_of, propagate=lambda group: torch.ones(()))(group), gpus=0
+            )
         procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
         with pytest.raises((RemoteException, SupervisionError), match=r"rank 1|tensor_engine\[1\]"):
             value.get(timeout=30)
@@ -190,7 +196,12 @@ def test_ranks_beside_a_dead_one_go_on(spawn: Spawn, faults: Faults, spread: boo
             assert fetch_shard(None).get() is None
         with procs.slice(gpus=slice(0, 2)).activate() as again:
             assert again is living
-        for touch in (lambda: whole + 1, lambda: inspect(whole), lambda: torch.ones(1), lambda: inspect(lost)):
+        for touch in (
+            lambda: whole + 1,
+            lambda: inspect(whole),
+            lambda: torch.ones(1),
+            lambda: inspect(lost),
+        ):
             with pytest.raises(SupervisionError, match="rank 2"):
                 touch()
         with stream.activate(), pytest.raises(SupervisionError, match="rank 2"):
@@ -273,8 +284,14 @@ print("stopped")
     "work",
     [
         "for _ in range(20_000): x = x + 1",
-        "s = Stream('s')\nlent, borrow = s.borrow(x, mutable=True)\nwith s.activate(): lent.add_(1); sleep(600)",
-        "sleep(600); later = [fetch_shard(x + 1) for _ in range(10)]\nblock = coalescing(); block.__enter__(); x = x + 1",
+        (
+            "s = Stream('s')\nlent, borrow = s.borrow(x, mutable=True)\nwith s.activate():"
+            " lent.add_(1); sleep(600)"
+        ),
+        (
+            "sleep(600); later = [fetch_shard(x + 1) for _ in range(10)]\nblock = coalescing();"
+            " block.__enter__(); x = x + 1"
+        ),
         "f = record(lambda x: [x + 1 for _ in range(100)][-1])\nfor _ in range(1000): x = f(x)",
     ],
     ids=["operations", "a borrow", "fetches and a block", "replays"],

@@ -37,7 +37,9 @@ class Spawner(Actor):
         return True
 
 
-def test_an_actor_that_had_stopped_itself_has_not_failed_when_its_process_dies(spawn: Spawn, faults: Faults) -> None:
+def test_an_actor_that_had_stopped_itself_has_not_failed_when_its_process_dies(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn(1)
     stopped = procs.spawn("stopped", StopsItself)
     echo = procs.spawn("echo", Echo)
@@ -59,9 +61,13 @@ def test_an_owner_hears_of_ranks_that_it_spawns_on_dead_processes_whoever_knew_o
     os.kill(pid, signal.SIGKILL)
     wait_gone(pid)
     faults.wait_for(1)
-    # The client knows of the death. The other owner finds out by its first spawn, and knows when it spawns once more.
+    # The client knows of the death. The other owner finds out by its first spawn, and knows when it
+    # spawns once more.
     second = procs.spawn("second", Echo)
-    assert [(failure.mesh_name, failure.ranks) for failure in faults.wait_for(2)] == [("first", [1]), ("second", [1])]
+    assert [(failure.mesh_name, failure.ranks) for failure in faults.wait_for(2)] == [
+        ("first", [1]),
+        ("second", [1]),
+    ]
     assert second.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
     port, receiver = open_channel()
     owner = spawn(1).spawn("owner", Spawner, port)
@@ -73,8 +79,7 @@ def test_an_owner_hears_of_ranks_that_it_spawns_on_dead_processes_whoever_knew_o
 
 
 def test_the_death_of_the_host_agent_is_heard_for_every_proc_talked_to_or_not() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import os, signal, threading
         import monarch.actor
         from monarch.actor import Actor, endpoint, this_host
@@ -99,8 +104,7 @@ def test_the_death_of_the_host_agent_is_heard_for_every_proc_talked_to_or_not() 
             threading.Event().wait(0.01)
         print(sorted(heard))
         monarch.actor.shutdown_context().get(timeout=20)
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert result.stdout.strip() == "[('parent', 0), ('silent', 0), ('silent', 1)]", str(result)
     assert result.left_behind == []

@@ -1,4 +1,6 @@
-"""Who is let in and who is not: over real sockets, with honest peers, strangers, and those who know the protocol."""
+"""Who is let in and who is not: over real sockets, with honest peers, strangers, and those who know
+the protocol.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ OPEN = trust_for(TRUST_ALL)
 LOCAL = "tcp://127.0.0.1:0"
 NOBODY = 65534
 
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a process of another user")
+as_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can start a process of another user"
+)
 
 
 @pytest.fixture
@@ -94,7 +98,10 @@ def assert_nobody_got_in(net: Net, door: Door, trust: Trust) -> None:
 
 
 def meet(net: Net, ours: Trust, theirs: Trust) -> tuple[Door, str, bool]:
-    """A caller with `theirs` at a door with `ours`: what the caller is told. For those who do not get in."""
+    """A caller with `theirs` at a door with `ours`: what the caller is told.
+
+    For those who do not get in.
+    """
     door = net.listen(LOCAL, ours)
     caller = net.connect(door, theirs)
     reason, final = caller.wait_closed()
@@ -104,10 +111,15 @@ def meet(net: Net, ours: Trust, theirs: Trust) -> tuple[Door, str, bool]:
     return door, reason, final
 
 
-def test_a_wrong_secret_is_refused_and_both_sides_know_why(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_secret_is_refused_and_both_sides_know_why(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
     _, reason, final = meet(net, WITH_SECRET, trust_for(secret=make_secret()))
     assert (reason, final) == ("refused: wrong secret", True)
-    assert re.search(r"refused a connection from 127\.0\.0\.1:\d+ to tcp://127.0.0.1:\d+: wrong secret", caplog.text)
+    assert re.search(
+        r"refused a connection from 127\.0\.0\.1:\d+ to tcp://127.0.0.1:\d+: wrong secret",
+        caplog.text,
+    )
 
 
 STRANGERS: dict[str, tuple[Callable[[], Trust], str, str]] = {
@@ -117,7 +129,11 @@ STRANGERS: dict[str, tuple[Callable[[], Trust], str, str]] = {
         "unknown ca|decrypt|certificate",
         "certificate was not accepted",
     ),
-    "self-signed": (lambda: trust_for(CA.pem, self_signed().both), "unknown ca|certificate", "self-signed"),
+    "self-signed": (
+        lambda: trust_for(CA.pem, self_signed().both),
+        "unknown ca|certificate",
+        "self-signed",
+    ),
     "expired": (
         lambda: trust_for(CA.pem, CA.sign("late", expired=True).both),
         "certificate expired",
@@ -146,14 +162,22 @@ def test_a_stranger_at_a_door_with_certificates_is_told_why_not(
     _, reason, final = meet(net, CERTIFICATES, trust())
     assert re.search(told, reason), reason
     assert final
-    assert re.search(rf"refused a connection from 127\.0\.0\.1:\d+ to .*{logged}", caplog.text), caplog.text
+    assert re.search(rf"refused a connection from 127\.0\.0\.1:\d+ to .*{logged}", caplog.text), (
+        caplog.text
+    )
 
 
 SERVERS: dict[str, tuple[Callable[[], Trust], str]] = {
     "self-signed": (lambda: trust_for(CA.pem, self_signed().both), "self-signed"),
     "expired": (lambda: trust_for(CA.pem, CA.sign("late", expired=True).both), "expired"),
-    "signed by another authority": (lambda: trust_for(CA.pem, CA_OTHER.sign("x").both), "certificate was not accepted"),
-    "for clients only": (lambda: trust_for(CA.pem, CA.sign("client", only_for="client").both), "purpose"),
+    "signed by another authority": (
+        lambda: trust_for(CA.pem, CA_OTHER.sign("x").both),
+        "certificate was not accepted",
+    ),
+    "for clients only": (
+        lambda: trust_for(CA.pem, CA.sign("client", only_for="client").both),
+        "purpose",
+    ),
     "with the secret": (lambda: WITH_SECRET, "certificate was not accepted"),
     "with nothing": (lambda: OPEN, "does not speak TLS"),
 }
@@ -180,7 +204,9 @@ def test_a_caller_with_certificates_talks_to_no_stranger(net: Net, who: str) -> 
         (WITH_SECRET, CERTIFICATES, "certificate was not accepted"),
     ],
 )
-def test_sides_that_protect_themselves_differently_say_so(net: Net, ours: Trust, theirs: Trust, told: str) -> None:
+def test_sides_that_protect_themselves_differently_say_so(
+    net: Net, ours: Trust, theirs: Trust, told: str
+) -> None:
     _, reason, final = meet(net, ours, theirs)
     assert told in reason
     assert final
@@ -214,7 +240,9 @@ def test_one_program_may_trust_different_peers_differently(net: Net) -> None:
 def shake_hands(trust: Trust) -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
     one, two = socket.socketpair()
     ends: list[ssl.SSLSocket] = []
-    thread = threading.Thread(target=lambda: ends.append(trust.server_context.wrap_socket(two, server_side=True)))
+    thread = threading.Thread(
+        target=lambda: ends.append(trust.server_context.wrap_socket(two, server_side=True))
+    )
     thread.start()
     client = trust.client_context.wrap_socket(one)
     thread.join()
@@ -242,14 +270,18 @@ def test_the_binding_is_the_same_on_both_sides_and_never_comes_again() -> None:
 
 def test_roles_and_secrets_have_proofs_of_their_own() -> None:
     other = trust_for(secret=make_secret())
-    proofs = {trust.proof(role, b"b") for trust in (WITH_SECRET, other) for role in (b"client", b"server")}
+    proofs = {
+        trust.proof(role, b"b") for trust in (WITH_SECRET, other) for role in (b"client", b"server")
+    }
     assert len(proofs) == 4
     assert {len(proof) for proof in proofs} == {32}
     assert WITH_SECRET.proof(b"client", b"b") == trust_for(secret=SECRET).proof(b"client", b"b")
 
 
 class InTheMiddle:
-    """Ends TLS on both sides with the public key pair, and passes on what is inside; keeps what it has seen."""
+    """Ends TLS on both sides with the public key pair, and passes on what is inside; keeps what it
+    has seen.
+    """
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -263,7 +295,9 @@ class InTheMiddle:
         any_trust = trust_for(secret="whatever it is, it is not the same")
         caller, _ = self._socket.accept()
         with any_trust.server_context.wrap_socket(caller, server_side=True) as there:
-            with any_trust.client_context.wrap_socket(socket.create_connection(self._target)) as here:
+            with any_trust.client_context.wrap_socket(
+                socket.create_connection(self._target)
+            ) as here:
                 try:
                     self._pass_on(there, here)
                 except OSError:
@@ -272,7 +306,9 @@ class InTheMiddle:
     def _pass_on(self, one: ssl.SSLSocket, two: ssl.SSLSocket) -> None:
         other = {one: two, two: one}
         while True:
-            waiting = [sock for sock in other if sock.pending()] or select.select([*other], [], [], PATIENCE)[0]
+            waiting = [sock for sock in other if sock.pending()] or select.select(
+                [*other], [], [], PATIENCE
+            )[0]
             for sock in waiting:
                 data = sock.recv(4096)
                 if not data:
@@ -286,7 +322,9 @@ class InTheMiddle:
         assert not self._thread.is_alive()
 
 
-def test_somebody_in_between_who_passes_the_proofs_on_is_found_out(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+def test_somebody_in_between_who_passes_the_proofs_on_is_found_out(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
     middle = InTheMiddle(door.address)
     caller = net.connect("tcp://{}:{}".format(*middle.address), WITH_SECRET)
@@ -300,7 +338,9 @@ def test_somebody_in_between_who_passes_the_proofs_on_is_found_out(net: Net, cap
     assert_nobody_got_in(net, door, WITH_SECRET)
 
 
-def test_it_is_the_binding_that_finds_somebody_in_between(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_the_binding_that_finds_somebody_in_between(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Checks the test above: without the binding, the same attack gets through."""
     monkeypatch.setattr(greeting.Greeting, "_binding", lambda self: b"")
     door = net.listen(LOCAL, WITH_SECRET)
@@ -338,7 +378,9 @@ class Impostor:
     [lambda proof: b"\1" + proof, lambda proof: b"\1" + bytes(32), lambda proof: b"\1" * 4000],
     ids=["the caller's own proof", "zeros", "too much"],
 )
-def test_an_impostor_without_the_secret_is_found_out(net: Net, answer: Callable[[bytes], bytes]) -> None:
+def test_an_impostor_without_the_secret_is_found_out(
+    net: Net, answer: Callable[[bytes], bytes]
+) -> None:
     impostor = Impostor(answer)
     caller = net.connect(impostor.address, WITH_SECRET)
     caller.stream.write([b"nothing of this may go out"])
@@ -393,7 +435,9 @@ class Recorder:
 
 
 def record(net: Net, door: Door, trust: Trust) -> bytes:
-    """What an honest caller says, from its first byte on, to greet and then to send "open sesame"."""
+    """What an honest caller says, from its first byte on, to greet and then to send "open
+    sesame".
+    """
     recorder = Recorder(door.address)
     caller = net.connect(recorder.address, trust).wait_ready()
     caller.stream.write([b"open sesame"])
@@ -464,7 +508,14 @@ def test_a_greeting_that_breaks_off_anywhere_or_has_a_wrong_bit_lets_nobody_in(
 def garbage(draw: random.Random) -> bytes:
     data = draw.randbytes(draw.choice([1, 2, 5, 32, 33, 200, 5000, 70_000]))
     opening = draw.choice(
-        [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", b"\x16\x03\x03\xff\xff", b"\x15\x03", bytes(40)]
+        [
+            b"",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"\x16\x03\x01",
+            b"\x16\x03\x03\xff\xff",
+            b"\x15\x03",
+            bytes(40),
+        ]
     )
     return opening + data
 
@@ -481,13 +532,16 @@ def test_garbage_lets_nobody_in(net: Net, kind: str, impatient: None) -> None:
                 if draw.random() < 0.3:
                     is_refused(sock)
                 elif draw.random() < 0.3:
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset, not closed
+                    # reset, not closed
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             except ConnectionError:
                 pass
     assert_nobody_got_in(net, door, trust)
 
 
-def test_garbage_in_place_of_the_proof_is_refused_with_one_fixed_answer(net: Net, impatient: None) -> None:
+def test_garbage_in_place_of_the_proof_is_refused_with_one_fixed_answer(
+    net: Net, impatient: None
+) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
     draw = random.Random(3)
     for size in (32, 33, 1000, 200_000):
@@ -498,14 +552,18 @@ def test_garbage_in_place_of_the_proof_is_refused_with_one_fixed_answer(net: Net
     assert_nobody_got_in(net, door, WITH_SECRET)
 
 
-def test_whoever_knows_nothing_but_the_public_key_pair_gets_nothing_from_a_listener(net: Net, impatient: None) -> None:
+def test_whoever_knows_nothing_but_the_public_key_pair_gets_nothing_from_a_listener(
+    net: Net, impatient: None
+) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
     with raw(door) as sock, WITH_SECRET.client_context.wrap_socket(sock) as tls:
         assert tls.recv(4096) == b"", "the caller has to prove first"
     assert_nobody_got_in(net, door, WITH_SECRET)
 
 
-def test_whoever_says_nothing_is_dropped(net: Net, impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+def test_whoever_says_nothing_is_dropped(
+    net: Net, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
     with raw(door) as silent, raw(door) as drip:
         drip.send(b"\x16\x03\x01")
@@ -526,7 +584,9 @@ def many_descriptors(count: int) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_two_thousand_who_say_nothing_keep_nobody_out(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_thousand_who_say_nothing_keep_nobody_out(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
     door = net.listen(LOCAL, WITH_SECRET)
     with many_descriptors(6000):
         crowd: list[socket.socket] = []
@@ -538,7 +598,9 @@ def test_two_thousand_who_say_nothing_keep_nobody_out(net: Net, caplog: pytest.L
             assert_nobody_got_in(net, door, WITH_SECRET)
             most = listener.MOST_GREETINGS
             assert len(door.listener._greetings) <= most
-            wait_until(lambda: sum(map(is_closed, crowd)) >= 2000 - most - 1, what="room for others")
+            wait_until(
+                lambda: sum(map(is_closed, crowd)) >= 2000 - most - 1, what="room for others"
+            )
         finally:
             for sock in crowd:
                 sock.close()
@@ -627,12 +689,16 @@ def test_another_user_of_this_host_is_refused_on_loopback(
     assert call_as(os.geteuid(), family, where, proof) == "01", "the same bytes from our own user"
     door.wait_guest()
     assert call_as(NOBODY, family, where, proof) == "00"
-    wait_until(lambda: f"it runs as user {NOBODY}, not as user 0" in caplog.text, what="a line about it")
+    wait_until(
+        lambda: f"it runs as user {NOBODY}, not as user 0" in caplog.text, what="a line about it"
+    )
     assert len(door.guests) == 1
 
 
 @as_root
-def test_another_user_of_this_host_is_refused_on_a_unix_socket(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_user_of_this_host_is_refused_on_a_unix_socket(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
     path = f"/tmp/monarch-test-{random.getrandbits(64):x}"
     door = net.listen(f"ipc://{path}", WITH_SECRET)
     os.chmod(path, 0o777)
@@ -662,7 +728,9 @@ sock.recv(1)
 
 @as_root
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
-def test_a_server_of_another_user_gets_nothing_from_us(net: Net, family: socket.AddressFamily) -> None:
+def test_a_server_of_another_user_gets_nothing_from_us(
+    net: Net, family: socket.AddressFamily
+) -> None:
     name = f"\0monarch/inproc/0/{random.getrandbits(32)}"
     address: object = ("127.0.0.1", 0) if family == socket.AF_INET else name
     with subprocess.Popen(
@@ -671,7 +739,11 @@ def test_a_server_of_another_user_gets_nothing_from_us(net: Net, family: socket.
     ) as server:  # fmt: skip
         assert server.stdout is not None
         port = int(server.stdout.readline())
-        to = f"tcp://127.0.0.1:{port}" if family == socket.AF_INET else f"inproc://{name.rpartition('/')[2]}"
+        to = (
+            f"tcp://127.0.0.1:{port}"
+            if family == socket.AF_INET
+            else f"inproc://{name.rpartition('/')[2]}"
+        )
         caller = net.connect(to, OPEN)
         reason, final = caller.wait_closed()
         assert server.wait(PATIENCE) == 0
@@ -684,8 +756,12 @@ def test_a_server_of_another_user_gets_nothing_from_us(net: Net, family: socket.
 
 
 @pytest.mark.parametrize("address", ["tcp://*:0", "tcp://0.0.0.0:0", "tcp://[::]:0"])
-def test_without_protection_nobody_listens_beyond_loopback_unless_told_to(net: Net, address: str) -> None:
-    with pytest.raises(ValueError, match=r"open to other hosts.*monarch secret.*allow_unauthenticated_tcp"):
+def test_without_protection_nobody_listens_beyond_loopback_unless_told_to(
+    net: Net, address: str
+) -> None:
+    with pytest.raises(
+        ValueError, match=r"open to other hosts.*monarch secret.*allow_unauthenticated_tcp"
+    ):
         net.listen(address, OPEN)
     with configured(allow_unauthenticated_tcp=True):
         door = net.listen(address, OPEN)
@@ -698,13 +774,17 @@ def test_without_protection_nobody_dials_beyond_loopback_unless_told_to(net: Net
     assert final
 
 
-def test_a_secret_protects_what_old_programs_leave_open(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_protects_what_old_programs_leave_open(
+    net: Net, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MONARCH_SECRET", SECRET)
     assert trust_for(TRUST_ALL) == WITH_SECRET
     net.listen("tcp://*:0", trust_for(TRUST_ALL))
 
 
-def test_without_secret_and_certificates_only_unix_sockets_can_be_used(net: Net, tmp_path: Path) -> None:
+def test_without_secret_and_certificates_only_unix_sockets_can_be_used(
+    net: Net, tmp_path: Path
+) -> None:
     trust = trust_for()
     net.pair(f"ipc://{tmp_path}/socket", trust)
     with pytest.raises(ValueError, match="monarch secret"):
@@ -741,7 +821,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_secret_of_the_developer(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def _no_secret_of_the_developer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     monkeypatch.delenv("MONARCH_SECRET", raising=False)
     monkeypatch.delenv("MONARCH_SECRET_FILE", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
@@ -795,7 +877,9 @@ def test_a_secret_of_another_user_is_refused(home: Path, monkeypatch: pytest.Mon
         trust_for()
 
 
-def test_a_secret_that_cannot_be_read_is_not_the_same_as_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_cannot_be_read_is_not_the_same_as_none(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for path in (home / "none", home):
         monkeypatch.setenv("MONARCH_SECRET_FILE", str(path))
         with pytest.raises(ValueError, match="cannot read|is no file"):
@@ -810,7 +894,10 @@ def test_a_secret_that_is_too_short_is_refused_with_the_way_to_a_good_one(secret
 
 
 BAD = {
-    "a path to nothing": ((CA.pem, "/no/such/file.pem"), r"private_key: .*'/no/such/file.pem': No such file"),
+    "a path to nothing": (
+        (CA.pem, "/no/such/file.pem"),
+        r"private_key: .*'/no/such/file.pem': No such file",
+    ),
     "a folder": (("/tmp", HOST.both), "ca: .*directory"),
     "ca alone": ((CA.pem, None), "ca was given without private_key"),
     "private_key alone": ((None, HOST.both), "private_key was given without ca"),
@@ -818,9 +905,18 @@ BAD = {
     "a certificate without key": ((CA.pem, HOST.pem), "private_key: it holds no key"),
     "a key without certificate": ((CA.pem, HOST.key_pem()), "holds a key and no certificate"),
     "a key of another": ((CA.pem, CA.sign("x").pem + HOST.key_pem()), "do not belong together"),
-    "an encrypted key": ((CA.pem, HOST.pem + HOST.key_pem(b"password")), "encrypted with a password"),
-    "a damaged certificate": ((CA.pem[:200] + CA.pem[260:], HOST.both), "ca: its certificates cannot be read"),
-    "a damaged key": ((CA.pem, HOST.pem + HOST.key_pem()[:60] + HOST.key_pem()[90:]), "private_key: .* cannot be read"),
+    "an encrypted key": (
+        (CA.pem, HOST.pem + HOST.key_pem(b"password")),
+        "encrypted with a password",
+    ),
+    "a damaged certificate": (
+        (CA.pem[:200] + CA.pem[260:], HOST.both),
+        "ca: its certificates cannot be read",
+    ),
+    "a damaged key": (
+        (CA.pem, HOST.pem + HOST.key_pem()[:60] + HOST.key_pem()[90:]),
+        "private_key: .* cannot be read",
+    ),
     "both ways at once": ((TRUST_ALL, HOST.both), "verifies nobody"),
     "a number": ((CA.pem, 3), "wanted a path or PEM text, got int"),
 }
@@ -891,7 +987,9 @@ def test_a_friend_reports_no_problem(net: Net, caplog: pytest.LogCaptureFixture)
 def test_what_comes_right_behind_the_proof_belongs_to_the_stream(
     net: Net, paused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is in OpenSSL's hands by then, where the poller cannot see it; also if the stream begins with a pause."""
+    """It is in OpenSSL's hands by then, where the poller cannot see it; also if the stream begins
+    with a pause.
+    """
     original = Inbox.ready
     if paused:
         monkeypatch.setattr(Inbox, "ready", lambda inbox: (inbox.stream.pause(), original(inbox)))

@@ -1,4 +1,6 @@
-"""Errors that nobody reads: each is warned of once, wherever and whenever its future is collected."""
+"""Errors that nobody reads: each is warned of once, wherever and whenever its future is
+collected.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def settled(future: Future[Any]) -> Future[Any]:
 
 
 @pytest.mark.parametrize("adverb", ["call", "call_one", "choose", "stream"])
-def test_an_error_that_nobody_reads_is_warned_of_once_when_its_future_goes(spawn: Spawn, adverb: str) -> None:
+def test_an_error_that_nobody_reads_is_warned_of_once_when_its_future_goes(
+    spawn: Spawn, adverb: str
+) -> None:
     failing = spawn(1).spawn("fragile", Failing)
     with unread_errors() as unread:
         made = getattr(failing.fail, adverb)("nobody cares")
@@ -49,7 +53,9 @@ def test_an_error_that_nobody_reads_is_warned_of_once_when_its_future_goes(spawn
     assert text.endswith("ValueError: nobody cares")
 
 
-def test_a_future_that_is_dropped_before_its_answer_is_warned_of_when_that_comes(spawn: Spawn) -> None:
+def test_a_future_that_is_dropped_before_its_answer_is_warned_of_when_that_comes(
+    spawn: Spawn,
+) -> None:
     failing = spawn(1).spawn("f", Failing)
     with unread_errors() as unread:
         failing.fail.call_one()
@@ -165,7 +171,16 @@ def be_called_back_later(future: Future[Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "read", [get, get_at_once, ask_for_the_exception, await_it, await_its_view, be_called_back, be_called_back_later]
+    "read",
+    [
+        get,
+        get_at_once,
+        ask_for_the_exception,
+        await_it,
+        await_its_view,
+        be_called_back,
+        be_called_back_later,
+    ],
 )
 @pytest.mark.parametrize("adverb", ["call", "call_one", "choose"])
 def test_an_error_that_was_read_in_any_way_is_not_warned_of(
@@ -229,7 +244,9 @@ def test_a_future_may_be_collected_where_a_lock_is_held_that_showing_the_warning
     assert len(shown) == 1
 
 
-def test_a_warning_that_is_an_error_is_reported_and_harms_nobody(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_that_is_an_error_is_reported_and_harms_nobody(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reported: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_value))
     failing = spawn(1).spawn("f", Failing)
@@ -312,9 +329,20 @@ def script(lines: str) -> str:
         "fragile.fail.call('the end')\nsettled(fragile.fail.call_one('was seen')).exception()",
         "careless.drop.call_one('the end').get()",
         "careless.keep.call_one('the end').get()",
-        "kept = settled(fragile.fail.call_one('the end'))\nif os.fork() == 0: sys.exit()\nos.wait()",
+        (
+            "kept = settled(fragile.fail.call_one('the end'))\nif os.fork() == 0:"
+            " sys.exit()\nos.wait()"
+        ),
     ],
-    ids=["referenced", "in sys", "collected late", "dropped", "dropped in a proc", "referenced in a proc", "forked"],
+    ids=[
+        "referenced",
+        "in sys",
+        "collected late",
+        "dropped",
+        "dropped in a proc",
+        "referenced in a proc",
+        "forked",
+    ],
 )
 @pytest.mark.parametrize("action", ["default", "error"])
 def test_what_is_unread_when_the_program_ends_is_told_once(lines: str, action: str) -> None:
@@ -338,13 +366,19 @@ shown.wait()
 
 
 def test_a_program_can_turn_the_warnings_off() -> None:
-    lines = "warnings.simplefilter('ignore', UnreadErrorWarning)\nkept = settled(fragile.fail.call_one('the end'))"
+    lines = (
+        "warnings.simplefilter('ignore', UnreadErrorWarning)\nkept ="
+        " settled(fragile.fail.call_one('the end'))"
+    )
     result = run_script(script(lines))
     assert (result.exit_code, result.stderr) == (0, ""), result
 
 
 def test_an_unread_error_is_told_although_an_unhandled_fault_ends_the_program() -> None:
-    lines = "kept = settled(fragile.fail.call_one('the end'))\nfragile.fail.broadcast('a fault')\ntime.sleep(30)"
+    lines = (
+        "kept = settled(fragile.fail.call_one('the end'))\nfragile.fail.broadcast('a"
+        " fault')\ntime.sleep(30)"
+    )
     result = run_script(script(lines))
     assert result.exit_code == 1, result
     assert result.stderr.count("ValueError: the end") == 1, result

@@ -1,4 +1,6 @@
-"""The verdict on real programs that hang in known ways, as the command gives it at another terminal."""
+"""The verdict on real programs that hang in known ways, as the command gives it at another
+terminal.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,11 @@ def says(status: int, *texts: str) -> Callable[[int, dict[str, Any]], bool]:
 
 
 def blamed(verdict: dict[str, Any]) -> list[tuple[str, list[int], str]]:
-    return [(each["mesh"], each["ranks"], each["state"]) for each in verdict["classes"] if each["blamed"]]
+    return [
+        (each["mesh"], each["ranks"], each["state"])
+        for each in verdict["classes"]
+        if each["blamed"]
+    ]
 
 
 @contextmanager
@@ -112,9 +118,15 @@ def hanging(what: str, folder: Path, **env: str) -> Iterator[tuple[RunningProgra
 
 
 def test_the_command_says_what_holds_up_the_program_and_since_when(tmp_path: Path) -> None:
-    with hanging("trainers.slice(gpus=[0, 1]).step.call(c, 'next_batch').get()", tmp_path) as (program, pids):
+    with hanging("trainers.slice(gpus=[0, 1]).step.call(c, 'next_batch').get()", tmp_path) as (
+        program,
+        pids,
+    ):
         culprit = f"process {pids[2]}) in next_batch (train.py:19): a sleep"
-        verdict = until(program, says(4, "Stuck for ", ": ranks 0-1 in get (train.py:16); rank 2 (host ", culprit))
+        verdict = until(
+            program,
+            says(4, "Stuck for ", ": ranks 0-1 in get (train.py:16); rank 2 (host ", culprit),
+        )
         assert blamed(verdict) == [("trainers", [2], "stands")] and verdict["seconds"] > 0
         shown = program.monarch("why", "-p", str(program.pid), "--seconds", "0.4")
         assert shown.returncode == 4 and shown.stdout.startswith("Stuck for ")
@@ -125,7 +137,9 @@ def test_the_command_says_what_holds_up_the_program_and_since_when(tmp_path: Pat
             file = str(tmp_path / "run.duckdb")
             program.monarch("snapshot", file, "-p", str(program.pid))
             kept = program.monarch("why", "--run", file)
-            assert kept.returncode == 3 and ": 2 ranks of trainer waited " in kept.stdout, kept.stderr
+            assert kept.returncode == 3 and ": 2 ranks of trainer waited " in kept.stdout, (
+                kept.stderr
+            )
             assert kept.stdout.rstrip().endswith("for trainer[2], which was in next_batch.")
 
 
@@ -155,21 +169,32 @@ def test_a_program_sees_its_own_locks_loops_and_reads(tmp_path: Path) -> None:
         scenes = [json.loads(program.wait_for("scene").removeprefix("scene ")) for _ in range(5)]
     fine, lock, gil, reads, computes = (sentence for sentence, _ in scenes)
     assert fine.startswith("Fine: nothing runs: 3 ranks wait for a message; the program ")
-    assert ": ranks 0-1 of checkpoint in get (" in lock and ") in checkpoint (train.py:23): a wait for another" in lock
+    assert (
+        ": ranks 0-1 of checkpoint in get (" in lock
+        and ") in checkpoint (train.py:23): a wait for another" in lock
+    )
     assert ") in match (train.py:26): C code holds the GIL, and computes" in gil
     assert ") in ask (train.py:30): read of /dev/pts/" in reads
-    assert computes.startswith("Slow: ranks 0-1 of compute in get (train.py:16) wait for rank 2 of compute (host ")
+    assert computes.startswith(
+        "Slow: ranks 0-1 of compute in get (train.py:16) wait for rank 2 of compute (host "
+    )
     *stuck, (_, busy) = scenes[1:]
     states = [state for _, [[_, ranks, state]] in stuck if ranks == [2]]
     assert states == ["stands", "holds the GIL", "stands"]
-    assert [state for _, ranks, state in busy if ranks == [2]] == ["runs"]  # a starved machine has others that are slow
+    # a starved machine has others that are slow
+    assert [state for _, ranks, state in busy if ranks == [2]] == ["runs"]
 
 
 def test_a_process_that_is_stopped_is_blamed(tmp_path: Path) -> None:
-    with hanging("trainers.compute.call().get()", tmp_path, MONARCH_HEARTBEAT_TIMEOUT="60s") as (program, pids):
+    with hanging("trainers.compute.call().get()", tmp_path, MONARCH_HEARTBEAT_TIMEOUT="60s") as (
+        program,
+        pids,
+    ):
         until(program, says(0, "Fine: 3 ranks work"))
         os.kill(pids[1], signal.SIGSTOP)
-        verdict = until(program, says(4, "rank 1 (host ", f"process {pids[1]}) is stopped (SIGSTOP"))
+        verdict = until(
+            program, says(4, "rank 1 (host ", f"process {pids[1]}) is stopped (SIGSTOP")
+        )
         assert blamed(verdict) == [("trainers", [1], "frozen")] and len(verdict["frozen"]) == 1
 
 
@@ -189,7 +214,9 @@ def test_a_full_mailbox_that_holds_back_the_program_is_blamed(tmp_path: Path) ->
         MONARCH_MAILBOX_LIMIT="20",
         HYPERACTOR_MESSAGE_DELIVERY_TIMEOUT="10m",
     ) as (program, _):
-        verdict = until(program, says(4, "the program in broadcast (train.py:", "its mailbox is full"))
+        verdict = until(
+            program, says(4, "the program in broadcast (train.py:", "its mailbox is full")
+        )
         assert blamed(verdict) == [("trainers", [0], "stands")]
         [full] = verdict["full"]
         assert full.startswith("trainer[0]: ") and full.endswith("1 process is held back")
@@ -197,7 +224,13 @@ def test_a_full_mailbox_that_holds_back_the_program_is_blamed(tmp_path: Path) ->
 
 def test_a_program_in_which_nothing_runs_is_fine_and_says_so(tmp_path: Path) -> None:
     with hanging("threading.Event().wait()", tmp_path) as (program, _):
-        until(program, says(0, "Fine: nothing runs: 3 ranks wait for a message; the program is in wait (train.py:"))
+        until(
+            program,
+            says(
+                0,
+                "Fine: nothing runs: 3 ranks wait for a message; the program is in wait (train.py:",
+            ),
+        )
 
 
 COLLECTIVE = """
@@ -232,7 +265,12 @@ def test_a_rank_that_misses_a_collective_is_blamed(tmp_path: Path) -> None:
         program.wait_for("go")
         verdict = until(
             program,
-            says(4, "ranks 0,2 in all_reduce (train.py:16)", "rank 1 (host ", "is not in it: it waits for a message"),
+            says(
+                4,
+                "ranks 0,2 in all_reduce (train.py:16)",
+                "rank 1 (host ",
+                "is not in it: it waits for a message",
+            ),
         )
         assert blamed(verdict) == [("trainers", [1], "absent")]
 
@@ -267,7 +305,9 @@ def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
             'this_host().spawn_procs({"gpus": 3}',
             f'attach_to_workers(workers={attached.addresses!r}).spawn_procs({{"gpus": 2}}',
         ).replace("for rank in range(3)", "for rank in (0, 1, 1)")
-        source = source.replace("{what}", "trainers.slice(hosts=1, gpus=0).compute.call_one().get()")
+        source = source.replace(
+            "{what}", "trainers.slice(hosts=1, gpus=0).compute.call_one().get()"
+        )
         with running(source, tmp_path, {"MONARCH_SECRET": SECRET, **patient}) as program:
             program.wait_for("go")
             until(program, says(0, "Fine: 1 rank works, 3 ranks wait for a message"))
@@ -276,7 +316,10 @@ def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
                 status, verdict = asked(program)
             finally:
                 os.kill(attached.agent(1), signal.SIGCONT)
-            assert status == 4 and f"host {attached.addresses[1]} does not answer" in verdict["sentence"]
+            assert (
+                status == 4
+                and f"host {attached.addresses[1]} does not answer" in verdict["sentence"]
+            )
             assert list(verdict["silent"]) == [attached.addresses[1]]
 
 
@@ -314,10 +357,15 @@ def test_a_rank_whose_steps_take_longer_is_named_with_by_how_much(tmp_path: Path
     with running(STEPS.replace("{late}", "3").replace("{look}", ""), tmp_path) as program:
         program.wait_for("go")
         verdict = until(
-            program, says(3, "Slow: trainers[3] (host ", ") is slower than the others by ", " ms a step where")
+            program,
+            says(
+                3, "Slow: trainers[3] (host ", ") is slower than the others by ", " ms a step where"
+            ),
         )
         [late] = verdict["stragglers"]
-        assert (late["mesh"], late["rank"], late["endpoint"]) == ("trainers", 3, "") and 12 <= late["steps"] <= 32
+        assert (late["mesh"], late["rank"], late["endpoint"]) == ("trainers", 3, "") and 12 <= late[
+            "steps"
+        ] <= 32
         assert late["seconds"] > 1.2 * late["usual"] > 0.02
         shown = program.monarch("why", "-p", str(program.pid), "--seconds", "0.4")
         assert "\nstragglers\n  trainers[3] (host " in shown.stdout

@@ -37,9 +37,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Any bytes, for every parser of bytes.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fuzz", description="Any bytes, for every parser of bytes."
+    )
     parser.add_argument("--minutes", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="the inputs follow from it")
-    parser.add_argument("--target", choices=[target.name for target in TARGETS], help="default: all")
+    parser.add_argument(
+        "--seed", type=int, default=random.randrange(2**32), help="the inputs follow from it"
+    )
+    parser.add_argument(
+        "--target", choices=[target.name for target in TARGETS], help="default: all"
+    )
     parser.add_argument("--again", metavar="HEX", help="one input, that was printed")
     return parser.parse_args(arguments)

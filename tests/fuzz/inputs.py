@@ -13,7 +13,18 @@ from ._target import Target
 
 _MOST_EDITS = 6
 _LONGEST = 4096  # bytes of noise
-_INTERESTING = (b"\0", b"\xff", b"\xff" * 8, b"\0" * 8, b"\x80", b"\x7f" + b"\xff" * 7, b"\x01", b"{", b'"', b"\n")
+_INTERESTING = (
+    b"\0",
+    b"\xff",
+    b"\xff" * 8,
+    b"\0" * 8,
+    b"\x80",
+    b"\x7f" + b"\xff" * 7,
+    b"\x01",
+    b"{",
+    b'"',
+    b"\n",
+)
 
 
 class FuzzFailure(AssertionError):
@@ -35,7 +46,9 @@ def run_clever(target: Target, seed: int, count: int) -> None:
     """Have Hypothesis look for an input with which the target fails, and for the smallest such."""
 
     @hypothesis.seed(seed)
-    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(_inputs(target.samples))
     def search(data: bytes) -> None:
         once(target, data)
@@ -48,13 +61,17 @@ def once(target: Target, data: bytes) -> None:
         target.check(data)
     except Exception as error:
         raise FuzzFailure(
-            f'{type(error).__name__}: {error}\nagain: python -m tests.fuzz --target "{target.name}" --again {data.hex()}'
+            f'{type(error).__name__}: {error}\nagain: python -m tests.fuzz --target "{target.name}"'
+            f" --again {data.hex()}"
         ) from error
 
 
 def _inputs(samples: Sequence[bytes]) -> st.SearchStrategy[bytes]:
     noise = st.binary(max_size=_LONGEST)
-    edits = st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 3), st.binary(max_size=9)), max_size=_MOST_EDITS)
+    edits = st.lists(
+        st.tuples(st.integers(0, 2**16), st.integers(0, 3), st.binary(max_size=9)),
+        max_size=_MOST_EDITS,
+    )
     whole = st.lists(st.sampled_from(samples), min_size=1, max_size=3).map(b"".join)
     return st.one_of(noise, st.builds(_apply, whole, edits))
 
@@ -64,9 +81,14 @@ def _edited(samples: Sequence[bytes], chance: random.Random) -> bytes:
         return chance.randbytes(chance.randrange(_LONGEST))
     data = b"".join(chance.choices(samples, k=chance.randint(1, 3)))
     piece: Callable[[], bytes] = lambda: (  # noqa: E731
-        chance.choice(_INTERESTING) if chance.random() < 0.5 else chance.randbytes(chance.randint(1, 4))
+        chance.choice(_INTERESTING)
+        if chance.random() < 0.5
+        else chance.randbytes(chance.randint(1, 4))
     )
-    edits = [(chance.randrange(2**16), chance.randrange(4), piece()) for _ in range(chance.randint(0, _MOST_EDITS))]
+    edits = [
+        (chance.randrange(2**16), chance.randrange(4), piece())
+        for _ in range(chance.randint(0, _MOST_EDITS))
+    ]
     return _apply(data, edits)
 
 

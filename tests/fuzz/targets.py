@@ -72,9 +72,14 @@ _HERE, _THERE = ProcAddress("here", "mesh.0"), ProcAddress("there", "mesh.1")
 
 _CALL = Frame(CALL, 0, 3, 77, 78, 79, b"method\0hosts\x002", b"payload")
 _ROUTED = with_route(_CALL, Route(_HERE, _THERE, 5, 6))
-_CASTED = with_header(_CALL, Header(9, _HERE, [1, 2], pack_table([Entry("there", ("mesh.1",), (0,))]), 2))
+_CASTED = with_header(
+    _CALL, Header(9, _HERE, [1, 2], pack_table([Entry("there", ("mesh.1",), (0,))]), 2)
+)
 _LARGE = Frame(PORT, 0, 3, 77, 78, 79, b"", b"payload", [b"x" * 1000, b"", b"y" * 3])
-_FRAMES = [encode(frame)[0] + b"".join(map(bytes, frame.buffers)) for frame in (_CALL, _ROUTED, _CASTED, _LARGE)]
+_FRAMES = [
+    encode(frame)[0] + b"".join(map(bytes, frame.buffers))
+    for frame in (_CALL, _ROUTED, _CASTED, _LARGE)
+]
 
 
 def _pieces(data: bytes, size: int) -> Iterator[memoryview]:
@@ -87,7 +92,9 @@ def _pieces(data: bytes, size: int) -> Iterator[memoryview]:
 
 def check_frames(data: bytes) -> None:
     results = {size: _frames(data, size) for size in _PIECES}
-    assert len({repr(result) for result in results.values()}) == 1, "the result depends on the pieces"
+    assert len({repr(result) for result in results.values()}) == 1, (
+        "the result depends on the pieces"
+    )
 
 
 def _frames(data: bytes, size: int) -> list[object]:
@@ -132,7 +139,11 @@ _DATA = b"".join(map(bytes, data_chunks(pack(_LARGE), 1, 0)))
 _RECORDS = [
     _HELLO,
     _HELLO + control(JOIN, 0, Join("link", False, 0, 1)),
-    _HELLO + control(JOIN, 0, Join("link", False, 0, 1)) + _DATA + control(PING) + control(FAREWELL, 0, "bye"),
+    _HELLO
+    + control(JOIN, 0, Join("link", False, 0, 1))
+    + _DATA
+    + control(PING)
+    + control(FAREWELL, 0, "bye"),
     control(JOINED, 0, Join("link", True, 3, 2)),
     _DATA,
 ]
@@ -165,16 +176,22 @@ def _read(record: Record) -> None:
 
 
 def check_link(data: bytes) -> None:
-    """A stream of an authenticated peer that says anything: no exception, and nothing after the stream was cut."""
+    """A stream of an authenticated peer that says anything: no exception, and nothing after the
+    stream was cut.
+    """
     for size in _PIECES[:-1]:
-        table = LinkTable("us", lambda: "tcp://us:1", Limits(reconnect=4.0, attach=10.0, frame=LIMIT))
+        table = LinkTable(
+            "us", lambda: "tcp://us:1", Limits(reconnect=4.0, attach=10.0, frame=LIMIT)
+        )
         number = table.accepted(0.0)
         is_cut = False
         for now, piece in enumerate(_pieces(data, size)):
             table.data(number, piece, now / 1000)
             for instruction in table.take():
                 is_cut = is_cut or (isinstance(instruction, Cut) and instruction.stream == number)
-                assert not (is_cut and isinstance(instruction, Deliver)), "it goes on after it was cut"
+                assert not (is_cut and isinstance(instruction, Deliver)), (
+                    "it goes on after it was cut"
+                )
         table.closed(number, "it closed the connection", 100.0)
         for now in range(100, 120):
             table.tick(float(now))
@@ -346,7 +363,9 @@ def _process() -> ProcService:
 
 
 def check_control(data: bytes) -> None:
-    """A record of that name, with fields of those bytes: whatever it is, who asks is answered, at most once."""
+    """A record of that name, with fields of those bytes: whatever it is, who asks is answered, at
+    most once.
+    """
     name, _, rest = data.partition(b"\0")
     fields = tuple(filter(None, rest.split(b",")))
     payload, buffers = pickling.dumps_call(fields, {})
@@ -360,9 +379,13 @@ def check_control(data: bytes) -> None:
     fits = False
     if name in ProcService._handlers:
         record: Any = ProcService._handlers[name][0]
-        fits = len(record._fields) - len(record._field_defaults) <= len(fields) <= len(record._fields)
+        fits = (
+            len(record._fields) - len(record._field_defaults) <= len(fields) <= len(record._fields)
+        )
     if len(asker.answers) > 1 or (not fits and not asker.answers):
-        raise AssertionError(f"{name!r} with {len(fields)} fields was answered {len(asker.answers)} times")
+        raise AssertionError(
+            f"{name!r} with {len(fields)} fields was answered {len(asker.answers)} times"
+        )
     if not fits and asker.answers[0].flags != ERROR:
         raise AssertionError(f"{name!r} with {len(fields)} fields was not answered with an error")
 
@@ -396,7 +419,14 @@ TARGETS = [
     Target(
         "control records",
         check_control,
-        [b"StopActor\x007,why", b"SpawnActor\0", b"AskWhatKeeps\0x", b"LetGo\x001", b"monarch.nowhere.Open\0", b"\xff"],
+        [
+            b"StopActor\x007,why",
+            b"SpawnActor\0",
+            b"AskWhatKeeps\0x",
+            b"LetGo\x001",
+            b"monarch.nowhere.Open\0",
+            b"\xff",
+        ],
     ),
     Target("greeting", doors.check_open, [_OPEN_PROOF, _client_hello()], 20),
     Target("TLS", doors.check_tls, [_client_hello(), _OPEN_PROOF], 20),

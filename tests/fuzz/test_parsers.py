@@ -27,9 +27,10 @@ def test_no_bytes_do_what_none_may_do(target: Target) -> None:
 
 
 def test_what_a_target_finds_is_told_so_that_it_can_be_done_again() -> None:
-    """In a process of its own: in one that has run thousands of tests, Hypothesis never came back from this."""
-    run_program(
-        """
+    """In a process of its own: in one that has run thousands of tests, Hypothesis never came back
+    from this.
+    """
+    run_program("""
         import pytest
 
         from fuzz._target import Target
@@ -46,5 +47,4 @@ def test_what_a_target_finds_is_told_so_that_it_can_be_done_again() -> None:
             run_clever(target, 20261122, 1000)
         with pytest.raises(FuzzFailure, match="ValueError: it has found something"):
             once(target, b"\\xff")
-        """
-    )
+        """)

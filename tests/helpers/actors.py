@@ -1,4 +1,7 @@
-"""Actor classes that many tests use. They cross to procs by reference, which is itself part of what is tested."""
+"""Actor classes that many tests use.
+
+They cross to procs by reference, which is itself part of what is tested.
+"""
 
 from __future__ import annotations
 
@@ -255,7 +258,9 @@ class AsyncRecorder(Actor):
 
 
 class Gate(Actor):
-    """An endpoint that waits until it is let through, by a file that the test makes: no timing in the test."""
+    """An endpoint that waits until it is let through, by a file that the test makes: no timing in
+    the test.
+    """
 
     def __init__(self) -> None:
         self.passed = 0

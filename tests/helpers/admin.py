@@ -32,10 +32,14 @@ class Asker:
         content = None if body is None else json.dumps(body).encode()
         kind = {} if body is None else {"Content-Type": "application/json"}
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE)
-        connection.request(method, path, content, {**self._headers, **kind, **headers, "Connection": "close"})
+        connection.request(
+            method, path, content, {**self._headers, **kind, **headers, "Connection": "close"}
+        )
         return connection.getresponse()
 
-    def raw(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}) -> tuple[int, bytes]:
+    def raw(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}
+    ) -> tuple[int, bytes]:
         """Status and body."""
         with self.open(method, path, body, headers) as answer:
             return answer.status, answer.read()

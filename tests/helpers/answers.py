@@ -25,8 +25,9 @@ class Over(PendingOperation):
 
 
 class Wire:
-    """A connection whose frames complete the future of that number. Its poller does not run, so whatever arrives was read by
-    who waited for it.
+    """A connection whose frames complete the future of that number.
+
+    Its poller does not run, so whatever arrives was read by who waited for it.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,13 @@ class Wire:
         sock.setblocking(False)
         self.arrived: list[tuple[int, int]] = []  # request, thread that read it
         self.connection = Connection(
-            self.poller, sock, self._arrived, self._lost, limit=1 << 20, send_limit=1 << 20, send_timeout=1
+            self.poller,
+            sock,
+            self._arrived,
+            self._lost,
+            limit=1 << 20,
+            send_limit=1 << 20,
+            send_timeout=1,
         )
         self.futures: list[Future[Any]] = [Promise(Over(self.connection)).future for _ in range(4)]
 
@@ -48,7 +55,9 @@ class Wire:
             Promise.of(future).reject(ConnectionError(reason))
 
     def answer(self, *requests: int) -> None:
-        self.peer.sendall(b"".join(encode(Frame(REPLY, 0, 0, 0, 0, n, b"", b"answer"))[0] for n in requests))
+        self.peer.sendall(
+            b"".join(encode(Frame(REPLY, 0, 0, 0, 0, n, b"", b"answer"))[0] for n in requests)
+        )
 
     def close(self) -> None:
         self.futures.clear()

@@ -16,7 +16,12 @@ class Answer(NamedTuple):
 
 
 async def ask(
-    app: Any, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"", read: int = 1 << 30
+    app: Any,
+    method: str,
+    target: str,
+    headers: Mapping[str, str] | None = None,
+    body: bytes = b"",
+    read: int = 1 << 30,
 ) -> Answer:
     """Send a request; stop reading after so many bytes, as one does who closes the connection."""
     path, _, query = target.partition("?")
@@ -45,4 +50,8 @@ async def ask(
             gone.set()
 
     await app(scope, receive, send)
-    return Answer(found["status"], {name.decode(): value.decode() for name, value in found["headers"]}, b"".join(parts))
+    return Answer(
+        found["status"],
+        {name.decode(): value.decode() for name, value in found["headers"]},
+        b"".join(parts),
+    )

@@ -1,4 +1,6 @@
-"""The attempts of repeated calls that this process has made, and the end of their time whenever a test wants it."""
+"""The attempts of repeated calls that this process has made, and the end of their time whenever a
+test wants it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,19 @@ def open_attempts() -> list[Any]:
     from monarch._core.actors.retrying import _Attempt
 
     requests = context()._cell.hub.requests
-    return [request for _, request in sorted(requests.copy().items()) if isinstance(request, _Attempt)]
+    return [
+        request for _, request in sorted(requests.copy().items()) if isinstance(request, _Attempt)
+    ]
 
 
 def wait_for_attempt(number: int, silent: set[int]) -> Any:
     """The attempt of that number, once only these ranks have not answered it."""
 
     def found() -> Any:
-        return next((one for one in open_attempts() if one.number == number and set(one.silent) == silent), None)
+        return next(
+            (one for one in open_attempts() if one.number == number and set(one.silent) == silent),
+            None,
+        )
 
     return wait_until(found, what=f"attempt {number}, unanswered by {silent}")
 

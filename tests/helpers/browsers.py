@@ -40,7 +40,9 @@ def chromium() -> Iterator[Browser]:
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as driver:
         try:
-            browser = driver.chromium.launch(executable_path=_CHROMIUM, args=_ARGUMENTS, timeout=45_000)
+            browser = driver.chromium.launch(
+                executable_path=_CHROMIUM, args=_ARGUMENTS, timeout=45_000
+            )
         except playwright.Error as error:
             pytest.skip(f"{_CHROMIUM} does not start: {str(error).strip().splitlines()[0]}")
         try:
@@ -92,7 +94,9 @@ class Tab:
             self.page.screenshot(path=Path(folder, f"dashboard_{name}.png"))
 
     def violations(self) -> list[str]:
-        """What axe-core finds that keeps people from using the page; skips where it is not installed."""
+        """What axe-core finds that keeps people from using the page; skips where it is not
+        installed.
+        """
         if not AXE.exists():
             pytest.skip(f"axe-core is not installed: npm ci in {WEB.name}")
         if not self.page.evaluate("() => 'axe' in window"):

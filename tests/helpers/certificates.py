@@ -35,14 +35,18 @@ class Identity:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def key_pem(self, password: bytes | None = None) -> str:
-        how: KeySerializationEncryption = NoEncryption() if password is None else BestAvailableEncryption(password)
+        how: KeySerializationEncryption = (
+            NoEncryption() if password is None else BestAvailableEncryption(password)
+        )
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how).decode()
 
     @property
     def both(self) -> str:
         return self.pem + self.key_pem()
 
-    def sign(self, name: str, *, signs: bool = False, expired: bool = False, only_for: str | None = None) -> Identity:
+    def sign(
+        self, name: str, *, signs: bool = False, expired: bool = False, only_for: str | None = None
+    ) -> Identity:
         return _make(name, self, signs, expired, only_for)
 
     def sign_address(self, address: str) -> Identity:
@@ -59,7 +63,12 @@ def self_signed(name: str = "nobody in particular") -> Identity:
 
 
 def _make(
-    name: str, issuer: Identity | None, signs: bool, expired: bool, only_for: str | None, address: str | None = None
+    name: str,
+    issuer: Identity | None,
+    signs: bool,
+    expired: bool,
+    only_for: str | None,
+    address: str | None = None,
 ) -> Identity:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -78,6 +87,9 @@ def _make(
         alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
         builder = builder.add_extension(alternative, critical=False)
     if only_for is not None:
-        usage = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageOID.CLIENT_AUTH}[only_for]
+        usage = {
+            "server": ExtendedKeyUsageOID.SERVER_AUTH,
+            "client": ExtendedKeyUsageOID.CLIENT_AUTH,
+        }[only_for]
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=True)
     return Identity(subject, key, builder.sign(issuer.key if issuer else key, hashes.SHA256()))

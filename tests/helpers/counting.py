@@ -1,7 +1,9 @@
-"""Counts what a message costs and what does not depend on the machine: system calls, Python functions, thread switches.
+"""Counts what a message costs and what does not depend on the machine: system calls, Python
+functions, thread switches.
 
-`sys.setprofile` reports each Python function and each C function that is called. The C functions that enter the kernel
-are known, so this counts system calls without a tracer, on the thread that counts and on the one that does I/O.
+`sys.setprofile` reports each Python function and each C function that is called. The C functions
+that enter the kernel are known, so this counts system calls without a tracer, on the thread that
+counts and on the one that does I/O.
 """
 
 from __future__ import annotations
@@ -53,8 +55,9 @@ class Count:
         sys.setprofile(_counting(self._here))
 
     def stop(self) -> dict[str, int]:
-        """By kind of system call; `python` are Python functions, `telemetry` those of them that are telemetry's, `io` whatever the I/O
-        thread called."""
+        """By kind of system call; `python` are Python functions, `telemetry` those of them that are
+        telemetry's, `io` whatever the I/O thread called.
+        """
         sys.setprofile(None)
         after = _kernel()
         self._on_io_thread(lambda: sys.setprofile(None))
@@ -89,14 +92,18 @@ def _counting(counts: Counter[str]) -> Any:
 
 
 def _kernel() -> tuple[int, int]:
-    """How often this thread has waited, and how many bytes this process has written to files, memory files among them."""
+    """How often this thread has waited, and how many bytes this process has written to files,
+    memory files among them.
+    """
     with open(f"/proc/{os.getpid()}/io") as file:
         written = int(next(line for line in file if line.startswith("wchar")).split()[1])
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw, written
 
 
 def look_at_no_more(hub: Any, gap: int = 1 << 60) -> None:
-    """As if this process and its actors had more messages than telemetry looks at; with a `gap` of 1, look again."""
+    """As if this process and its actors had more messages than telemetry looks at; with a `gap` of
+    1, look again.
+    """
     for cell in actors_of(hub):
         if cell.sampler is not None:
             cell.sampler.gap = gap

@@ -1,4 +1,6 @@
-"""An operator that a module of the program brings; processes that have not imported it do not have it."""
+"""An operator that a module of the program brings; processes that have not imported it do not have
+it.
+"""
 
 from __future__ import annotations
 

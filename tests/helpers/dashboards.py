@@ -77,7 +77,9 @@ class Seen:
         return self.text
 
 
-def watching(access: Access, typist: Typist, size: tuple[int, int] = SMALL, refresh: float = 0.2) -> None:
+def watching(
+    access: Access, typist: Typist, size: tuple[int, int] = SMALL, refresh: float = 0.2
+) -> None:
     """Run the dashboard on a terminal of a size, with somebody who types."""
 
     async def run() -> None:

@@ -1,4 +1,6 @@
-"""Deaths at points of a trainer's own code, so that each is where it is meant to be; a folder remembers which there were."""
+"""Deaths at points of a trainer's own code, so that each is where it is meant to be; a folder
+remembers which there were.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,14 @@ class Deaths:
 
     Args:
         folder: Remembers how often somebody came to each.
-        at: For each moment, which of those who come to it die: 0 is the first, of all ranks and times.
+        at: For each moment, which of those who come to it die: 0 is the first, of all ranks and
+            times.
         signal: By which signal.
     """
 
-    def __init__(self, folder: Path, at: Mapping[str, Collection[int]], signal: int = signal.SIGKILL) -> None:
+    def __init__(
+        self, folder: Path, at: Mapping[str, Collection[int]], signal: int = signal.SIGKILL
+    ) -> None:
         self.folder = folder
         self.at = at
         self.signal = signal
@@ -35,4 +40,8 @@ class Deaths:
             os.kill(os.getpid(), self.signal)
 
     def all_died(self) -> bool:
-        return all((self.folder / f"{moment}.{number}").exists() for moment in self.at for number in self.at[moment])
+        return all(
+            (self.folder / f"{moment}.{number}").exists()
+            for moment in self.at
+            for number in self.at[moment]
+        )

@@ -1,4 +1,6 @@
-"""Someone at the debugger: in this process, or with `monarch debug` at a pseudo-terminal of their own."""
+"""Someone at the debugger: in this process, or with `monarch debug` at a pseudo-terminal of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Person:
             self._lines.put(line)
 
     def expect(self, text: str) -> str:
-        """Wait until this is shown, behind what was expected before; all that came up to its end."""
+        """Wait until this is shown, behind what was expected before; all that came up to its
+        end.
+        """
 
         def shown() -> bool:
             return text in self.seen[self._read :]
@@ -66,7 +70,9 @@ class Person:
         try:
             wait_until(shown, what=text)
         except AssertionError:
-            raise AssertionError(f"{text!r} was not shown; but:\n{self.seen[self._read :]}") from None
+            raise AssertionError(
+                f"{text!r} was not shown; but:\n{self.seen[self._read :]}"
+            ) from None
         end = self.seen.index(text, self._read) + len(text)
         came, self._read = self.seen[self._read : end], end
         return came
@@ -115,7 +121,13 @@ class Pty:
             stderr=slave,
             start_new_session=True,
             preexec_fn=_take_terminal,
-            env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "COLUMNS": "120", **env},
+            env={
+                **os.environ,
+                "TERM": "xterm",
+                "PROMPT_TOOLKIT_NO_CPR": "1",
+                "COLUMNS": "120",
+                **env,
+            },
         )
         os.close(slave)
         self.seen = ""
@@ -144,7 +156,9 @@ class Pty:
         try:
             wait_until(lambda: text in self.text[self._read :], what=text)
         except AssertionError:
-            raise AssertionError(f"{text!r} was not shown; but:\n{self.text[self._read :]}") from None
+            raise AssertionError(
+                f"{text!r} was not shown; but:\n{self.text[self._read :]}"
+            ) from None
         end = self.text.index(text, self._read) + len(text)
         came, self._read = self.text[self._read : end], end
         return came
@@ -176,6 +190,13 @@ def at_terminal(command: list[str], **env: str) -> Iterator[Pty]:
 @contextmanager
 def monarch_debug(program: int | None = None, **env: str) -> Iterator[Pty]:
     """`monarch debug` of this process, or of another program."""
-    command = [sys.executable, "-m", "monarch.tools", "debug", "--program", str(program or os.getpid())]
+    command = [
+        sys.executable,
+        "-m",
+        "monarch.tools",
+        "debug",
+        "--program",
+        str(program or os.getpid()),
+    ]
     with at_terminal(command, **env) as terminal:
         yield terminal

@@ -61,10 +61,18 @@ class Editor:
 
     def attach(self, path: str, line: int) -> None:
         """Set a breakpoint, and let the program go on."""
-        self.ask("initialize", clientID="test", adapterID="debugpy", pathFormat="path", linesStartAt1=True)
+        self.ask(
+            "initialize",
+            clientID="test",
+            adapterID="debugpy",
+            pathFormat="path",
+            linesStartAt1=True,
+        )
         self.send("attach", justMyCode=True)
         self.wait_for(lambda message: message.get("event") == "initialized")
-        [breakpoint_] = self.ask("setBreakpoints", source={"path": path}, breakpoints=[{"line": line}])["breakpoints"]
+        [breakpoint_] = self.ask(
+            "setBreakpoints", source={"path": path}, breakpoints=[{"line": line}]
+        )["breakpoints"]
         assert breakpoint_["verified"], breakpoint_
         self.ask("configurationDone")
 
@@ -75,7 +83,9 @@ class Editor:
     def variables(self, frame: Message) -> dict[str, str]:
         """The local variables of a frame."""
         scopes = self.ask("scopes", frameId=frame["id"])["scopes"]
-        found = self.ask("variables", variablesReference=scopes[0]["variablesReference"])["variables"]
+        found = self.ask("variables", variablesReference=scopes[0]["variablesReference"])[
+            "variables"
+        ]
         return {each["name"]: each["value"] for each in found}
 
     def close(self) -> None:

@@ -1,4 +1,6 @@
-"""How much a long test does: all of it at a desk, less where the variable CI is set, as `.ci/run` does."""
+"""How much a long test does: all of it at a desk, less where the variable CI is set, as `.ci/run`
+does.
+"""
 
 from __future__ import annotations
 

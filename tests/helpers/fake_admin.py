@@ -1,4 +1,6 @@
-"""An admin interface of a program that there is not, of any size: the routes that the dashboard in the terminal asks."""
+"""An admin interface of a program that there is not, of any size: the routes that the dashboard in
+the terminal asks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from monarch.why.model import Verdict
 _BEAT = 0.05  # seconds
 
 
-def picture_of(ranks: int, name: str = "trainers", states: dict[int, str] | None = None) -> dict[str, Any]:
+def picture_of(
+    ranks: int, name: str = "trainers", states: dict[int, str] | None = None
+) -> dict[str, Any]:
     """A picture as `/v1/now` has it: ranks in a collective, but for some.
 
     Args:
@@ -34,12 +38,22 @@ def picture_of(ranks: int, name: str = "trainers", states: dict[int, str] | None
     columns["seconds"] = [43.0] * ranks
     columns["pid"] = [1000 + rank for rank in range(ranks)]
     columns["host"] = [rank // 8 for rank in range(ranks)]
-    verdict = Verdict("stuck" if odd else "fine", f"{ranks - len(odd)} ranks of {name} in all_reduce (train.py:88).")
+    verdict = Verdict(
+        "stuck" if odd else "fine",
+        f"{ranks - len(odd)} ranks of {name} in all_reduce (train.py:88).",
+    )
     return {
         "verdict": {**verdict.to_json(), "blamed": []},
         "states": RANK_STATES,
         "hosts": [f"h{number}" for number in range(-(-ranks // 8))],
-        "meshes": {"1": {"name": name, "size": ranks, "shape": {"hosts": ranks // 8, "gpus": 8}, "columns": columns}},
+        "meshes": {
+            "1": {
+                "name": name,
+                "size": ranks,
+                "shape": {"hosts": ranks // 8, "gpus": 8},
+                "columns": columns,
+            }
+        },
         "failures": [],
         "silent": {},
     }
@@ -58,7 +72,9 @@ class FakeAdmin:
         self.picture = picture
         self.verdict: dict[str, Any] = Verdict("fine", "Fine.").to_json()
         self.lines: list[dict[str, Any]] = []
-        self.tree = "root  ->  http://h/v1/root\n└── h0 (0 procs)  ->  http://h/v1/host%3Aagent%40h0\n"
+        self.tree = (
+            "root  ->  http://h/v1/root\n└── h0 (0 procs)  ->  http://h/v1/host%3Aagent%40h0\n"
+        )
         self.asked: list[str] = []
         self.pages: set[str] = set()
         self._kept = _bound(socket.socket(), 0)  # nobody else gets the port between two that serve
@@ -74,7 +90,9 @@ class FakeAdmin:
     def start(self) -> None:
         """Serve; the second time at the same port."""
         self._stop.clear()
-        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), self._handler(), bind_and_activate=False)
+        self._server = ThreadingHTTPServer(
+            ("127.0.0.1", self.port), self._handler(), bind_and_activate=False
+        )
         _bound(self._server.socket, self.port)
         self._server.server_activate()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(_BEAT,))
@@ -100,9 +118,26 @@ class FakeAdmin:
         if path == "/v1/logs":
             return {"lines": self.lines, "left_out": 0, "silent": {}}
         if path == "/v1/root":
-            root: dict[str, Any] = {"num_hosts": 1, "started_at": None, "started_by": "somebody", "system_children": []}
-            return {"identity": "root", "properties": {"Root": root}, "children": [], "parent": None, "as_of": ""}
-        return {"identity": unquote(path[4:]), "properties": {}, "children": [], "parent": "root", "as_of": ""}
+            root: dict[str, Any] = {
+                "num_hosts": 1,
+                "started_at": None,
+                "started_by": "somebody",
+                "system_children": [],
+            }
+            return {
+                "identity": "root",
+                "properties": {"Root": root},
+                "children": [],
+                "parent": None,
+                "as_of": "",
+            }
+        return {
+            "identity": unquote(path[4:]),
+            "properties": {},
+            "children": [],
+            "parent": "root",
+            "as_of": "",
+        }
 
     def _events(self, path: str) -> Iterator[str]:
         yield ": hello\n\n"
@@ -138,7 +173,9 @@ class FakeAdmin:
                         pass
                     return
                 is_tree = path == "/v1/tree"
-                body = (fake.tree if is_tree else json.dumps(fake._json(path))).encode(errors="replace")
+                body = (fake.tree if is_tree else json.dumps(fake._json(path))).encode(
+                    errors="replace"
+                )
                 self.send_header("Content-Type", "text/plain" if is_tree else "application/json")
                 self.end_headers()
                 self.wfile.write(body)

@@ -1,4 +1,6 @@
-"""Collects what reaches the client's fault hook, so that a fault in one test does not end the test run."""
+"""Collects what reaches the client's fault hook, so that a fault in one test does not end the test
+run.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,10 @@ from monarch.actor import MeshFailure
 
 
 class Faults:
-    """Stands in for `monarch.actor.unhandled_fault_hook`. Called on a thread of the engine, hence only appends."""
+    """Stands in for `monarch.actor.unhandled_fault_hook`.
+
+    Called on a thread of the engine, hence only appends.
+    """
 
     def __init__(self) -> None:
         self.failures: list[MeshFailure] = []

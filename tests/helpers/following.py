@@ -1,7 +1,8 @@
-"""Follows a program through the engine: which functions are entered, in which process and thread, and what called them.
+"""Follows a program through the engine: which functions are entered, in which process and thread,
+and what called them.
 
-The program sets `switch[0]` of `sitecustomize` to the number of a round (1 to 255) when something begins that is to be followed,
-and to 0 when it is over; before it ends, it calls `name_processes`.
+The program sets `switch[0]` of `sitecustomize` to the number of a round (1 to 255) when something
+begins that is to be followed, and to 0 when it is over; before it ends, it calls `name_processes`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ THREADS = {"MainThread": "main", "monarch-io": "I/O"}
 
 
 class Function(NamedTuple):
-    """A function of the engine: ``hub.message_hub`` and ``MessageHub.cast``. One without a name, as lambdas have none, is called after
-    the function that it stands in."""
+    """A function of the engine: ``hub.message_hub`` and ``MessageHub.cast``.
+
+    One without a name, as lambdas have none, is called after the function that it stands in.
+    """
 
     module: str
     name: str
@@ -59,8 +62,12 @@ class Entered(NamedTuple):
         return self.stack[0]
 
 
-def follow(*parts: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> dict[int, list[Entered]]:
-    """Runs a program (see `scripts.program`); what was entered in each round, in the order in which it was."""
+def follow(
+    *parts: str, env: Mapping[str, str] | None = None, timeout: float = 60.0
+) -> dict[int, list[Entered]]:
+    """Runs a program (see `scripts.program`); what was entered in each round, in the order in which
+    it was.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = os.pathsep.join(filter(None, [str(SITE), package_path()]))
         environment = {
@@ -75,7 +82,9 @@ def follow(*parts: str, env: Mapping[str, str] | None = None, timeout: float = 6
 
 
 def name_processes(**pids: int) -> None:
-    """Called by the program: who is who, for example ``name_processes(client=os.getpid(), proc=...)``."""
+    """Called by the program: who is who, for example
+    ``name_processes(client=os.getpid(), proc=...)``.
+    """
     with open(os.path.join(os.environ["MONARCH_TEST_FOLLOW"], "processes"), "a") as file:
         file.writelines(f"{pid} {name}\n" for name, pid in pids.items())
 
@@ -105,31 +114,41 @@ def _read(folder: Path, result: ScriptResult) -> dict[int, list[Entered]]:
 
 
 def _thread(name: str) -> str:
-    return THREADS.get(name, "actor" if name.startswith("monarch-actor") else name.removeprefix("monarch-"))
+    return THREADS.get(
+        name, "actor" if name.startswith("monarch-actor") else name.removeprefix("monarch-")
+    )
 
 
 @functools.cache
 def _function(place: str) -> Function:
     path, _, line = place.rpartition(":")
-    module = path.removeprefix("_core/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    module = (
+        path.removeprefix("_core/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    )
     return Function(module, _names(path).get(int(line), "<none>"))
 
 
 @functools.cache
 def _names(path: str) -> dict[int, str]:
-    """The functions of a file by the line that their code begins with; lambdas and the like by that of what they are part of."""
+    """The functions of a file by the line that their code begins with; lambdas and the like by that
+    of what they are part of.
+    """
     names: dict[int, str] = {}
 
     def visit(node: ast.AST, inside: str) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 name = f"{inside}{child.name}"
-                names[min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])] = name
+                names[
+                    min([child.lineno, *(decorator.lineno for decorator in child.decorator_list)])
+                ] = name
                 visit(child, f"{name}.")
             elif isinstance(child, ast.ClassDef):
                 visit(child, f"{inside}{child.name}.")
             else:
-                if isinstance(child, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)):
+                if isinstance(
+                    child, (ast.Lambda, ast.GeneratorExp, ast.ListComp, ast.SetComp, ast.DictComp)
+                ):
                     names.setdefault(child.lineno, f"{inside}<anonymous>")
                 visit(child, inside)
 

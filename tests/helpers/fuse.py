@@ -1,4 +1,7 @@
-"""Whether folders can be mounted here. Mounts are kept out of the process of pytest: what waits for one that hangs can't be ended."""
+"""Whether folders can be mounted here.
+
+Mounts are kept out of the process of pytest: what waits for one that hangs can't be ended.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ def lacking() -> str:
     except MountError as error:
         return str(error)
     with tempfile.TemporaryDirectory() as folder:
-        probe = subprocess.run([sys.executable, "-c", _PROBE, folder], capture_output=True, text=True, timeout=60)
+        probe = subprocess.run(
+            [sys.executable, "-c", _PROBE, folder], capture_output=True, text=True, timeout=60
+        )
     if probe.returncode == 0:
         return ""
     # What fusermount3 says is about this machine; all else is about the code.
@@ -40,8 +45,10 @@ def lacking() -> str:
 
 
 def mounted_below(folder: object, pid: object = "self") -> list[str]:
-    """What is mounted in a folder, as a process sees it. Not as all others do: who makes a namespace of mounts gets a copy of what is
-    mounted then, which stays.
+    """What is mounted in a folder, as a process sees it.
+
+    Not as all others do: who makes a namespace of mounts gets a copy of what is mounted then, which
+    stays.
     """
     lines = Path(f"/proc/{pid}/mounts").read_text().splitlines()
     return [line for line in lines if line.split()[1].startswith(f"{folder}/")]

@@ -1,4 +1,6 @@
-"""Many gateways in one process, joined by links of memory: seeded delays, links and hosts that are lost, a fake clock."""
+"""Many gateways in one process, joined by links of memory: seeded delays, links and hosts that are
+lost, a fake clock.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ class Link:
         world = self.world
         if self.lost:
             return
-        at = self.last[to] = max(self.last[to], world.now + world.random.expovariate(1 / world.delay))
+        at = self.last[to] = max(
+            self.last[to], world.now + world.random.expovariate(1 / world.delay)
+        )
         (sender,) = self.ends - {to}
 
         def arrive() -> None:
@@ -156,7 +160,9 @@ class Host:
             link.lost = False  # however late that would have been noticed
             link.lose(0.0, 0.2)
 
-    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
+    def to_procs(
+        self, frames: Sequence[tuple[ProcAddress, Frame]]
+    ) -> list[tuple[ProcAddress, Failure]]:
         ended = []
         for address, frame in frames:
             if address.proc in self.ended:
@@ -174,7 +180,8 @@ class Host:
             reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", b"x" * size)
             back = Route(route.source, address, cast=route.cast)
             self.world.after(
-                self.world.random.random() * 0.3, lambda: self._reply(with_route(reply, back), address.proc)
+                self.world.random.random() * 0.3,
+                lambda: self._reply(with_route(reply, back), address.proc),
             )
 
     def _reply(self, frame: Frame, proc: str) -> None:
@@ -212,7 +219,15 @@ class Host:
 
     # what processes do
 
-    def call(self, proc: str, targets: Sequence[ProcAddress], number: int, *, request: int = 0, flags: int = 0) -> None:
+    def call(
+        self,
+        proc: str,
+        targets: Sequence[ProcAddress],
+        number: int,
+        *,
+        request: int = 0,
+        flags: int = 0,
+    ) -> None:
         """One message to each of `targets`; `number` shows its place in the order."""
         source = ProcAddress(self.name, proc)
         frame = Frame(CALL, flags, 0, number, 0, request, b"meta", b"payload")
@@ -224,7 +239,9 @@ class Host:
             for rank, target in enumerate(targets):
                 if target in gone or target.agent in gone:
                     self.answers[request][rank] = ["gone"]
-            targets = [target for target in targets if target not in gone and target.agent not in gone]
+            targets = [
+                target for target in targets if target not in gone and target.agent not in gone
+            ]
         if len(targets) == 1 and not flags & STANDING:
             ranks = dict(self.asked.get(request, []))
             frame = frame._replace(rank=ranks.get(targets[0], 0))
@@ -236,8 +253,12 @@ class Host:
             names, numbers = hosts.setdefault(target.host, ([], []))
             names.append(target.proc)
             numbers.append(ranks.get(target, 0))
-        table = pack_table([Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()])
-        self.gateway.from_proc(with_header(frame._replace(flags=flags | ROUTED), Header(0, source, (), table)))
+        table = pack_table(
+            [Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()]
+        )
+        self.gateway.from_proc(
+            with_header(frame._replace(flags=flags | ROUTED), Header(0, source, (), table))
+        )
 
     def end(self, proc: str) -> None:
         failure = Failure(EXITED, "it has ended")

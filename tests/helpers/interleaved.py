@@ -1,4 +1,6 @@
-"""One sender, many receivers, every adverb, whole meshes and slices mixed: what each receiver must have got, in order."""
+"""One sender, many receivers, every adverb, whole meshes and slices mixed: what each receiver must
+have got, in order.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,23 @@ def interleave(recorders: Any, sender: str, seed: int, steps: int) -> list[list[
 
 class Interleaver(Actor):
     @endpoint
-    def interleave(self, recorders: Any, sender: str, seed: int, steps: int) -> list[list[tuple[str, int]]]:
+    def interleave(
+        self, recorders: Any, sender: str, seed: int, steps: int
+    ) -> list[list[tuple[str, int]]]:
         return interleave(recorders, sender, seed, steps)
 
 
 def check(recorders: Any, expected: list[list[list[tuple[str, int]]]], seed: int) -> None:
     """Each rank has got what each sender sent it, all of it and in that sender's order."""
-    logs = [[tuple(message) for message in log] for log in recorders.recorded.call().get(timeout=PATIENCE).values()]
+    logs = [
+        [tuple(message) for message in log]
+        for log in recorders.recorded.call().get(timeout=PATIENCE).values()
+    ]
     for rank, log in enumerate(logs):
         for of_sender in expected:
             wanted = of_sender[rank]
             sender = next((name for messages in of_sender for name, _ in messages), None)
             got = [message for message in log if message[0] == sender]
-            assert got == wanted, f"seed {seed}, {sender} to rank {rank}: got {got}, wanted {wanted}"
+            assert got == wanted, (
+                f"seed {seed}, {sender} to rank {rank}: got {got}, wanted {wanted}"
+            )

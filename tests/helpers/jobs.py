@@ -1,4 +1,6 @@
-"""Programs that use jobs: unlike others, they leave processes behind on purpose, until somebody ends the job."""
+"""Programs that use jobs: unlike others, they leave processes behind on purpose, until somebody
+ends the job.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _PATIENCE = 110  # seconds: less than the limit of a test, so that what the prog
 
 @dataclass(frozen=True)
 class Home:
-    """A folder where a user works on jobs, with a folder for temporary files, and all processes that began there."""
+    """A folder where a user works on jobs, with a folder for temporary files, and all processes
+    that began there.
+    """
 
     folder: Path
     temporary: Path
@@ -31,7 +35,9 @@ class Home:
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         return {**os.environ, TAG: self.tag, "TMPDIR": str(self.temporary), **env}
 
-    def start(self, source: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, source: str, *args: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start a program, given as text, in this folder."""
         return self._start([self.program(source), *args], env or {})
 
@@ -39,11 +45,14 @@ class Home:
         """Write a program into this folder; returns its path."""
         text = textwrap.dedent(source)
         script = self.folder / "program.py"
-        if not script.exists() or script.read_text() != text:  # another start of it may be about to read the file
+        # another start of it may be about to read the file
+        if not script.exists() or script.read_text() != text:
             script.write_text(text)
         return str(script)
 
-    def run(self, source: str, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0) -> str:
+    def run(
+        self, source: str, *args: str, env: Mapping[str, str] | None = None, exit_code: int = 0
+    ) -> str:
         """What the program prints, on stdout and then on stderr; it must end with `exit_code`."""
         return self._finish(self.start(source, *args, env=env), exit_code)
 
@@ -51,7 +60,9 @@ class Home:
         """What the command `monarch` prints."""
         return self._finish(self._start(["-m", "monarch.tools", *args], env or {}), exit_code)
 
-    def monarch_started(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    def monarch_started(
+        self, *args: str, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
         """Start the command `monarch`."""
         return self._start(["-m", "monarch.tools", *args], env or {})
 
@@ -60,7 +71,9 @@ class Home:
         """The address of a worker that `monarch worker` runs for the length of a block."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        worker = self._start(["-m", "monarch.tools", "worker", "--listen", address, *args], env or {})
+        worker = self._start(
+            ["-m", "monarch.tools", "worker", "--listen", address, *args], env or {}
+        )
         assert worker.stderr is not None
         said = worker.stderr.readline()
         try:
@@ -74,11 +87,17 @@ class Home:
         return processes_tagged(self.tag)
 
     def left(self) -> list[str]:
-        """All that is there now but should not be once every job was ended: processes, and temporary files."""
-        return [describe(pid) for pid in self.processes()] + [str(path) for path in self.temporary.iterdir()]
+        """All that is there now but should not be once every job was ended: processes, and
+        temporary files.
+        """
+        return [describe(pid) for pid in self.processes()] + [
+            str(path) for path in self.temporary.iterdir()
+        ]
 
     def wait_nothing_left(self) -> None:
-        wait_until(lambda: not self.left(), what=f"the end of all that the jobs started: {self.left()}")
+        wait_until(
+            lambda: not self.left(), what=f"the end of all that the jobs started: {self.left()}"
+        )
 
     def end_everything(self) -> None:
         for pid in self.processes():
@@ -87,7 +106,9 @@ class Home:
             except ProcessLookupError:
                 continue
 
-    def _start(self, args: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    def _start(
+        self, args: list[str], env: Mapping[str, str], stdin: int = subprocess.DEVNULL
+    ) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *args],
             cwd=self.folder,
@@ -104,6 +125,10 @@ class Home:
         except subprocess.TimeoutExpired:
             program.kill()
             out, err = program.communicate()
-            raise AssertionError(f"the program had not ended after {_PATIENCE} s\n{out}\n--- stderr\n{err}") from None
-        assert program.returncode == exit_code, f"exit status {program.returncode}\n{out}\n--- stderr\n{err}"
+            raise AssertionError(
+                f"the program had not ended after {_PATIENCE} s\n{out}\n--- stderr\n{err}"
+            ) from None
+        assert program.returncode == exit_code, (
+            f"exit status {program.returncode}\n{out}\n--- stderr\n{err}"
+        )
         return out + err

@@ -1,4 +1,6 @@
-"""The nodes of the Kubernetes of tests: each container is a process on this machine, each pod an address of its loopback."""
+"""The nodes of the Kubernetes of tests: each container is a process on this machine, each pod an
+address of its loopback.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,12 @@ class Kubelet:
             state: Object = {"waiting": {"reason": "ContainerCreating"}}
             image = container["image"]
             if image.startswith("missing/"):
-                state = {"waiting": {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}"'}}
+                state = {
+                    "waiting": {
+                        "reason": "ImagePullBackOff",
+                        "message": f'Back-off pulling image "{image}"',
+                    }
+                }
                 self._event(pod, "Failed", f'Failed to pull image "{image}": not found')
                 self._set(pod, "Pending", state)
                 await _until(lambda: _ends(pod))
@@ -67,15 +74,24 @@ class Kubelet:
             tries += 1
             if _ends(pod):
                 break
-            state = {"terminated": {"exitCode": status, "reason": "Completed" if status == 0 else "Error"}}
+            state = {
+                "terminated": {
+                    "exitCode": status,
+                    "reason": "Completed" if status == 0 else "Error",
+                }
+            }
             if status == 0 and pod["spec"].get("restartPolicy", "Always") != "Always":
                 self._set(pod, "Succeeded", state)
                 await _until(lambda: _ends(pod))
                 break
             if tries >= _TRIES and status not in (0, -9, 137):
                 message = f"back-off 10s restarting failed container={container['name']} pod={name}"
-                self._set(pod, "Running", {"waiting": {"reason": "CrashLoopBackOff", "message": message}})
-                self._event(pod, "BackOff", f"Back-off restarting failed container {container['name']}")
+                self._set(
+                    pod, "Running", {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
+                )
+                self._event(
+                    pod, "BackOff", f"Back-off restarting failed container {container['name']}"
+                )
                 await _until(lambda: _ends(pod))
                 break
         self._gone(pod)
@@ -97,7 +113,11 @@ class Kubelet:
         found = []
         for entry in os.listdir("/proc"):
             try:
-                lines = Path(f"/proc/{entry}/environ").read_text(errors="replace") if entry.isdigit() else ""
+                lines = (
+                    Path(f"/proc/{entry}/environ").read_text(errors="replace")
+                    if entry.isdigit()
+                    else ""
+                )
             except OSError:
                 continue
             if any(line.startswith(needle) for line in lines.split("\0")):
@@ -123,7 +143,9 @@ class Kubelet:
             return False
         return True
 
-    def _start(self, pod: Object, container: Object, secrets: Callable[[str, str], str]) -> subprocess.Popen[bytes]:
+    def _start(
+        self, pod: Object, container: Object, secrets: Callable[[str, str], str]
+    ) -> subprocess.Popen[bytes]:
         address = pod["status"]["podIP"]
         temporary = self.folder / pod["metadata"]["uid"]
         temporary.mkdir(exist_ok=True)
@@ -166,7 +188,8 @@ class Kubelet:
             if (
                 not _ends(pod)
                 and not is_lost
-                and is_ready != (now := probe is None or _listens(pod["status"]["podIP"], probe["port"]))
+                and is_ready
+                != (now := probe is None or _listens(pod["status"]["podIP"], probe["port"]))
             ):
                 is_ready = now
                 self._set(pod, "Running", {"running": {}}, Ready=(str(now), "", ""))
@@ -180,7 +203,13 @@ class Kubelet:
         shutil.rmtree(self.folder / pod["metadata"]["uid"], ignore_errors=True)
         return process.returncode
 
-    def _set(self, pod: Object, phase: str, state: Object | None = None, **conditions: tuple[str, str, str]) -> None:
+    def _set(
+        self,
+        pod: Object,
+        phase: str,
+        state: Object | None = None,
+        **conditions: tuple[str, str, str],
+    ) -> None:
         known = {"PodScheduled": ("True", "", ""), "Ready": ("False", "", ""), **conditions}
         status = pod["status"]
         status["phase"] = phase
@@ -192,7 +221,14 @@ class Kubelet:
             name = pod["spec"]["containers"][0]["name"]
             ready = known["Ready"][0] == "True"
             status["containerStatuses"] = [
-                {"name": name, "state": state, "ready": ready, "image": "", "imageID": "", "restartCount": 0}
+                {
+                    "name": name,
+                    "state": state,
+                    "ready": ready,
+                    "image": "",
+                    "imageID": "",
+                    "restartCount": 0,
+                }
             ]
         self._changed(pod)
 

@@ -1,7 +1,8 @@
-"""An API server that behaves like that of Kubernetes, as far as jobs and kubectl use it; its nodes run real processes (`kubelet`).
+"""An API server that behaves like that of Kubernetes, as far as jobs and kubectl use it; its nodes
+run real processes (`kubelet`).
 
-What it answers was seen of a real one: the statuses, which patches a custom resource takes, what a watch tells when labels change, a
-pod goes, or its version is too old.
+What it answers was seen of a real one: the statuses, which patches a custom resource takes, what a
+watch tells when labels change, a pod goes, or its version is too old.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ class Kubernetes:
         self.tag = uuid.uuid4().hex
         self._lock = threading.RLock()
         self._version = 100
-        self._log: list[tuple[int, str, Object | None, Object]] = []  # version, resource, what it was, what it is
+        # version, resource, what it was, what it is
+        self._log: list[tuple[int, str, Object | None, Object]] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._kubelet = Kubelet(self.tag, self._pod_changed, self._pod_gone, self._event)
         self.objects: dict[tuple[str, str], Object] = {}
@@ -145,7 +147,11 @@ class Kubernetes:
 
     def add_pod(self, name: str, labels: Mapping[str, str], **spec: Any) -> None:
         """A pod that somebody else has made."""
-        self.call(lambda: self._make_pod(name, {"metadata": {"labels": dict(labels)}, "spec": spec}, None, {}))
+        self.call(
+            lambda: self._make_pod(
+                name, {"metadata": {"labels": dict(labels)}, "spec": spec}, None, {}
+            )
+        )
 
     def admit(self, queue: str) -> None:
         """As Kueue does when a queue has room: jobs go on, and gates of pods are opened."""
@@ -155,7 +161,9 @@ class Kubernetes:
                 if thing["metadata"].get("labels", {}).get(QUEUE) != queue:
                     continue
                 if kind == "jobs":
-                    self._patch("jobs", name, "application/merge-patch+json", {"spec": {"suspend": False}})
+                    self._patch(
+                        "jobs", name, "application/merge-patch+json", {"spec": {"suspend": False}}
+                    )
                 elif kind == "pods":
                     thing["spec"]["schedulingGates"] = []
                     self._put("pods", thing, thing)
@@ -172,7 +180,9 @@ class Kubernetes:
                     self._remove(kind, name)
 
         self.call(remove)
-        wait_until(lambda: not self.objects and not self.processes(), what=f"the end of {self.objects}")
+        wait_until(
+            lambda: not self.objects and not self.processes(), what=f"the end of {self.objects}"
+        )
         self.reset()
         return left
 
@@ -197,13 +207,25 @@ class Kubernetes:
             async with server:
                 await self._stopped.wait()
 
-        self._thread = threading.Thread(target=asyncio.run, args=(serve(),), name="kubernetes-of-tests", daemon=True)
+        self._thread = threading.Thread(
+            target=asyncio.run, args=(serve(),), name="kubernetes-of-tests", daemon=True
+        )
         self._thread.start()
         assert ready.wait(10)
-        cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.folder / "ca.crt")}
+        cluster = {
+            "server": f"https://127.0.0.1:{self.port}",
+            "certificate-authority": str(self.folder / "ca.crt"),
+        }
         config: Object = {"apiVersion": "v1", "kind": "Config", "current-context": "c"}
-        config |= {"clusters": [{"name": "c", "cluster": cluster}], "users": [{"name": "u", "user": {"token": TOKEN}}]}
-        config |= {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}]}
+        config |= {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": TOKEN}}],
+        }
+        config |= {
+            "contexts": [
+                {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": NAMESPACE}}
+            ]
+        }
         (self.folder / "kubeconfig").write_text(json.dumps(config))
 
     def end(self) -> None:
@@ -256,17 +278,28 @@ class Kubernetes:
         group = "/".join(parts[1 : parts.index("namespaces")])
         _, resource, *rest = parts[parts.index("namespaces") + 1 :]
         name, sub = [*rest, "", ""][:2]
-        known = [each for each in _GROUPS.get(group, []) if self.has_operator or each != "monarchmeshes"]
+        known = [
+            each for each in _GROUPS.get(group, []) if self.has_operator or each != "monarchmeshes"
+        ]
         if resource not in known:
             raise Refused(404, "the server could not find the requested resource")
         watch = query.get("watch") in ("1", "true")
-        verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method) or ("get" if name else "list")
+        verb = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method) or (
+            "get" if name else "list"
+        )
         verb = "watch" if watch else verb
         self.requests.append(f"{verb} {resource}")
         whole = f"{resource}/{sub}" if sub else resource
-        if not who or (verb, whole) in self.denied or (self.allowed is not None and (verb, whole) not in self.allowed):
+        if (
+            not who
+            or (verb, whole) in self.denied
+            or (self.allowed is not None and (verb, whole) not in self.allowed)
+        ):
             self.refused.append((verb, whole))
-            text = f'{resource} is forbidden: User "{USER if who else "system:anonymous"}" cannot {verb} resource "{whole}" in API group '
+            text = (
+                f'{resource} is forbidden: User "{USER if who else "system:anonymous"}" cannot'
+                f' {verb} resource "{whole}" in API group '
+            )
             raise Refused(403, f'{text}"{group.rpartition("/")[0]}" in the namespace "{NAMESPACE}"')
         if watch:
             await self._watch(writer, resource, query)
@@ -276,20 +309,31 @@ class Kubernetes:
             _send(
                 writer,
                 200,
-                {"kind": f"{_KINDS[resource]}List", "apiVersion": group, "metadata": metadata, "items": items},
+                {
+                    "kind": f"{_KINDS[resource]}List",
+                    "apiVersion": group,
+                    "metadata": metadata,
+                    "items": items,
+                },
             )
         elif sub == "portforward":
             return await self._port_forward(self._get(resource, name), headers, reader, writer)
         elif sub == "log":
             self._get(resource, name)
-            lines = self._kubelet.log(name).splitlines(keepends=True)[-int(query.get("tailLines", 1000)) :]
+            lines = self._kubelet.log(name).splitlines(keepends=True)[
+                -int(query.get("tailLines", 1000)) :
+            ]
             _send(writer, 200, "".join(lines))
         elif verb == "get":
             _send(writer, 200, self._get(resource, name))
         elif verb == "create":
             _send(writer, 201, self._create(resource, json.loads(body)))
         elif verb == "patch":
-            _send(writer, 200, self._patch(resource, name, headers.get("content-type", ""), json.loads(body)))
+            _send(
+                writer,
+                200,
+                self._patch(resource, name, headers.get("content-type", ""), json.loads(body)),
+            )
         else:
             _send(writer, 200, self._delete(resource, name))
         return False
@@ -309,15 +353,23 @@ class Kubernetes:
     def _create(self, resource: str, thing: Object) -> Object:
         name = thing["metadata"]["name"]
         if not re.fullmatch("[a-z0-9]([-a-z0-9.]*[a-z0-9])?", name):
-            raise Refused(422, f'{_KINDS[resource]} "{name}" is invalid: metadata.name: Invalid value')
-        if resource in ("monarchmeshes", "statefulsets") and not isinstance(thing["spec"].get("replicas"), int):
-            raise Refused(422, f'{_KINDS[resource]} "{name}" is invalid: spec.replicas: Required value')
+            raise Refused(
+                422, f'{_KINDS[resource]} "{name}" is invalid: metadata.name: Invalid value'
+            )
+        if resource in ("monarchmeshes", "statefulsets") and not isinstance(
+            thing["spec"].get("replicas"), int
+        ):
+            raise Refused(
+                422, f'{_KINDS[resource]} "{name}" is invalid: spec.replicas: Required value'
+            )
         with self._lock:
             if (resource, name) in self.objects:
                 raise Refused(409, f'{resource} "{name}" already exists')
             if resource == "secrets":
                 plain = thing.pop("stringData", {})
-                thing["data"] = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
+                thing["data"] = {
+                    key: base64.b64encode(value.encode()).decode() for key, value in plain.items()
+                }
             thing["metadata"] |= {
                 "namespace": NAMESPACE,
                 "uid": uuid.uuid4().hex,
@@ -336,14 +388,18 @@ class Kubernetes:
         if queue is not None and resource == "jobs":
             thing["spec"]["suspend"] = True
         elif queue is not None and resource == "statefulsets":
-            thing["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})[QUEUE] = queue
+            thing["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {})[QUEUE] = (
+                queue
+            )
         elif queue is not None and resource == "pods":
             thing["spec"]["schedulingGates"] = [{"name": "kueue.x-k8s.io/admission"}]
 
     def _patch(self, resource: str, name: str, kind: str, patch: Object) -> Object:
         if kind != "application/merge-patch+json":
             raise Refused(
-                415, f"the body of the request was in an unknown format - accepted media types include: {kind}"
+                415,
+                "the body of the request was in an unknown format - accepted media types include:"
+                f" {kind}",
             )
         with self._lock:
             old = copy.deepcopy(self._get(resource, name))
@@ -360,7 +416,10 @@ class Kubernetes:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
     def _remove(self, resource: str, name: str) -> None:
-        """And what belongs to it. A pod is told that it has to end; the kubelet tells when it has."""
+        """And what belongs to it.
+
+        A pod is told that it has to end; the kubelet tells when it has.
+        """
         thing = self._get(resource, name)
         if resource == "pods":
             if "deletionTimestamp" not in thing["metadata"]:
@@ -371,7 +430,11 @@ class Kubernetes:
         with self._lock:
             del self.objects[resource, name]
             self._tell(resource, thing, {**thing, "gone": True})
-            owned = [key for key, each in self.objects.items() if each["metadata"].get("owner") == (resource, name)]
+            owned = [
+                key
+                for key, each in self.objects.items()
+                if each["metadata"].get("owner") == (resource, name)
+            ]
         for kind, each in owned:
             self._remove(kind, each)
 
@@ -387,16 +450,30 @@ class Kubernetes:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _watch(self, writer: asyncio.StreamWriter, resource: str, query: Mapping[str, str]) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+    async def _watch(
+        self, writer: asyncio.StreamWriter, resource: str, query: Mapping[str, str]
+    ) -> None:
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding:"
+            b" chunked\r\n\r\n"
+        )
         place = int(query.get("resourceVersion") or 0)
         end = self._loop.time() + float(query.get("timeoutSeconds", 300))
         if self.expired:
             self.expired = False
-            _chunk(writer, {"type": "ERROR", "object": Refused(410, f"too old resource version: {place} (7)").status})
+            _chunk(
+                writer,
+                {
+                    "type": "ERROR",
+                    "object": Refused(410, f"too old resource version: {place} (7)").status,
+                },
+            )
             end = 0.0
         while self._loop.time() < end:
-            more, news = self._news, [each for each in self._log if each[0] > place and each[1] == resource]
+            more, news = (
+                self._news,
+                [each for each in self._log if each[0] > place and each[1] == resource],
+            )
             if not news:
                 try:
                     await asyncio.wait_for(more.wait(), max(0.0, end - self._loop.time()))
@@ -406,7 +483,8 @@ class Kubernetes:
             place = news[-1][0]
             for _, _, old, new in news:
                 before, after = (
-                    each is not None and "gone" not in each and _matches(each, query) for each in (old, new)
+                    each is not None and "gone" not in each and _matches(each, query)
+                    for each in (old, new)
                 )
                 if before or after:
                     kind = ("MODIFIED" if before else "ADDED") if after else "DELETED"
@@ -415,16 +493,23 @@ class Kubernetes:
         writer.write(b"0\r\n\r\n")
 
     async def _port_forward(
-        self, pod: Object, headers: Mapping[str, str], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self,
+        pod: Object,
+        headers: Mapping[str, str],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
     ) -> bool:
-        if headers.get("upgrade", "").lower() != "spdy/3.1":  # new clients try WebSocket first, and then this
+        # new clients try WebSocket first, and then this
+        if headers.get("upgrade", "").lower() != "spdy/3.1":
             raise Refused(400, "unable to upgrade: no spdy/3.1 requested")
         writer.write(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
             b"X-Stream-Protocol-Version: portforward.k8s.io\r\n\r\n"
         )
         address = pod["status"]["podIP"]
-        await PortForward(reader, writer, lambda port: asyncio.open_connection(address, port)).serve()
+        await PortForward(
+            reader, writer, lambda port: asyncio.open_connection(address, port)
+        ).serve()
         return True
 
     # controllers
@@ -433,14 +518,27 @@ class Kubernetes:
         name, spec = thing["metadata"]["name"], thing.get("spec", {})
         if resource == "monarchmeshes":
             template = copy.deepcopy(spec["podTemplate"])
-            labels = {"app.kubernetes.io/name": "monarch-worker", "monarch.pytorch.org/mesh-name": name}
-            template.setdefault("metadata", {})["labels"] = {**template.get("metadata", {}).get("labels", {}), **labels}
-            inner = {"replicas": spec["replicas"], "template": template, "serviceName": f"{name}-svc"}
+            labels = {
+                "app.kubernetes.io/name": "monarch-worker",
+                "monarch.pytorch.org/mesh-name": name,
+            }
+            template.setdefault("metadata", {})["labels"] = {
+                **template.get("metadata", {}).get("labels", {}),
+                **labels,
+            }
+            inner = {
+                "replicas": spec["replicas"],
+                "template": template,
+                "serviceName": f"{name}-svc",
+            }
             if ("statefulsets", name) in self.objects:
                 self._patch("statefulsets", name, "application/merge-patch+json", {"spec": inner})
             else:
                 owner = {"name": name, "owner": (resource, name)}
-                self._create("services", {"metadata": {**owner, "name": f"{name}-svc"}, "spec": {"clusterIP": "None"}})
+                self._create(
+                    "services",
+                    {"metadata": {**owner, "name": f"{name}-svc"}, "spec": {"clusterIP": "None"}},
+                )
                 self._create("statefulsets", {"metadata": owner, "spec": inner})
         elif resource == "statefulsets":
             names = [f"{name}-{rank}" for rank in range(spec["replicas"])]
@@ -449,7 +547,9 @@ class Kubernetes:
             done = thing.get("status", {}).get("completedIndexes", "").split(",")
             ranks = range(0 if spec.get("suspend") else spec["completions"])
             names = [f"{name}-{rank}-x" for rank in ranks]
-            self._have_pods(thing, resource, names, "batch.kubernetes.io/job-completion-index", done)
+            self._have_pods(
+                thing, resource, names, "batch.kubernetes.io/job-completion-index", done
+            )
 
     def _have_pods(
         self, owner: Object, resource: str, names: list[str], label: str, done: Collection[str] = ()
@@ -462,7 +562,9 @@ class Kubernetes:
             if pod["metadata"].get("owner") == key and pod["metadata"]["name"] not in names:
                 self._remove("pods", pod["metadata"]["name"])
 
-    def _make_pod(self, name: str, template: Object, owner: tuple[str, str] | None, labels: Mapping[str, str]) -> None:
+    def _make_pod(
+        self, name: str, template: Object, owner: tuple[str, str] | None, labels: Mapping[str, str]
+    ) -> None:
         metadata = {
             "name": name,
             "owner": owner,
@@ -485,10 +587,16 @@ class Kubernetes:
 
     def _pod_changed(self, pod: Object) -> None:
         owner = pod["metadata"]["owner"]
-        if pod["status"].get("phase") == "Succeeded" and owner in self.objects and owner[0] == "jobs":
+        if (
+            pod["status"].get("phase") == "Succeeded"
+            and owner in self.objects
+            and owner[0] == "jobs"
+        ):
             status = self.objects[owner].setdefault("status", {})
             index = pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
-            status["completedIndexes"] = ",".join(filter(None, {*status.get("completedIndexes", "").split(","), index}))
+            status["completedIndexes"] = ",".join(
+                filter(None, {*status.get("completedIndexes", "").split(","), index})
+            )
         self._put("pods", pod, pod)
 
     def _pod_gone(self, pod: Object) -> None:
@@ -501,8 +609,14 @@ class Kubernetes:
 
     def _event(self, pod: Object, reason: str, message: str) -> None:
         name = pod["metadata"]["name"]
-        thing = {"metadata": {"name": f"{name}.{uuid.uuid4().hex[:8]}"}, "reason": reason, "message": message}
-        self._create("events", {**thing, "involvedObject": {"kind": "Pod", "name": name}, "type": "Warning"})
+        thing = {
+            "metadata": {"name": f"{name}.{uuid.uuid4().hex[:8]}"},
+            "reason": reason,
+            "message": message,
+        }
+        self._create(
+            "events", {**thing, "involvedObject": {"kind": "Pod", "name": name}, "type": "Warning"}
+        )
 
 
 @contextmanager
@@ -519,7 +633,10 @@ def running_kubernetes() -> Iterator[Kubernetes]:
 def _send(writer: asyncio.StreamWriter, code: int, content: Object | str) -> None:
     data = (content if isinstance(content, str) else json.dumps(content)).encode()
     kind = "text/plain" if isinstance(content, str) else "application/json"
-    writer.write(f"HTTP/1.1 {code} -\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    writer.write(
+        f"HTTP/1.1 {code} -\r\nContent-Type: {kind}\r\nContent-Length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
 
 
 def _chunk(writer: asyncio.StreamWriter, content: Object) -> None:
@@ -535,9 +652,16 @@ def _discovery(parts: list[str]) -> Object:
         return {"kind": "APIVersions", "versions": ["v1"]}
     groups = [name for name in _GROUPS if "/" in name]
     if parts == ["apis"]:
-        versions = {name: {"groupVersion": name, "version": name.partition("/")[2]} for name in groups}
+        versions = {
+            name: {"groupVersion": name, "version": name.partition("/")[2]} for name in groups
+        }
         groups_found = [
-            {"name": n.partition("/")[0], "versions": [versions[n]], "preferredVersion": versions[n]} for n in groups
+            {
+                "name": n.partition("/")[0],
+                "versions": [versions[n]],
+                "preferredVersion": versions[n],
+            }
+            for n in groups
         ]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups_found}
     group = "/".join(parts[1:])
@@ -545,10 +669,21 @@ def _discovery(parts: list[str]) -> Object:
         raise Refused(404, "the server could not find the requested resource")
     verbs = ["create", "delete", "get", "list", "patch", "watch"]
     found: list[Object] = [
-        {"name": n, "kind": _KINDS[n], "singularName": _KINDS[n].lower(), "namespaced": True, "verbs": verbs}
+        {
+            "name": n,
+            "kind": _KINDS[n],
+            "singularName": _KINDS[n].lower(),
+            "namespaced": True,
+            "verbs": verbs,
+        }
         for n in _GROUPS[group]
     ]
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group, "resources": found}
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": group,
+        "resources": found,
+    }
 
 
 def _matches(thing: Object, query: Mapping[str, str]) -> bool:

@@ -1,7 +1,8 @@
 """What a test left behind: processes, file descriptors, threads, shared-memory segments.
 
-The client keeps a host agent and a spawner for as long as it lives. So a leak is what was not there before the test and does not go away
-soon after it; the descriptors of the machinery that stays are counted as well as our own.
+The client keeps a host agent and a spawner for as long as it lives. So a leak is what was not there
+before the test and does not go away soon after it; the descriptors of the machinery that stays are
+counted as well as our own.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 
 SETTLE_SECONDS = 5.0
 OF_SESSION = "MONARCH_TEST_SESSION=1"
-"""In the environment of daemons that tests share, and may replace: their owner sees to their end."""
+"""In the environment of daemons that tests share, and may replace: their owner sees to their
+end.
+"""
 
 _EVENTFD = "anon_inode:[eventfd]"
 
@@ -64,7 +67,13 @@ def descendants(root: int) -> dict[int, str]:
 
 def describe(pid: int) -> str:
     try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        command = (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return f"process {pid} (gone)"
@@ -85,7 +94,10 @@ def open_descriptors(pid: int) -> list[str]:
 
 
 def _without_waiters(pid: int, targets: list[str]) -> list[str]:
-    """Each thread that has waited for a connection keeps an eventfd. Whether it has depends on how fast the answers came."""
+    """Each thread that has waited for a connection keeps an eventfd.
+
+    Whether it has depends on how fast the answers came.
+    """
     try:
         threads = len(os.listdir(f"/proc/{pid}/task"))
     except OSError:
@@ -95,7 +107,9 @@ def _without_waiters(pid: int, targets: list[str]) -> list[str]:
 
 
 def os_threads() -> dict[int, str]:
-    """Every thread of this process by its kernel id, whoever started it; the Python name where there is one."""
+    """Every thread of this process by its kernel id, whoever started it; the Python name where
+    there is one.
+    """
     names = {t.native_id: t.name for t in threading.enumerate() if t.native_id is not None}
     found = {}
     for entry in os.listdir("/proc/self/task"):
@@ -110,18 +124,26 @@ def os_threads() -> dict[int, str]:
 
 def segments() -> frozenset[str]:
     return frozenset(
-        entry.name for entry in os.scandir("/dev/shm") if entry.stat(follow_symlinks=False).st_uid == os.getuid()
+        entry.name
+        for entry in os.scandir("/dev/shm")
+        if entry.stat(follow_symlinks=False).st_uid == os.getuid()
     )
 
 
 def take_snapshot() -> Snapshot:
-    processes = {pid: begun for pid, begun in descendants(os.getpid()).items() if not _is_of_session(pid)}
+    processes = {
+        pid: begun for pid, begun in descendants(os.getpid()).items() if not _is_of_session(pid)
+    }
     watched = [os.getpid(), *processes]
-    return Snapshot(processes, {pid: open_descriptors(pid) for pid in watched}, os_threads(), segments())
+    return Snapshot(
+        processes, {pid: open_descriptors(pid) for pid in watched}, os_threads(), segments()
+    )
 
 
 def _in_use_by_strangers(segment: str, family: set[int]) -> bool:
-    """Other programs on the machine make segments too; one that only they have mapped is not ours."""
+    """Other programs on the machine make segments too; one that only they have mapped is not
+    ours.
+    """
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) not in family:
             try:
@@ -132,7 +154,9 @@ def _in_use_by_strangers(segment: str, family: set[int]) -> bool:
     return False
 
 
-def leaks_since(before: Snapshot, *, threads_may_stay: bool = False, descriptors_may_stay: bool = False) -> list[str]:
+def leaks_since(
+    before: Snapshot, *, threads_may_stay: bool = False, descriptors_may_stay: bool = False
+) -> list[str]:
     """One line for each thing that is there now, was not there at `before`, and should not be."""
     now = take_snapshot()
     found = [
@@ -141,11 +165,15 @@ def leaks_since(before: Snapshot, *, threads_may_stay: bool = False, descriptors
         if before.processes.get(pid) != started
     ]
     for pid in before.descriptors:
-        targets, new = (_without_waiters(pid, snapshot.descriptors.get(pid, [])) for snapshot in (before, now))
+        targets, new = (
+            _without_waiters(pid, snapshot.descriptors.get(pid, [])) for snapshot in (before, now)
+        )
         if len(new) > len(targets) and not descriptors_may_stay:
             extra = Counter(new) - Counter(targets)
             whose = "this process" if pid == os.getpid() else describe(pid)
-            found.append(f"descriptors of {whose}: {len(targets)} before, {len(new)} now, new: {dict(extra)}")
+            found.append(
+                f"descriptors of {whose}: {len(targets)} before, {len(new)} now, new: {dict(extra)}"
+            )
     if len(now.threads) > len(before.threads) and not threads_may_stay:
         names = [name for tid, name in now.threads.items() if tid not in before.threads]
         found.append(f"threads: {len(before.threads)} before, {len(now.threads)} now, new: {names}")
@@ -169,7 +197,9 @@ def wait_settled(
     deadline = time.monotonic() + timeout
     gc.collect()
     while True:
-        found = leaks_since(before, threads_may_stay=threads_may_stay, descriptors_may_stay=descriptors_may_stay)
+        found = leaks_since(
+            before, threads_may_stay=threads_may_stay, descriptors_may_stay=descriptors_may_stay
+        )
         if not found or time.monotonic() > deadline:
             return found
         time.sleep(0.02)

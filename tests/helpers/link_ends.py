@@ -1,4 +1,6 @@
-"""Links for tests: each end has a poller on a thread of its own, and keeps what its handler is told."""
+"""Links for tests: each end has a poller on a thread of its own, and keeps what its handler is
+told.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class End:
         listen: An address to listen on; its name is the one that others know it by.
     """
 
-    def __init__(self, listen: str | None = None, trust: Trust = OPEN, name: str = "", identity: str = "") -> None:
+    def __init__(
+        self, listen: str | None = None, trust: Trust = OPEN, name: str = "", identity: str = ""
+    ) -> None:
         self.poller = Poller()
         self.identity = identity or random_name()
         self.name = name or f"nameless {self.identity}"
@@ -72,12 +76,20 @@ class End:
             stream.close()
 
     def numbers(self, host: str | None = None) -> list[int]:
-        frames = [frame for got in self.got.values() for frame in got] if host is None else self.got[host]
+        frames = (
+            [frame for got in self.got.values() for frame in got]
+            if host is None
+            else self.got[host]
+        )
         return [frame.target for frame in frames]
 
     def wait(self, condition: Callable[[], object], timeout: float = PATIENCE) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, timeout), (self.numbers()[-5:], self.lost, self.links)
+            assert self._changed.wait_for(condition, timeout), (
+                self.numbers()[-5:],
+                self.lost,
+                self.links,
+            )
 
     def wait_frames(self, count: int, timeout: float = PATIENCE) -> None:
         self.wait(lambda: len(self.numbers()) >= count, timeout)

@@ -1,4 +1,6 @@
-"""Modules that tests of distributed tensors train, on the ranks as well: so they are importable there."""
+"""Modules that tests of distributed tensors train, on the ranks as well: so they are importable
+there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The public names of Monarch 0.7, module by module, with the private ones that programs import; and what becomes of each."""
+"""The public names of Monarch 0.7, module by module, with the private ones that programs import;
+and what becomes of each.
+"""
 
 from __future__ import annotations
 
@@ -13,49 +15,56 @@ from collections.abc import Callable
 
 WITHOUT_TORCH = {
     "monarch": (
-        "ActorFuture Extent Future NDSlice Selection Shape clear_runtime_config configure configured get_global_config "
-        "get_runtime_config mast_reserve"
+        "ActorFuture Extent Future NDSlice Selection Shape clear_runtime_config configure"
+        " configured get_global_config get_runtime_config mast_reserve"
     ),
     "monarch.actor": (
-        "Accumulator Actor ActorError Channel ChannelTransport Context Endpoint Extent Future HostMesh MeshFailure Point Port "
-        "PortReceiver ProcId ProcMesh Uid ValueMesh as_endpoint attach attach_to_workers concurrent_endpoint config context "
-        "current_actor_name current_rank current_size debug_controller default_bootstrap_cmd enable_transport endpoint "
-        "get_meter get_or_spawn_controller returns_future run_worker_loop_forever run_worker_loop_until_shutdown send "
-        "shutdown_context span start_worker_loop_forever this_host this_proc traced unhandled_fault_hook"
+        "Accumulator Actor ActorError Channel ChannelTransport Context Endpoint Extent Future"
+        " HostMesh MeshFailure Point Port PortReceiver ProcId ProcMesh Uid ValueMesh as_endpoint"
+        " attach attach_to_workers concurrent_endpoint config context current_actor_name"
+        " current_rank current_size debug_controller default_bootstrap_cmd enable_transport"
+        " endpoint get_meter get_or_spawn_controller returns_future run_worker_loop_forever"
+        " run_worker_loop_until_shutdown send shutdown_context span start_worker_loop_forever"
+        " this_host this_proc traced unhandled_fault_hook"
     ),
     "monarch.actor.concurrent": "concurrent_endpoint",
     "monarch.config": (
-        "Encoding clear_runtime_config configure configured get_global_config get_runtime_config parametrize_config "
-        "parametrize_config_pointwise"
+        "Encoding clear_runtime_config configure configured get_global_config get_runtime_config"
+        " parametrize_config parametrize_config_pointwise"
     ),
     "monarch.experimental.thread_timeout": "ThreadTimeout ThreadTimeoutError",
     "monarch.job": (
-        "DEFAULT_JOB_PATH JobState JobTrait LocalJob MeshAdminConfig PortForwarder ProcessJob SERVICE_PROC_IDS_ENV "
-        "SERVICE_PROC_RANK_ENV SlurmJob TelemetryConfig deserialize_service_proc_ids exec_command hosts_from_config job_load "
-        "job_loads load_current_job new_service_proc_id ranked_service_proc_id_from_env serialize_service_proc_ids "
-        "service_proc_addr service_proc_addrs set_current_job shell"
+        "DEFAULT_JOB_PATH JobState JobTrait LocalJob MeshAdminConfig PortForwarder ProcessJob"
+        " SERVICE_PROC_IDS_ENV SERVICE_PROC_RANK_ENV SlurmJob TelemetryConfig"
+        " deserialize_service_proc_ids exec_command hosts_from_config job_load job_loads"
+        " load_current_job new_service_proc_id ranked_service_proc_id_from_env"
+        " serialize_service_proc_ids service_proc_addr service_proc_addrs set_current_job shell"
     ),
     "monarch.job.kubernetes": "ImageSpec KubeConfig KubernetesJob",
     "monarch.job.spmd": "SPMDJob StoreJob serve",
     "monarch.notebook": "cleanup connect list_mast_jobs mast_mesh reserve_torchx",
     "monarch.rdma": (
-        "RDMAAction RDMABuffer RDMAReadTransferWarning RDMATcpFallbackWarning RDMAWriteTransferWarning get_rdma_backend "
-        "is_ibverbs_available is_rdma_available"
+        "RDMAAction RDMABuffer RDMAReadTransferWarning RDMATcpFallbackWarning"
+        " RDMAWriteTransferWarning get_rdma_backend is_ibverbs_available is_rdma_available"
     ),
     "monarch.spmd": "SPMDActor setup_torch_elastic_env setup_torch_elastic_env_async",
     "monarch.tools.cli": "get_parser main",
-    "monarch.tools.commands": "bounce create get_or_create info kill kill_and_confirm server_ready stop torchx_runner",
+    "monarch.tools.commands": (
+        "bounce create get_or_create info kill kill_and_confirm server_ready stop torchx_runner"
+    ),
     "monarch.tools.config": "Config NOT_SET Workspace",
     "monarch.tools.config.defaults": "component_fn config",
     "monarch.tools.config.environment": "CondaEnvironment",
     "monarch.tools.config.workspace": "Workspace",
-    "monarch.tools.mesh_spec": "MeshSpec ServerSpec mesh_spec_from_metadata mesh_spec_from_str tag_as_metadata",
+    "monarch.tools.mesh_spec": (
+        "MeshSpec ServerSpec mesh_spec_from_metadata mesh_spec_from_str tag_as_metadata"
+    ),
     "monarch.tools.network": "AddrType get_ipaddr get_sockaddr",
     "monarch.tools.utils": "MONARCH_HOME conda",
     "monarch._rust_bindings.monarch_hyperactor.channel": "BindSpec ChannelTransport",
     "monarch._rust_bindings.monarch_hyperactor.config": (
-        "Encoding clear_runtime_config configure get_global_config get_runtime_config reload_config_from_env "
-        "reset_config_to_defaults"
+        "Encoding clear_runtime_config configure get_global_config get_runtime_config"
+        " reload_config_from_env reset_config_to_defaults"
     ),
     "monarch._rust_bindings.monarch_hyperactor.handle": "WouldBlockRuntime",
     "monarch._rust_bindings.monarch_hyperactor.host_mesh": "BootstrapCommand",
@@ -66,41 +75,49 @@ WITHOUT_TORCH = {
     "monarch._rust_bindings.monarch_hyperactor.supervision": "MeshFailure SupervisionError",
     "monarch._rust_bindings.rdma": "RdmaInitError",
     "monarch.actor_mesh": (
-        "Accumulator Actor ActorError ActorMesh Channel Context Port PortReceiver ValueMesh as_endpoint context current_rank send"
+        "Accumulator Actor ActorError ActorMesh Channel Context Port PortReceiver ValueMesh"
+        " as_endpoint context current_rank send"
     ),
     "monarch.proc_mesh": (
-        "ProcMesh get_or_spawn_controller register_proc_mesh_spawn_callback unregister_proc_mesh_spawn_callback"
+        "ProcMesh get_or_spawn_controller register_proc_mesh_spawn_callback"
+        " unregister_proc_mesh_spawn_callback"
     ),
     "monarch._src.actor.actor_mesh": (
-        "Accumulator Actor ActorError ActorMesh Channel Context Port PortReceiver ValueMesh as_endpoint context current_rank send"
+        "Accumulator Actor ActorError ActorMesh Channel Context Port PortReceiver ValueMesh"
+        " as_endpoint context current_rank send"
     ),
     "monarch._src.actor.allocator": "LocalAllocator ProcessAllocator RemoteAllocator",
     "monarch._src.actor.endpoint": "Endpoint EndpointProperty endpoint",
     "monarch._src.actor.future": "Future",
     "monarch._src.actor.host_mesh": "HostMesh this_host this_proc",
     "monarch._src.actor.proc_mesh": (
-        "ProcMesh get_or_spawn_controller register_proc_mesh_spawn_callback unregister_proc_mesh_spawn_callback"
+        "ProcMesh get_or_spawn_controller register_proc_mesh_spawn_callback"
+        " unregister_proc_mesh_spawn_callback"
     ),
     "monarch._src.actor.shape": "MeshTrait NDSlice Shape",
     "monarch._src.job.job": "BatchJob JobState JobTrait LocalJob job_load",
     "monarch._src.job.kubernetes": "ImageSpec KubeConfig KubernetesJob",
     "monarch._src.job.process": "ProcessJob",
-    "monarch._src.job.service_identity": "allocate_service_proc_ids new_service_proc_id service_proc_addr",
+    "monarch._src.job.service_identity": (
+        "allocate_service_proc_ids new_service_proc_id service_proc_addr"
+    ),
     "monarch._src.rdma.rdma": "RDMAAction RDMABuffer",
 }
 """Modules that need no torch, and their names."""
 
 WITH_TORCH = {
     "monarch": (
-        "OpaqueRef RemoteProcessGroup Simulator Stream Tensor builtins call_on_shard_and_fetch coalescing fetch_shard "
-        "function_resolvers get_active_mesh get_active_stream grad_function grad_generator inspect no_mesh reduce reduce_ "
-        "remote set_meta show slice_mesh timer to_mesh world_mesh"
+        "OpaqueRef RemoteProcessGroup Simulator Stream Tensor builtins call_on_shard_and_fetch"
+        " coalescing fetch_shard function_resolvers get_active_mesh get_active_stream grad_function"
+        " grad_generator inspect no_mesh reduce reduce_ remote set_meta show slice_mesh timer"
+        " to_mesh world_mesh"
     ),
     "monarch.builtins": "log_remote set_logging_level_remote",
     "monarch.builtins.log": "log_remote set_logging_level_remote",
     "monarch.builtins.random": (
-        "get_rng_state_all_cuda_remote get_rng_state_remote manual_seed_all_cuda_remote manual_seed_cuda_remote "
-        "random_seed_remote seed_remote set_manual_seed_remote set_rng_state_all_cuda_remote set_rng_state_remote"
+        "get_rng_state_all_cuda_remote get_rng_state_remote manual_seed_all_cuda_remote"
+        " manual_seed_cuda_remote random_seed_remote seed_remote set_manual_seed_remote"
+        " set_rng_state_all_cuda_remote set_rng_state_remote"
     ),
     "monarch.cached_remote_function": "remote_autograd_function",
     "monarch.common._coalescing": "coalescing compile",
@@ -134,8 +151,9 @@ WITH_TORCH = {
     "monarch.simulator.config": "set_meta",
     "monarch.simulator.interface": "Simulator",
     "monarch.simulator.ir": (
-        "BorrowInfo Command DataEvent IRGraph SendTensorInfo StorageCreationEvent StorageDeletionEvent TensorAccessEvent "
-        "TensorCreationEvent TensorDeletionEvent TensorMutationEvent"
+        "BorrowInfo Command DataEvent IRGraph SendTensorInfo StorageCreationEvent"
+        " StorageDeletionEvent TensorAccessEvent TensorCreationEvent TensorDeletionEvent"
+        " TensorMutationEvent"
     ),
     "monarch.simulator.simulator": "Simulator SimulatorBackendMode SimulatorTraceMode set_meta",
     "monarch.simulator.utils": "file_path_with_iter",
@@ -143,7 +161,9 @@ WITH_TORCH = {
     "monarch.timer": "ExecutionTimer execution_timer_start execution_timer_stop",
     "monarch.timer.execution_timer": "get_execution_timer_average_ms get_latest_timer_measurement",
     "monarch.world_mesh": "world_mesh",
-    "monarch._src.actor.mock": ("get_actor_class get_tensor_engine_factory patch_actor patch_tensor_engine"),
+    "monarch._src.actor.mock": (
+        "get_actor_class get_tensor_engine_factory patch_actor patch_tensor_engine"
+    ),
 }
 """Modules whose names need torch."""
 
@@ -151,17 +171,23 @@ REFUSED = {
     "monarch._src.actor.allocator": "attach_to_workers",
     "monarch._rust_bindings.monarch_hyperactor.pytokio": "returns_future",
 }
-"""Modules without a counterpart here: importing a name from them fails with an error that has this text."""
+"""Modules without a counterpart here: importing a name from them fails with an error that has this
+text.
+"""
 
 
 def outcomes(modules: dict[str, str]) -> dict[str, str]:
-    """Import each module in a process in which nothing of monarch has been imported; "" or what went wrong.
+    """Import each module in a process in which nothing of monarch has been imported; "" or what
+    went wrong.
 
     What they need of torch and the standard library is imported once, for the sake of time.
     """
     for needed in _in_child(lambda: _needed(modules)).split():
         importlib.import_module(needed)
-    return {module: _in_child(lambda: _outcome(module, names.split())) for module, names in modules.items()}  # noqa: B023
+    return {
+        module: _in_child(lambda: _outcome(module, names.split()))  # noqa: B023
+        for module, names in modules.items()
+    }
 
 
 def _in_child(function: Callable[[], str]) -> str:
@@ -181,7 +207,9 @@ def _in_child(function: Callable[[], str]) -> str:
 def _needed(modules: dict[str, str]) -> str:
     for module, names in modules.items():
         _outcome(module, names.split())
-    return " ".join(name for name in sys.modules if name.split(".")[0] in (*sys.stdlib_module_names, "torch"))
+    return " ".join(
+        name for name in sys.modules if name.split(".")[0] in (*sys.stdlib_module_names, "torch")
+    )
 
 
 def _outcome(module: str, names: list[str]) -> str:

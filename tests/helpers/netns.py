@@ -1,4 +1,5 @@
-"""Hosts on one machine: network namespaces, each with an address of its own, joined by a bridge in another namespace.
+"""Hosts on one machine: network namespaces, each with an address of its own, joined by a bridge in
+another namespace.
 
     if reason := why_not():
         pytest.skip(reason)
@@ -12,8 +13,8 @@
         b.silence()                # nothing passes, and nobody is told
         b.netem("delay", "20ms", "loss", "1%")
 
-Nothing of the machine's own network is touched, so all of it goes with the namespaces. Needs root and `ip` (Debian's
-iproute2); netem also a kernel that has it.
+Nothing of the machine's own network is touched, so all of it goes with the namespaces. Needs root
+and `ip` (Debian's iproute2); netem also a kernel that has it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class NetHost:
     Attributes:
         namespace: Its name, for `ip -n`.
         address: Its IPv4 address.
-        own_mounts: Each command that is run here has a table of mounts of its own, a copy of the machine's.
+        own_mounts: Each command that is run here has a table of mounts of its own, a copy of the
+            machine's.
     """
 
     def __init__(self, switch: str, namespace: str, number: int, own_mounts: bool) -> None:
@@ -118,7 +120,8 @@ class NetHost:
     def plug_in(self) -> None:
         """Undo `unplug` and `silence`."""
         _ip("-n", self._switch, "link", "set", self._port, "up")
-        wait_until(self._is_plugged_in, what=f"{self._port} to be up")  # before, its state can't be set
+        # before, its state can't be set
+        wait_until(self._is_plugged_in, what=f"{self._port} to be up")
         self._port_state(_FORWARDING)
 
     def silence(self) -> None:
@@ -135,14 +138,18 @@ class NetHost:
         subprocess.run(command, check=True, capture_output=True, text=True)
 
     def netem(self, *arguments: str) -> None:
-        """Treat what comes to this host as `tc-netem` describes, instead of as before; nothing: as it comes."""
+        """Treat what comes to this host as `tc-netem` describes, instead of as before; nothing: as
+        it comes.
+        """
         change, what = ("replace", ["netem", *arguments]) if arguments else ("del", [])
         command = ["tc", "-n", self._switch, "qdisc", change, "dev", self._port, "root", *what]
         subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 class Network:
-    """Some hosts that reach each other. Leaving it ends the namespaces, but no processes: they keep theirs.
+    """Some hosts that reach each other.
+
+    Leaving it ends the namespaces, but no processes: they keep theirs.
 
     Args:
         count: How many hosts; at most 254.
@@ -152,7 +159,10 @@ class Network:
     def __init__(self, count: int, own_mounts: bool = False) -> None:
         name = f"monarch-{os.getpid()}-{next(_serial)}"
         self._switch = f"{name}-switch"
-        self.hosts = [NetHost(self._switch, f"{name}-{number}", number, own_mounts) for number in range(1, count + 1)]
+        self.hosts = [
+            NetHost(self._switch, f"{name}-{number}", number, own_mounts)
+            for number in range(1, count + 1)
+        ]
 
     def __enter__(self) -> Network:
         try:
@@ -174,7 +184,20 @@ class Network:
         for host in self.hosts:
             inside = host.namespace
             _ip("netns", "add", inside)
-            _ip("-n", switch, "link", "add", host._port, "type", "veth", "peer", "name", "eth0", "netns", inside)
+            _ip(
+                "-n",
+                switch,
+                "link",
+                "add",
+                host._port,
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth0",
+                "netns",
+                inside,
+            )
             _ip("-n", switch, "link", "set", host._port, "master", "bridge", "up")
             _ip("-n", inside, "link", "set", "lo", "up")
             _ip("-n", inside, "address", "add", f"{host.address}/24", "dev", "eth0")

@@ -52,7 +52,10 @@ def shown_by(content: bytes | Path) -> list[Shown]:
             assert packet.timestamp >= found[index].begin
             found[index] = found[index]._replace(end=packet.timestamp)
             continue
-        fields = {each.name: getattr(each, each.WhichOneof("value"), None) for each in event.debug_annotations}
+        fields = {
+            each.name: getattr(each, each.WhichOneof("value"), None)
+            for each in event.debug_annotations
+        }
         assert event.track_uuid in paths, "a track is described before it is used"
         found.append(
             Shown(
@@ -82,7 +85,9 @@ def _packets(content: bytes | Path) -> Any:
     times: defaultdict[int, int] = defaultdict(int)
     for packet in trace.packet:
         if packet.HasField("track_event"):
-            assert packet.timestamp >= times[packet.track_event.track_uuid], "the events of a track are in order"
+            assert packet.timestamp >= times[packet.track_event.track_uuid], (
+                "the events of a track are in order"
+            )
             times[packet.track_event.track_uuid] = packet.timestamp
     return trace.packet
 
@@ -93,5 +98,7 @@ def _paths(packets: Any) -> dict[int, str]:
         if packet.HasField("track_descriptor"):
             track = packet.track_descriptor
             assert track.uuid not in paths
-            paths[track.uuid] = f"{paths[track.parent_uuid]} / {track.name}" if track.parent_uuid else track.name
+            paths[track.uuid] = (
+                f"{paths[track.parent_uuid]} / {track.name}" if track.parent_uuid else track.name
+            )
     return paths

@@ -1,4 +1,6 @@
-"""A TCP proxy that does to a connection what bad networks do: cuts, stalls, delays, throttles, splits."""
+"""A TCP proxy that does to a connection what bad networks do: cuts, stalls, delays, throttles,
+splits.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Proxy:
         connections: How many there have been.
     """
 
-    def __init__(self, port: int, *, delay: float = 0, rate: float | None = None, split: int = _MOST) -> None:
+    def __init__(
+        self, port: int, *, delay: float = 0, rate: float | None = None, split: int = _MOST
+    ) -> None:
         self.target = port
         self.delay = delay
         self.rate = rate

@@ -1,4 +1,6 @@
-"""A real Ray cluster of four nodes on this machine, as a program: it prints the address, and for each line that it reads, kills a node."""
+"""A real Ray cluster of four nodes on this machine, as a program: it prints the address, and for
+each line that it reads, kills a node.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,12 @@ def running_ray() -> Iterator[Ray]:
     with log.open("w") as errors:
         program = subprocess.Popen(
             [sys.executable, "-m", "helpers.ray_cluster", folder],
-            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0", _MARK: "1", **dict([OF_SESSION.split("=")])},
+            env={
+                **os.environ,
+                "RAY_USAGE_STATS_ENABLED": "0",
+                _MARK: "1",
+                **dict([OF_SESSION.split("=")]),
+            },
             cwd=os.path.dirname(os.path.dirname(__file__)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -61,7 +68,9 @@ def running_ray() -> Iterator[Ray]:
     try:
         address = program.stdout.readline().strip()
         if not address:  # it gives its own processes half a minute, whatever else the machine does
-            pytest.skip(f"Ray itself does not start here: {log.read_text().strip().splitlines()[-1:]}")
+            pytest.skip(
+                f"Ray itself does not start here: {log.read_text().strip().splitlines()[-1:]}"
+            )
         yield Ray(address, program)
     finally:
         program.stdin.close()
@@ -97,9 +106,17 @@ def main() -> None:
         from ray._private.state import available_resources_per_node
 
         ray.init(address=cluster.address, log_to_driver=False)
-        free = {node for node, left in available_resources_per_node().items() if left.get("CPU", 0) == CPUS}
+        free = {
+            node
+            for node, left in available_resources_per_node().items()
+            if left.get("CPU", 0) == CPUS
+        }
         ray.shutdown()
-        cluster.remove_node(next(node for node in nodes if node.node_id not in free and node is not cluster.head_node))
+        cluster.remove_node(
+            next(
+                node for node in nodes if node.node_id not in free and node is not cluster.head_node
+            )
+        )
         print("killed", flush=True)
     cluster.shutdown()
 

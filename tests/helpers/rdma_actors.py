@@ -21,7 +21,9 @@ from monarch.rdma import BufferDroppedError, RDMAAction, RDMABuffer, RDMAError
 HAS_NIXL = all(importlib.util.find_spec(name) for name in ("nixl", "torch"))
 NIXL = pytest.param(
     "nixl",
-    marks=pytest.mark.skipif(not HAS_NIXL, reason="goes through nixl, which is not installed (it needs torch, too)"),
+    marks=pytest.mark.skipif(
+        not HAS_NIXL, reason="goes through nixl, which is not installed (it needs torch, too)"
+    ),
 )
 """The path of that name, for tests that are repeated for each."""
 
@@ -114,7 +116,9 @@ class Owner(Actor):
         """What becomes of memory that was let go: somebody else's bytes are in it."""
         self.buffers.pop(name).drop().get(timeout=20)
         ctypes.memset(
-            (ctypes.c_char * len(self.memory[name])).from_buffer(self.memory[name]), 0, len(self.memory[name])
+            (ctypes.c_char * len(self.memory[name])).from_buffer(self.memory[name]),
+            0,
+            len(self.memory[name]),
         )
 
     @endpoint
@@ -145,7 +149,9 @@ class User(Actor):
         self.kept: dict[str, RDMABuffer] = {}
 
     @endpoint
-    def read(self, buffer: RDMABuffer, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> bytes:
+    def read(
+        self, buffer: RDMABuffer, offset: int = 0, nbytes: int | None = None, timeout: float = 60
+    ) -> bytes:
         into = bytearray(buffer.size() if nbytes is None else nbytes)
         buffer.read_into(into, offset=offset, nbytes=nbytes, timeout=timeout).get()
         return bytes(into)
@@ -188,14 +194,20 @@ class User(Actor):
             last, into, done = into, last, done + 1
 
     @endpoint
-    def read_and_write(self, source: RDMABuffer, target: RDMABuffer, data: bytes, offset: int) -> bytes:
+    def read_and_write(
+        self, source: RDMABuffer, target: RDMABuffer, data: bytes, offset: int
+    ) -> bytes:
         """Both in one action."""
         into = bytearray(source.size())
-        RDMAAction().read_remote(into, source).write_remote(target, data, offset=offset).submit().get()
+        RDMAAction().read_remote(into, source).write_remote(
+            target, data, offset=offset
+        ).submit().get()
         return bytes(into)
 
     @endpoint
-    def failure(self, buffer: RDMABuffer, timeout: float = 60, started: Port[None] | None = None) -> RDMAError | None:
+    def failure(
+        self, buffer: RDMABuffer, timeout: float = 60, started: Port[None] | None = None
+    ) -> RDMAError | None:
         """What a read raises."""
         try:
             reading = buffer.read_into(bytearray(buffer.size()), timeout=timeout)
@@ -239,7 +251,11 @@ class User(Actor):
     @endpoint
     def bytes_received(self, interface: str) -> int:
         """By this process's machine so far."""
-        line = next(line for line in Path("/proc/self/net/dev").read_text().splitlines() if f"{interface}:" in line)
+        line = next(
+            line
+            for line in Path("/proc/self/net/dev").read_text().splitlines()
+            if f"{interface}:" in line
+        )
         return int(line.partition(":")[2].split()[0])
 
     @endpoint
@@ -252,7 +268,9 @@ class User(Actor):
 
     @endpoint
     def drop_privileges(self) -> None:
-        """Threads that this actor starts from now on can't look into any process but as the user that they are."""
+        """Threads that this actor starts from now on can't look into any process but as the user
+        that they are.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
         header = struct.pack("Ii", _CAPABILITY_VERSION_3, 0)
         data = ctypes.create_string_buffer(24)
@@ -264,8 +282,9 @@ class User(Actor):
 
     @endpoint
     def enter_sandbox(self, error: int) -> None:
-        """From now on the calls by which the kernel copies between processes fail with `error`: a seccomp filter, as containers
-        have them."""
+        """From now on the calls by which the kernel copies between processes fail with `error`: a
+        seccomp filter, as containers have them.
+        """
         libc = ctypes.CDLL(None, use_errno=True)
         first, second = _PROCESS_VM_CALLS
         steps = [
@@ -276,7 +295,9 @@ class User(Actor):
             (_BPF_RETURN, 0, 0, _SECCOMP_ERRNO | error),
         ]
         code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
-        program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code)))
+        program = ctypes.create_string_buffer(
+            struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(code))
+        )
         assert libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
         done = libc.syscall(_SYS_SECCOMP, _SET_MODE_FILTER, _FOR_ALL_THREADS, program)
         assert done == 0, os.strerror(ctypes.get_errno())

@@ -1,4 +1,5 @@
-"""For scripts that lose hosts: workers with short time-outs, a mesh over them, and ways to hurt one.
+"""For scripts that lose hosts: workers with short time-outs, a mesh over them, and ways to hurt
+one.
 
 from helpers.remote import *
 
@@ -141,7 +142,9 @@ class Member(Actor):
 
 
 @contextmanager
-def cluster(count: int, per_host: int = 2, **knobs: Any) -> Iterator[tuple[Workers, HostMesh, Any, Any]]:
+def cluster(
+    count: int, per_host: int = 2, **knobs: Any
+) -> Iterator[tuple[Workers, HostMesh, Any, Any]]:
     """Workers, the mesh of their hosts, procs on them, and actors; a fresh client each time.
 
     Args:
@@ -158,7 +161,10 @@ def machines(
     count: int, per_host: int = 2, own_mounts: bool = False, **knobs: Any
 ) -> Iterator[tuple[Network, Workers, HostMesh, Any, Any]]:
     """As `cluster`, on machines of their own; the client is on the first of the network."""
-    with Network(count + 1, own_mounts) as network, workers_on(network.hosts[1:], _settle(knobs)) as started:
+    with (
+        Network(count + 1, own_mounts) as network,
+        workers_on(network.hosts[1:], _settle(knobs)) as started,
+    ):
         with network.hosts[0].entered(), _client(started, per_host) as attached:
             yield network, started, *attached
 
@@ -203,7 +209,9 @@ def hurt(started: Workers, index: int, how: str) -> int:
     elif how == "kill the spawner":
         os.kill(children_of(agent)[0], signal.SIGKILL)
     else:
-        started.processes[index].send_signal(signal.SIGTERM if how == "end the worker" else signal.SIGKILL)
+        started.processes[index].send_signal(
+            signal.SIGTERM if how == "end the worker" else signal.SIGKILL
+        )
     return agent
 
 
@@ -229,7 +237,9 @@ def told(future: Any, host: str = "", *, within: float = BOUND + SLACK) -> str:
 def heard_of(count: int) -> list[tuple[str, int, str]]:
     """Mesh, rank and cause of what reached the client's hook, once so much has."""
     faults.wait_for(count)
-    return sorted((failure.mesh_name, failure.ranks[0], failure.cause) for failure in faults.failures)
+    return sorted(
+        (failure.mesh_name, failure.ranks[0], failure.cause) for failure in faults.failures
+    )
 
 
 def within_bound(start: float, slack: float = SLACK) -> None:

@@ -19,16 +19,29 @@ SIZE = 50, 120
 """Lines and columns."""
 
 
-def run_on_terminal(source: str, *, env: Mapping[str, str] | None = None, timeout: float = 40.0) -> str:
-    """Runs a script, which may import the helpers, on a terminal of its own, to its good end; what it has written there.
+def run_on_terminal(
+    source: str, *, env: Mapping[str, str] | None = None, timeout: float = 40.0
+) -> str:
+    """Runs a script, which may import the helpers, on a terminal of its own, to its good end; what
+    it has written there.
 
     Args:
         env: changes to the environment; none of those that say something on colours are inherited.
         timeout: seconds until it counts as hung.
     """
     tag = uuid.uuid4().hex
-    quiet = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
-    environment = {**quiet, TAG: tag, "PYTHONPATH": package_path(), "TERM": "xterm-256color", **(env or {})}
+    quiet = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")
+    }
+    environment = {
+        **quiet,
+        TAG: tag,
+        "PYTHONPATH": package_path(),
+        "TERM": "xterm-256color",
+        **(env or {}),
+    }
     screen, end = os.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("4H", *SIZE, 0, 0))
     with tempfile.TemporaryDirectory() as folder:

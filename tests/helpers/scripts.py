@@ -1,4 +1,6 @@
-"""Runs a user's script in an interpreter of its own, the way a user does, and says what it left behind."""
+"""Runs a user's script in an interpreter of its own, the way a user does, and says what it left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from helpers.leaks import describe
 
 TESTS = str(Path(__file__).parent.parent)
 TAG = "MONARCH_TEST_SCRIPT"
-GONE_WITHIN = 2.0  # seconds: what a program started is gone this soon after its end, however it ends
+# seconds: what a program started is gone this soon after its end, however it ends
+GONE_WITHIN = 2.0
 SLACK = 3.0  # seconds more, for a machine that runs other things as well
 
 
@@ -35,13 +38,15 @@ class ScriptResult:
     after_signal: float | None
     """Seconds from `signal_after`'s signal to the end of the script; None if none was sent."""
     left_behind: list[str] = field(default_factory=list)
-    """Processes of the script that were still there `settle` seconds after it ended (they have been killed since), and
-    files that it left in its folder for temporary ones."""
+    """Processes of the script that were still there `settle` seconds after it ended (they have been
+    killed since), and files that it left in its folder for temporary ones.
+    """
 
     def __str__(self) -> str:
         return (
-            f"exit code {self.exit_code} after {self.duration:.2f} s\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
-            f"\n--- left behind: {self.left_behind}"
+            f"exit code {self.exit_code} after {self.duration:.2f} s\n---"
+            f" stdout\n{self.stdout}\n--- stderr\n{self.stderr}\n--- left behind:"
+            f" {self.left_behind}"
         )
 
 
@@ -62,7 +67,9 @@ def processes_tagged(tag: str) -> list[int]:
 
 
 def package_path() -> str:
-    """What a script needs on its path: nothing, as a user, but for the package itself where that is not installed."""
+    """What a script needs on its path: nothing, as a user, but for the package itself where that is
+    not installed.
+    """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(entry for entry in entries if entry and Path(entry, "monarch").is_dir())
 
@@ -81,7 +88,9 @@ def _send_signals(
     news: threading.Condition,
     deadline: float,
 ) -> list[float]:
-    """Send each signal once its text was printed, or stop waiting when the script has ended; when they were sent."""
+    """Send each signal once its text was printed, or stop waiting when the script has ended; when
+    they were sent.
+    """
     sent: list[float] = []
     for text, number in signals:
         with news:
@@ -117,9 +126,10 @@ def run_script(
         env: changes to the environment.
         python_args: for the interpreter, before the script.
         name: of the script's file.
-        stdin: what the script can read; there is no end of file before the script's own. None: it has no stdin at all.
-        signal_after: `(text, signal)`: sends the signal to the script's process group, as a terminal does for Ctrl-C, once a line
-            with that text is on its stdout.
+        stdin: what the script can read; there is no end of file before the script's own. None: it
+            has no stdin at all.
+        signal_after: `(text, signal)`: sends the signal to the script's process group, as a
+            terminal does for Ctrl-C, once a line with that text is on its stdout.
         more_signals: further ones, in order; those whose text never comes are not sent.
         settle: seconds that the script's other processes have to go away after it.
     """
@@ -149,7 +159,9 @@ def run_script(
             text=True,
             start_new_session=True,
         )
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert (
+            process.stdin is not None and process.stdout is not None and process.stderr is not None
+        )
         process.stdin.write(stdin or "")
         process.stdin.flush()
         out: list[str] = []
@@ -193,7 +205,9 @@ def run_script(
 
 
 def program(*parts: str) -> str:
-    """The source of a script that can import the helpers, of parts that are each indented in a way of its own."""
+    """The source of a script that can import the helpers, of parts that are each indented in a way
+    of its own.
+    """
     return "\n".join([f"import sys\nsys.path.append({TESTS!r})", *map(textwrap.dedent, parts)])
 
 
@@ -207,7 +221,9 @@ def run_program(*parts: str, timeout: float = 40.0) -> ScriptResult:
 
 
 def wait_tag_gone(tag: str, settle: float) -> list[str]:
-    """Waits for the end of every process of a script; those that were still there are described, and killed."""
+    """Waits for the end of every process of a script; those that were still there are described,
+    and killed.
+    """
     deadline = time.monotonic() + settle
     while pids := processes_tagged(tag):
         if time.monotonic() > deadline:

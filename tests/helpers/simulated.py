@@ -1,4 +1,6 @@
-"""An actor that computes with tensors on procs of its own, and programs that are run for real and simulated."""
+"""An actor that computes with tensors on procs of its own, and programs that are run for real and
+simulated.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def network(width: int, batch: int, layers: int) -> Callable[[], Any]:
         batch: Rows on each rank.
         layers: How many.
     """
-    net = nn.Sequential(*[layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())])
+    net = nn.Sequential(
+        *[layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())]
+    )
     optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     x = torch.randn(batch, width)
 

@@ -1,4 +1,6 @@
-"""A real Slurm of three nodes on this machine, as the daemons of one user with everything in a temporary folder."""
+"""A real Slurm of three nodes on this machine, as the daemons of one user with everything in a
+temporary folder.
+"""
 
 from __future__ import annotations
 
@@ -71,13 +73,18 @@ class Slurm:
     def ask(self, *command: str) -> str:
         """What a command of Slurm prints."""
         environment = {**os.environ, **self.environment}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
 
     def start_node(self, node: str) -> None:
         self._start(node, "slurmd", "-D", "-N", node)
 
     def kill_node(self, node: str) -> None:
-        """As if the power had failed: the daemon ends, and all processes of jobs there. Slurm is told, and need not find out."""
+        """As if the power had failed: the daemon ends, and all processes of jobs there.
+
+        Slurm is told, and need not find out.
+        """
         daemon = self.daemons.pop(node)
         daemon.kill()
         daemon.wait()
@@ -93,7 +100,10 @@ class Slurm:
     def wait_idle(self) -> None:
         """Until no node has anything to do."""
         wait_until(
-            lambda: self.ask("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split() == ["idle"] * len(NODES),
+            lambda: (
+                self.ask("sinfo", "-h", "-N", "-p", "main", "-o", "%T").split()
+                == ["idle"] * len(NODES)
+            ),
             what="all nodes to be idle",
             interval=0.05,
         )
@@ -116,13 +126,25 @@ class Slurm:
             (self.folder / name).mkdir()
         port, *ports = free_ports(1 + len(NODES))
         host = os.uname().nodename
-        node = "NodeName={} NodeHostname={} NodeAddr=127.0.0.1 Port={} CPUs={} RealMemory=1000 Gres=gpu:{}"
-        nodes = "\n".join(node.format(name, host, own, CPUS, GPUS) for name, own in zip(NODES, ports, strict=True))
+        node = (
+            "NodeName={} NodeHostname={} NodeAddr=127.0.0.1 Port={} CPUs={} RealMemory=1000"
+            " Gres=gpu:{}"
+        )
+        nodes = "\n".join(
+            node.format(name, host, own, CPUS, GPUS) for name, own in zip(NODES, ports, strict=True)
+        )
         text = _CONFIGURATION.format(
-            host=host, port=port, folder=self.folder, kill_wait=KILL_WAIT, grace_time=GRACE_TIME, nodes=nodes
+            host=host,
+            port=port,
+            folder=self.folder,
+            kill_wait=KILL_WAIT,
+            grace_time=GRACE_TIME,
+            nodes=nodes,
         )
         (self.folder / "slurm.conf").write_text(text)
-        (self.folder / "gres.conf").write_text(f"NodeName=n[0-2] Name=gpu Count={GPUS} File=/dev/tty[0-{GPUS - 1}]\n")
+        (self.folder / "gres.conf").write_text(
+            f"NodeName=n[0-2] Name=gpu Count={GPUS} File=/dev/tty[0-{GPUS - 1}]\n"
+        )
         self._start("controller", "slurmctld", "-D", "-c")
         for name in NODES:
             self.start_node(name)
@@ -154,7 +176,10 @@ def running_slurm() -> Iterator[Slurm]:
             wait_until(lambda: _answers(slurm), what="Slurm to answer", interval=0.05)
             slurm.wait_idle()
             yield slurm
-            wait_until(lambda: not slurm.processes(), what=f"the end of {[*map(describe, slurm.processes())]}")
+            wait_until(
+                lambda: not slurm.processes(),
+                what=f"the end of {[*map(describe, slurm.processes())]}",
+            )
         finally:
             slurm.end()
             for pid in slurm.processes():
@@ -163,7 +188,9 @@ def running_slurm() -> Iterator[Slurm]:
 
 def why_not() -> str:
     """Why there can be no Slurm here; empty if there can."""
-    missing = [name for name in ("slurmctld", "slurmd", "sbatch", "setpriv") if shutil.which(name) is None]
+    missing = [
+        name for name in ("slurmctld", "slurmd", "sbatch", "setpriv") if shutil.which(name) is None
+    ]
     if missing:
         return f"{', '.join(missing)} not installed: apt-get install slurmctld slurmd slurm-client"
     return "" if os.geteuid() == 0 else "Slurm's daemons need root"
@@ -171,7 +198,9 @@ def why_not() -> str:
 
 def _answers(slurm: Slurm) -> bool:
     environment = {**os.environ, **slurm.environment}
-    return subprocess.run(["sinfo"], env=environment, capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(["sinfo"], env=environment, capture_output=True, check=False).returncode == 0
+    )
 
 
 def environment_of(pid: int) -> list[str]:

@@ -1,4 +1,6 @@
-"""The server's side of SPDY/3.1, as far as `kubectl port-forward` speaks it: pairs of streams, each to a port of a pod."""
+"""The server's side of SPDY/3.1, as far as `kubectl port-forward` speaks it: pairs of streams, each
+to a port of a pod.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,22 @@ _SYN_STREAM, _SYN_REPLY, _RST_STREAM, _PING = 1, 2, 3, 6
 _CONTROL, _FIN = 0x80000000, 1
 _VERSION = 3
 _WORDS = (
-    "options head post put delete trace accept accept-charset accept-encoding accept-language accept-ranges age allow authorization "
-    "cache-control connection content-base content-encoding content-language content-length content-location content-md5 "
-    "content-range content-type date etag expect expires from host if-match if-modified-since if-none-match if-range "
-    "if-unmodified-since last-modified location max-forwards pragma proxy-authenticate proxy-authorization range referer retry-after "
-    "server te trailer transfer-encoding upgrade user-agent vary via warning www-authenticate method get status 200_OK version "
-    "HTTP/1.1 url public set-cookie keep-alive origin"
+    "options head post put delete trace accept accept-charset accept-encoding accept-language"
+    " accept-ranges age allow authorization cache-control connection content-base content-encoding"
+    " content-language content-length content-location content-md5 content-range content-type date"
+    " etag expect expires from host if-match if-modified-since if-none-match if-range"
+    " if-unmodified-since last-modified location max-forwards pragma proxy-authenticate"
+    " proxy-authorization range referer retry-after server te trailer transfer-encoding upgrade"
+    " user-agent vary via warning www-authenticate method get status 200_OK version HTTP/1.1 url"
+    " public set-cookie keep-alive origin"
 )
 _TEXT = (
-    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 Non-Authoritative Information204 "
-    "No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not "
-    "Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 Mon, Tue, Wed, Thu, Fri, Sat, Sun, "
+    "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203"
+    " Non-Authoritative Information204 "
+    "No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not Found500"
+    " Internal Server Error501 Not "
+    "Implemented503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00"
+    " Mon, Tue, Wed, Thu, Fri, Sat, Sun, "
     "GMTchunked,text/html,image/png,image/jpg,image/gif,application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivate"
     "max-age=gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
 )
@@ -34,7 +41,9 @@ def _text(text: bytes) -> bytes:
 
 
 # Of the compression of headers; the standard has it.
-DICTIONARY = b"".join(_text(word.replace("_", " ").encode()) for word in _WORDS.split()) + _TEXT.encode()
+DICTIONARY = (
+    b"".join(_text(word.replace("_", " ").encode()) for word in _WORDS.split()) + _TEXT.encode()
+)
 
 
 class PortForward:
@@ -44,7 +53,9 @@ class PortForward:
     connect: Connects to a port of the pod.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: Connect) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connect: Connect
+    ) -> None:
         self._reader, self._writer, self._connect = reader, writer, connect
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
@@ -85,7 +96,9 @@ class PortForward:
         return dict(zip(texts[::2], texts[1::2], strict=True))
 
     async def _opened(self, stream: int, headers: dict[str, str]) -> None:
-        block = self._deflate.compress(struct.pack("!I", 0)) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+        block = self._deflate.compress(struct.pack("!I", 0)) + self._deflate.flush(
+            zlib.Z_SYNC_FLUSH
+        )
         self._control(_SYN_REPLY, struct.pack("!I", stream) + block)
         if headers["streamtype"] != "data":  # of errors, of which there are none
             return

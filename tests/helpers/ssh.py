@@ -1,10 +1,12 @@
-"""Two machines that ssh reaches, on this one: each a real sshd that is the first process of a pid namespace, with a /tmp of its own, so
-that no socket of one is seen by the other, and all of it goes with the daemon. `here` is a third one without any of that, and
-`c` one that a test may start and kill.
+"""Two machines that ssh reaches, on this one: each a real sshd that is the first process of a pid
+namespace, with a /tmp of its own, so that no socket of one is seen by the other, and all of it goes
+with the daemon. `here` is a third one without any of that, and `c` one that a test may start and
+kill.
 
-Other runs of the tests have machines of these names too, at the same time: what belongs to this one is told by its folder, which is in
-the environment of all that runs there, and of all programs that use it. Each run listens at an address of its own: a port that is not
-in use now could be the source of somebody's connection when `c` is started.
+Other runs of the tests have machines of these names too, at the same time: what belongs to this one
+is told by its folder, which is in the environment of all that runs there, and of all programs that
+use it. Each run listens at an address of its own: a port that is not in use now could be the source
+of somebody's connection when `c` is started.
 """
 
 from __future__ import annotations
@@ -84,11 +86,22 @@ class Ssh:
         return [pid for pid in _pids() if mark in _read(pid, "environ").split(b"\0")]
 
     def files(self, name: str) -> list[str]:
-        """What a machine has in its folder for temporary files. Those of `here` are for all: what others use there is not ours."""
-        found = sorted(entry.name for entry in self._tmp(name).iterdir() if entry.name.startswith("monarch_ssh_"))
+        """What a machine has in its folder for temporary files.
+
+        Those of `here` are for all: what others use there is not ours.
+        """
+        found = sorted(
+            entry.name
+            for entry in self._tmp(name).iterdir()
+            if entry.name.startswith("monarch_ssh_")
+        )
         if name == HERE and found:
             commands = b" ".join(_read(pid, "cmdline") for pid in _pids() if not self._is_ours(pid))
-            found = [file for file in found if file.encode() not in commands and (self._tmp(name) / file).exists()]
+            found = [
+                file
+                for file in found
+                if file.encode() not in commands and (self._tmp(name) / file).exists()
+            ]
         return found
 
     def mounts(self, name: str, folder: Path) -> list[str]:
@@ -131,7 +144,17 @@ class Ssh:
                 shown=shlex.join(sorted(path for path in shown if path.startswith("/tmp/"))),
                 daemon=shlex.join(daemon),
             )
-            daemon = ["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "sh", "-c", script]
+            daemon = [
+                "unshare",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount",
+                "--mount-proc",
+                "sh",
+                "-c",
+                script,
+            ]
         with (self.folder / f"{name}.log").open("ab") as log:
             self.daemons[name] = subprocess.Popen(
                 ["setpriv", "--pdeathsig", "KILL", *daemon],
@@ -151,7 +174,9 @@ class Ssh:
         self.trust("host_key")
         clients = {name: (name, "") for name in _PORTS} | {"behind": ("b", "ProxyJump a")}
         text = "".join(
-            _CLIENT.format(name=name, address=self.address, port=_PORTS[machine], folder=self.folder, more=more)
+            _CLIENT.format(
+                name=name, address=self.address, port=_PORTS[machine], folder=self.folder, more=more
+            )
             for name, (machine, more) in clients.items()
         )
         (self.folder / "config").write_text(text)
@@ -185,7 +210,11 @@ class Ssh:
 
     def _init(self, name: str) -> int:
         daemon = self.daemons[name].pid
-        children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split() if name != HERE else []
+        children = (
+            Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
+            if name != HERE
+            else []
+        )
         return int(children[0]) if children else daemon
 
     def _is_ours(self, pid: int) -> bool:
@@ -194,7 +223,9 @@ class Ssh:
 
     def _answers(self, name: str) -> bool:
         return (
-            subprocess.run(["ssh", "-F", self.config, "-n", name, "true"], capture_output=True, check=False).returncode
+            subprocess.run(
+                ["ssh", "-F", self.config, "-n", name, "true"], capture_output=True, check=False
+            ).returncode
             == 0
         )
 
@@ -220,7 +251,8 @@ def running_ssh(network: int = 64) -> Iterator[Ssh]:
     Args:
         network: A number that another one of this process has not got: 64, 128 or 192.
     """
-    with tempfile.TemporaryDirectory(prefix="ms", dir="/var/tmp") as folder:  # /tmp is another one there
+    # /tmp is another one there
+    with tempfile.TemporaryDirectory(prefix="ms", dir="/var/tmp") as folder:
         pid = os.getpid()
         ssh = Ssh(Path(folder), f"127.{network + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}")
         try:
@@ -232,12 +264,16 @@ def running_ssh(network: int = 64) -> Iterator[Ssh]:
 
 def why_not() -> str:
     """Why there can be no sshd here; empty if there can."""
-    missing = [name for name in ("ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None]
+    missing = [
+        name for name in ("ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None
+    ]
     if missing or not os.path.exists("/usr/sbin/sshd"):
         return f"{', '.join([*missing, 'sshd'])} not installed: apt-get install openssh-server"
     if os.geteuid() != 0:
         return "machines of their own need root"
     probe = subprocess.run(
-        ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "true"], capture_output=True, text=True
+        ["unshare", "--pid", "--fork", "--mount", "--mount-proc", "true"],
+        capture_output=True,
+        text=True,
     )
     return f"no namespaces: {probe.stderr.strip()}" if probe.returncode else ""

@@ -1,4 +1,6 @@
-"""Another user of this machine, who means harm: programs that run as `nobody`, without a capability."""
+"""Another user of this machine, who means harm: programs that run as `nobody`, without a
+capability.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,15 @@ _AS_STRANGER = [
 def _possible() -> bool:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         return False
-    return subprocess.run([*_AS_STRANGER, ""], cwd="/", capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run([*_AS_STRANGER, ""], cwd="/", capture_output=True, check=False).returncode
+        == 0
+    )
 
 
-needs_another_user = pytest.mark.skipif(not _possible(), reason="only root may start this Python as another user")
+needs_another_user = pytest.mark.skipif(
+    not _possible(), reason="only root may start this Python as another user"
+)
 
 _LISTENERS = """
 import os, socket, time
@@ -52,7 +59,10 @@ def as_address(name):
 
 @contextmanager
 def stranger(script: str, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """A program of another user; `listeners()` and `as_address(name)` are there for it. It is ended at the end."""
+    """A program of another user; `listeners()` and `as_address(name)` are there for it.
+
+    It is ended at the end.
+    """
     program = subprocess.Popen(
         [*_AS_STRANGER, _LISTENERS + textwrap.dedent(script), *args],
         cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={"PATH": os.environ["PATH"]},
@@ -65,13 +75,18 @@ def stranger(script: str, *args: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def with_limited_processes(script: str, limit: int) -> subprocess.CompletedProcess[str]:
-    """Run a script as a user who may have so many processes and threads. Root may have any, so it runs as somebody else, who
-    has nothing else running; with the right to read this Python and this package, wherever they are.
+    """Run a script as a user who may have so many processes and threads.
+
+    Root may have any, so it runs as somebody else, who has nothing else running; with the right to
+    read this Python and this package, wherever they are.
     """
     user = random.randrange(60_000, 64_000)
     caps = "-all,+dac_read_search"
     package = str(Path(monarch.__file__).parent.parent)
-    begin = f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NPROC, ({limit}, {limit}))\nsys.path.insert(0, {package!r})\n"
+    begin = (
+        f"import resource, sys\nresource.setrlimit(resource.RLIMIT_NPROC, ({limit},"
+        f" {limit}))\nsys.path.insert(0, {package!r})\n"
+    )
     return subprocess.run(
         [
             "setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", f"--inh-caps={caps}", f"--ambient-caps={caps}",

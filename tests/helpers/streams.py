@@ -50,7 +50,11 @@ class Inbox:
 
     def wait(self, condition: Callable[[], object]) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE), (self.is_ready, len(self.received), self.end)
+            assert self._changed.wait_for(condition, PATIENCE), (
+                self.is_ready,
+                len(self.received),
+                self.end,
+            )
 
     def wait_ready(self) -> Inbox:
         self.wait(lambda: self.is_ready or self.end)
@@ -94,7 +98,9 @@ class Door:
 
     def wait_guest(self, index: int = 0) -> Inbox:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.guests) > index, PATIENCE), "nobody was let in"
+            assert self._changed.wait_for(lambda: len(self.guests) > index, PATIENCE), (
+                "nobody was let in"
+            )
         return self.guests[index].wait_ready()
 
 

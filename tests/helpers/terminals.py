@@ -51,13 +51,22 @@ class RunningProgram:
                 if text in line:
                     return line.strip()
         raise AssertionError(
-            f"it ended with status {self.process.wait()} and never printed {text!r}: {self._complaint()}"
+            f"it ended with status {self.process.wait()} and never printed {text!r}:"
+            f" {self._complaint()}"
         )
 
-    def other(self, source: str, *args: str, timeout: float = 60.0) -> subprocess.CompletedProcess[str]:
+    def other(
+        self, source: str, *args: str, timeout: float = 60.0
+    ) -> subprocess.CompletedProcess[str]:
         """What another program says, which runs to its end."""
         return self._run(
-            [sys.executable, "-c", f"import sys\nsys.path.append({TESTS!r})\n{textwrap.dedent(source)}", *args], timeout
+            [
+                sys.executable,
+                "-c",
+                f"import sys\nsys.path.append({TESTS!r})\n{textwrap.dedent(source)}",
+                *args,
+            ],
+            timeout,
         )
 
     def monarch(
@@ -80,7 +89,9 @@ class RunningProgram:
         self, command: list[str], timeout: float, typed: str = "", env: Mapping[str, str] = {}
     ) -> subprocess.CompletedProcess[str]:
         environment = {**self._environment, "COLUMNS": "200", **env}
-        return subprocess.run(command, env=environment, input=typed, capture_output=True, text=True, timeout=timeout)
+        return subprocess.run(
+            command, env=environment, input=typed, capture_output=True, text=True, timeout=timeout
+        )
 
     def end(self) -> int:
         """Let it end: its standard input has an end. Returns its status."""
@@ -93,8 +104,11 @@ class RunningProgram:
 
 
 @contextmanager
-def running(source: str, folder: Path, env: Mapping[str, str] | None = None) -> Iterator[RunningProgram]:
-    """A program that runs until its standard input ends; nothing of it, or of who looked at it, may be left then.
+def running(
+    source: str, folder: Path, env: Mapping[str, str] | None = None
+) -> Iterator[RunningProgram]:
+    """A program that runs until its standard input ends; nothing of it, or of who looked at it, may
+    be left then.
 
     Args:
         folder: For the file of its script.

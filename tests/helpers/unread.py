@@ -13,17 +13,25 @@ from monarch.errors import UnreadErrorWarning
 
 
 class Unread:
-    """What was warned of, in order. The warnings come from a thread of the engine, in their own time."""
+    """What was warned of, in order.
+
+    The warnings come from a thread of the engine, in their own time.
+    """
 
     def __init__(self, caught: list[warnings.WarningMessage]) -> None:
         self._caught = caught
 
     @property
     def texts(self) -> list[str]:
-        return [str(entry.message) for entry in self._caught if entry.category is UnreadErrorWarning]
+        return [
+            str(entry.message) for entry in self._caught if entry.category is UnreadErrorWarning
+        ]
 
     def wait_for(self, count: int) -> list[str]:
-        wait_until(lambda: len(self.texts) >= count, what=f"{count} warnings of unread errors (so far: {self.texts})")
+        wait_until(
+            lambda: len(self.texts) >= count,
+            what=f"{count} warnings of unread errors (so far: {self.texts})",
+        )
         self.settle()
         assert len(self.texts) == count, self.texts
         return self.texts

@@ -12,8 +12,12 @@ T = TypeVar("T")
 PATIENCE = 20.0
 
 
-def wait_until(condition: Callable[[], T], *, what: str, timeout: float = PATIENCE, interval: float = 0.01) -> T:
-    """Returns the first true value of `condition()`; AssertionError naming `what` after `timeout` seconds."""
+def wait_until(
+    condition: Callable[[], T], *, what: str, timeout: float = PATIENCE, interval: float = 0.01
+) -> T:
+    """Returns the first true value of `condition()`; AssertionError naming `what` after `timeout`
+    seconds.
+    """
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

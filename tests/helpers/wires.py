@@ -1,4 +1,6 @@
-"""A simulated network for link tables: time is a number, and streams delay, split, stall, lose and end as told."""
+"""A simulated network for link tables: time is a number, and streams delay, split, stall, lose and
+end as told.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ class Pipe:
     def __init__(self, dialer: Host, listener: Host) -> None:
         self.ends = (dialer, listener)
         self.numbers: dict[Host, int] = {}
-        self.clear_at = {dialer: 0.0, listener: 0.0}  # when the last thing sent to each arrives: nothing overtakes
+        # when the last thing sent to each arrives: nothing overtakes
+        self.clear_at = {dialer: 0.0, listener: 0.0}
         self.coming: dict[Host, deque[Callable[[], None]]] = {dialer: deque(), listener: deque()}
         self.open = {dialer: True, listener: True}
 
@@ -55,7 +58,9 @@ class Host:
         self.called: list[str] = []
         self.dials = 0
         uids = itertools.count(1)
-        self.table = LinkTable(identity, lambda: self.name, limits, lambda: f"{identity}-{next(uids)}")
+        self.table = LinkTable(
+            identity, lambda: self.name, limits, lambda: f"{identity}-{next(uids)}"
+        )
         self._tick_at = float("inf")
 
     def __repr__(self) -> str:
@@ -102,7 +107,10 @@ class Wires:
     """Joins hosts by their names. Everything random comes from one seed."""
 
     def __init__(
-        self, seed: int, delay: tuple[float, float] = (0.0001, 0.02), pieces: tuple[int, ...] = (1, 7, 40, 1000)
+        self,
+        seed: int,
+        delay: tuple[float, float] = (0.0001, 0.02),
+        pieces: tuple[int, ...] = (1, 7, 40, 1000),
     ) -> None:
         self.random = random.Random(seed)
         self.now = 0.0
@@ -152,7 +160,8 @@ class Wires:
         for pipe in [pipe for pipe in a.pipes.values() if pipe.other(a) is b]:
             for host in pipe.ends:
                 pipe.open[host] = False
-                self.later(lambda host=host, pipe=pipe: self._ended(pipe, host, "cut in a test"))  # type: ignore[misc]  # bound now
+                # bound now
+                self.later(lambda host=host, pipe=pipe: self._ended(pipe, host, "cut in a test"))  # type: ignore[misc]
 
     # what hosts do
 
@@ -164,8 +173,14 @@ class Wires:
             listener = self.hosts.get(name)
             if listener is None:
                 return self._failed(dialer, number, "nobody listens there", True)
-            if not self.passes(dialer, listener) or (dialer.name, listener.name) in self.unreachable:
-                self.at(self.now + 1, lambda: self._failed(dialer, number, "it could not be reached", False))
+            if (
+                not self.passes(dialer, listener)
+                or (dialer.name, listener.name) in self.unreachable
+            ):
+                self.at(
+                    self.now + 1,
+                    lambda: self._failed(dialer, number, "it could not be reached", False),
+                )
                 return None
             pipe = Pipe(dialer, listener)
             pipe.numbers[listener] = there = listener.table.accepted(self.now)
@@ -193,7 +208,8 @@ class Wires:
         while data:
             size = self.random.choice([*self.pieces, len(data)])
             piece, data = data[:size], data[size:]
-            self._in_order(pipe, there, lambda piece=piece: self._arrived(pipe, there, piece))  # type: ignore[misc]  # bound now
+            # bound now
+            self._in_order(pipe, there, lambda piece=piece: self._arrived(pipe, there, piece))  # type: ignore[misc]
 
     def _in_order(self, pipe: Pipe, to: Host, do: Callable[[], None]) -> None:
         when = max(pipe.clear_at[to], self.now + self.random.uniform(*self.delay))

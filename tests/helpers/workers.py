@@ -21,7 +21,10 @@ from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, HostMesh, attach_to_workers, endpoint
 
 SECRET = "a secret of tests, which is long enough"
-_WORKER = "import sys; from monarch.actor import run_worker_loop_forever; run_worker_loop_forever(address=sys.argv[1])"
+_WORKER = (
+    "import sys; from monarch.actor import run_worker_loop_forever;"
+    " run_worker_loop_forever(address=sys.argv[1])"
+)
 
 
 class Workers:
@@ -55,7 +58,8 @@ class Workers:
 
     def wait_until_they_listen(self) -> None:
         for address in self.addresses:
-            wait_until(lambda address=address: _can_connect(address), what=f"{address} to listen")  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(lambda address=address: _can_connect(address), what=f"{address} to listen")  # type: ignore[misc]
 
     def agent(self, index: int) -> int:
         """Process id of a worker's host agent."""
@@ -89,14 +93,18 @@ def _can_connect(address: str) -> bool:
 def children_of(pid: int) -> list[int]:
     """Those of the main thread of a process; none where it has ended."""
     try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
     except (FileNotFoundError, ProcessLookupError):
         return []
 
 
 def own_agent() -> int:
     """The host agent that this process has started."""
-    (agent,) = [child for child in children_of(os.getpid()) if _title(child).startswith("monarch agent")]
+    (agent,) = [
+        child for child in children_of(os.getpid()) if _title(child).startswith("monarch agent")
+    ]
     return agent
 
 
@@ -108,7 +116,9 @@ def _title(pid: int) -> str:
 
 
 @contextmanager
-def workers(count: int, *, tcp: bool = False, env: Mapping[str, str] | None = None) -> Iterator[Workers]:
+def workers(
+    count: int, *, tcp: bool = False, env: Mapping[str, str] | None = None
+) -> Iterator[Workers]:
     """Start `count` workers, which need not listen yet: whoever attaches waits for that."""
     with tempfile.TemporaryDirectory(prefix="mw") as folder:
         if tcp:
@@ -156,12 +166,17 @@ class Cluster:
 class _Greeter(Actor):
     @endpoint
     def greet(self, everybody: Any) -> list[int]:
-        return everybody.pid.call().get(timeout=PATIENCE).values()  # type: ignore[no-any-return]  # a mesh as an argument
+        # a mesh as an argument
+        return everybody.pid.call().get(timeout=PATIENCE).values()  # type: ignore[no-any-return]
 
 
 @contextmanager
-def attached_cluster(count: int, *, tcp: bool = False, env: Mapping[str, str] | None = None) -> Iterator[Cluster]:
-    """Workers whose hosts know each other already, so that no test looks as if it leaked what links them."""
+def attached_cluster(
+    count: int, *, tcp: bool = False, env: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """Workers whose hosts know each other already, so that no test looks as if it leaked what links
+    them.
+    """
     with workers(count, tcp=tcp, env=env) as started:
         hosts = attach_to_workers(workers=started.addresses)
         hosts.initialized.get(timeout=PATIENCE)

@@ -1,4 +1,6 @@
-"""Fixtures of tests with distributed tensors. torch is imported by those who use them, as it may not be there."""
+"""Fixtures of tests with distributed tensors. torch is imported by those who use them, as it may
+not be there.
+"""
 
 from __future__ import annotations
 

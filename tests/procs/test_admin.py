@@ -67,7 +67,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
     with running(PROGRAM, folder) as program:
         program.wait_for("go")
         with admin_of(program.pid) as (door, asker):
-            asker.get("/v1/stacks")  # each process has been asked: there are connections from now on
+            # each process has been asked: there are connections from now on
+            asker.get("/v1/stacks")
             for node in asker.walk():
                 if "Proc" in node["properties"]:
                     asker.get(f"/v1/config/{quote(node['identity'])}")
@@ -80,10 +81,16 @@ def test_the_tree_is_walked_by_references(seen: Seen) -> None:
     nodes = list(seen.asker.walk())
     kinds = [next(iter(node["properties"])) for node in nodes]
     assert kinds[0] == "Root" and kinds.count("Host") == 1
-    procs = [node["properties"]["Proc"]["mesh_rank"] for node in nodes if "Proc" in node["properties"]]
+    procs = [
+        node["properties"]["Proc"]["mesh_rank"] for node in nodes if "Proc" in node["properties"]
+    ]
     assert {"client[0]", "trainers[0]", "trainers[1]", "trainers[2]", "slow[0]"} <= set(procs)
     by_reference = {node["identity"]: node for node in nodes}
-    assert all(by_reference[child]["parent"] == node["identity"] for node in nodes for child in node["children"])
+    assert all(
+        by_reference[child]["parent"] == node["identity"]
+        for node in nodes
+        for child in node["children"]
+    )
     [late] = [node for node in nodes if node["identity"].startswith("late<")]
     actor = late["properties"]["Actor"]
     assert actor["actor_status"] == "processing: late" and actor["execution"]["active_count"] == 1
@@ -92,7 +99,9 @@ def test_the_tree_is_walked_by_references(seen: Seen) -> None:
 
 def test_nodes_have_what_their_schema_says(seen: Seen) -> None:
     schema = seen.asker.get("/v1/schema")
-    kinds = {next(iter(each["properties"])): each for each in schema["properties"]["properties"]["oneOf"]}
+    kinds = {
+        next(iter(each["properties"])): each for each in schema["properties"]["properties"]["oneOf"]
+    }
     seen_kinds = set()
     for node in seen.asker.walk():
         assert set(node) == set(schema["required"])
@@ -114,7 +123,8 @@ def test_the_tree_is_drawn_with_the_url_of_each_node(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"), [("nobody", "it has no '@'"), ("a@b", "there is no 'a@b'"), ("host%3Aa@b", "there is no")]
+    ("reference", "said"),
+    [("nobody", "it has no '@'"), ("a@b", "there is no 'a@b'"), ("host%3Aa@b", "there is no")],
 )
 def test_a_reference_that_there_is_not_is_not_found(seen: Seen, reference: str, said: str) -> None:
     status, code, message = seen.asker.error("GET", f"/v1/{reference}")
@@ -132,19 +142,29 @@ def proc_of(asker: Asker, name: str) -> str:
 def test_the_configuration_of_a_process_says_where_values_are_from(seen: Seen) -> None:
     entries = seen.asker.get(f"/v1/config/{proc_of(seen.asker, 'trainers[2]')}")["entries"]
     assert [entry["name"] for entry in entries] == sorted(entry["name"] for entry in entries)
-    assert {type(value) for entry in entries for name, value in entry.items() if name != "changed_from_default"} == {
-        str
-    }
+    assert {
+        type(value)
+        for entry in entries
+        for name, value in entry.items()
+        if name != "changed_from_default"
+    } == {str}
     assert {entry["source"] for entry in entries} <= {"Default", "ClientOverride", "Env", "Runtime"}
     assert seen.asker.error("GET", "/v1/config/root")[:2] == (404, "not_found")
 
 
 def test_sql_is_answered_and_refused_as_everywhere(seen: Seen) -> None:
-    answer = seen.asker.post("/v1/query", {"sql": "SELECT rank FROM actors WHERE name = 'trainer' ORDER BY 1"})
+    answer = seen.asker.post(
+        "/v1/query", {"sql": "SELECT rank FROM actors WHERE name = 'trainer' ORDER BY 1"}
+    )
     assert answer["rows"] == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
     assert seen.asker.error("POST", "/v1/query", {"sql": "SELEC"})[:2] == (400, "bad_request")
-    assert seen.asker.error("POST", "/v1/query", {"sql": "COPY actors TO '/tmp/x'"})[:2] == (400, "bad_request")
-    assert seen.asker.error("POST", "/v1/query", {"sql": "SELECT * FROM read_text('/etc/passwd')"})[:2] == (
+    assert seen.asker.error("POST", "/v1/query", {"sql": "COPY actors TO '/tmp/x'"})[:2] == (
+        400,
+        "bad_request",
+    )
+    assert seen.asker.error("POST", "/v1/query", {"sql": "SELECT * FROM read_text('/etc/passwd')"})[
+        :2
+    ] == (
         400,
         "bad_request",
     )
@@ -154,7 +174,9 @@ def test_sql_is_answered_and_refused_as_everywhere(seen: Seen) -> None:
 def test_why_and_stacks_and_waits_name_who_holds_up_whom(seen: Seen) -> None:
     verdict = seen.asker.get("/v1/why")
     assert verdict["status"] in ("fine", "slow", "stuck") and "late" in json.dumps(verdict)
-    [wait] = [wait for wait in seen.asker.get("/v1/waits")["waits"] if wait["actor"] == "trainer[1]"]
+    [wait] = [
+        wait for wait in seen.asker.get("/v1/waits")["waits"] if wait["actor"] == "trainer[1]"
+    ]
     assert wait["for_actor"] == "late[0]" and wait["endpoint"] == "ask"
     stacks = seen.asker.get("/v1/stacks?mesh=slow")
     assert {each["mesh"] for each in stacks["classes"]} == {"slow"} and stacks["silent"] == {}
@@ -164,11 +186,18 @@ def test_the_front_page_has_each_rank_and_what_changes(seen: Seen) -> None:
     shown = seen.asker.get("/v1/now")
     meshes = {mesh["name"]: mesh for mesh in shown["meshes"].values()}
     assert {"client", "trainers", "slow"} <= set(meshes) and shown["verdict"]["sentence"]
-    assert meshes["trainers"]["shape"] == {"gpus": 3} and len(meshes["trainers"]["columns"]["state"]) == 3
+    assert (
+        meshes["trainers"]["shape"] == {"gpus": 3}
+        and len(meshes["trainers"]["columns"]["state"]) == 3
+    )
     assert shown["states"][meshes["trainers"]["columns"]["state"][1]] == "waits"
     events = seen.asker.events("/v1/now/events")
     name, state = next(events)
-    assert name == "state" and set(state) == set(shown) and set(state["meshes"]) == set(shown["meshes"])
+    assert (
+        name == "state"
+        and set(state) == set(shown)
+        and set(state["meshes"]) == set(shown["meshes"])
+    )
     name, change = next(events)  # the processor time of some process, at least
     assert name == "delta" and set(change) <= {*shown, "cells"} and change
     events.close()  # type: ignore[attr-defined]
@@ -187,12 +216,23 @@ def test_py_spy_looks_at_a_process(seen: Seen) -> None:
     [kind] = found
     assert kind in ("Ok", "BinaryNotFound", "Failed")
     if kind == "Ok":
-        names = [frame["name"] for trace in found["Ok"]["stack_traces"] for frame in trace["frames"]]
+        names = [
+            frame["name"] for trace in found["Ok"]["stack_traces"] for frame in trace["frames"]
+        ]
         assert any(name.rpartition(".")[2] == "late" for name in names)
     kept = seen.asker.post(f"/v1/pyspy_dump/{proc}")["dump_id"]
     assert set(seen.asker.get(f"/v1/pyspy_dumps/{kept}")) == {"proc_ref", "result"}
-    for wrong in ({"duration_s": 0}, {"duration_s": 301}, {"duration_s": 1, "rate_hz": 1001}, {"duration_s": "x"}, {}):
-        assert seen.asker.error("POST", f"/v1/pyspy_profile_svg/{proc}", wrong)[:2] == (400, "bad_request")
+    for wrong in (
+        {"duration_s": 0},
+        {"duration_s": 301},
+        {"duration_s": 1, "rate_hz": 1001},
+        {"duration_s": "x"},
+        {},
+    ):
+        assert seen.asker.error("POST", f"/v1/pyspy_profile_svg/{proc}", wrong)[:2] == (
+            400,
+            "bad_request",
+        )
 
 
 def test_files_are_made_of_what_runs(seen: Seen) -> None:
@@ -208,7 +248,9 @@ def test_who_may_look_has_no_tables_of_stacks(seen: Seen) -> None:
     sql = {"sql": "SELECT count(*) AS n FROM stacks WHERE mesh = 'slow'"}
     assert seen.asker.post("/v1/query", sql)["rows"][0]["n"] > 0
     assert viewer.error("POST", "/v1/query", sql)[:2] == (400, "bad_request")
-    assert viewer.error("POST", "/v1/query", {"sql": "SELECT * FROM query_table('pyspy_dumps')"})[:2] == (
+    assert viewer.error("POST", "/v1/query", {"sql": "SELECT * FROM query_table('pyspy_dumps')"})[
+        :2
+    ] == (
         400,
         "bad_request",
     )
@@ -253,7 +295,9 @@ def test_many_who_ask_at_once_wait_for_their_turn(seen: Seen) -> None:
 def test_the_openapi_document_has_all_routes(seen: Seen) -> None:
     document = seen.asker.get("/openapi.json")
     assert document == seen.asker.get("/v1/openapi.json")
-    operations: list[Any] = [operation for path in document["paths"].values() for operation in path.values()]
+    operations: list[Any] = [
+        operation for path in document["paths"].values() for operation in path.values()
+    ]
     assert len({operation["operationId"] for operation in operations}) == len(operations) > 25
     status, guide = seen.asker.raw("GET", "/SKILL.md")
     assert status == 200 and all(f"`{path}`" in guide.decode() for path in document["paths"])

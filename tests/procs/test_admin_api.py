@@ -81,7 +81,9 @@ def asker() -> Iterator[Asker]:
 @pytest.fixture(scope="module")
 def ids(asker: Asker) -> Mapping[str, str]:
     """Of a mesh of procs, of the mesh of actors there, and of one of those."""
-    mesh = next(row for row in asker.get("/api/meshes?class=Proc") if row["given_name"] == "trainers")
+    mesh = next(
+        row for row in asker.get("/api/meshes?class=Proc") if row["given_name"] == "trainers"
+    )
     actors = asker.get(f"/api/meshes/{mesh['id']}/children")[0]
     return {
         "mesh": mesh["id"],
@@ -91,7 +93,10 @@ def ids(asker: Asker) -> Mapping[str, str]:
 
 
 def misshapen(found: Any, wanted: Any, where: str = "") -> list[str]:
-    """Where an answer has not the shape that is wanted. Lists have members, or nothing would be seen of their shape."""
+    """Where an answer has not the shape that is wanted.
+
+    Lists have members, or nothing would be seen of their shape.
+    """
     if isinstance(wanted, dict) and isinstance(found, dict):
         missing = [f"{where}.{name} is missing" for name in wanted.keys() - found.keys()]
         return missing + [
@@ -115,35 +120,62 @@ def test_ids_that_are_given_choose(asker: Asker, ids: Mapping[str, str]) -> None
     assert asker.get(f"/api/meshes/{ids['mesh']}")["given_name"] == "trainers"
     actor = asker.get(f"/api/actors/{ids['actor']}")
     assert actor["id"] == ids["actor"] and actor["latest_status"] == actor["latest_status"].lower()
-    assert {row["mesh_id"] for row in asker.get(f"/api/actors?mesh_id={ids['actors']}")} == {ids["actors"]}
-    assert {row["to_actor_id"] for row in asker.get(f"/api/messages?to_actor_id={ids['actor']}")} == {ids["actor"]}
+    assert {row["mesh_id"] for row in asker.get(f"/api/actors?mesh_id={ids['actors']}")} == {
+        ids["actors"]
+    }
+    assert {
+        row["to_actor_id"] for row in asker.get(f"/api/messages?to_actor_id={ids['actor']}")
+    } == {ids["actor"]}
     events = asker.get(f"/api/actors/{ids['actor']}/messages")
-    assert len(events) <= 200 and all(ids["actor"] in (row["from_actor_id"], row["to_actor_id"]) for row in events)
-    assert "Proc" not in {row["class"] for row in asker.get("/api/meshes?exclude_classes=Proc,Host")}
+    assert len(events) <= 200 and all(
+        ids["actor"] in (row["from_actor_id"], row["to_actor_id"]) for row in events
+    )
+    assert "Proc" not in {
+        row["class"] for row in asker.get("/api/meshes?exclude_classes=Proc,Host")
+    }
 
 
 def test_sums_agree_with_the_tables(asker: Asker) -> None:
-    summary, meshes, actors = (asker.get(f"/api/{name}") for name in ("summary", "meshes", "actors"))
-    assert summary["mesh_counts"]["total"] == len(meshes) == sum(summary["hierarchy_counts"].values())
-    assert summary["actor_counts"]["total"] == len(actors) == sum(summary["actor_counts"]["by_status"].values())
+    summary, meshes, actors = (
+        asker.get(f"/api/{name}") for name in ("summary", "meshes", "actors")
+    )
+    assert (
+        summary["mesh_counts"]["total"] == len(meshes) == sum(summary["hierarchy_counts"].values())
+    )
+    assert (
+        summary["actor_counts"]["total"]
+        == len(actors)
+        == sum(summary["actor_counts"]["by_status"].values())
+    )
     assert 0 < summary["health_score"] <= 100
     activity = asker.get("/api/message-activity")
     assert len(activity["buckets"]) == 44 and sum(activity["buckets"]) == activity["total"] > 0
 
 
-def test_the_graph_is_of_hosts_procs_and_actors_and_their_messages(asker: Asker, ids: Mapping[str, str]) -> None:
+def test_the_graph_is_of_hosts_procs_and_actors_and_their_messages(
+    asker: Asker, ids: Mapping[str, str]
+) -> None:
     graph = asker.get("/api/dag")
     nodes = {node["id"]: node for node in graph["nodes"]}
     tiers = {
-        (nodes[edge["source_id"]]["tier"], nodes[edge["target_id"]]["tier"], edge["type"]) for edge in graph["edges"]
+        (nodes[edge["source_id"]]["tier"], nodes[edge["target_id"]]["tier"], edge["type"])
+        for edge in graph["edges"]
     }
-    assert tiers == {("host", "proc", "hierarchy"), ("proc", "actor", "hierarchy"), ("actor", "actor", "message")}
+    assert tiers == {
+        ("host", "proc", "hierarchy"),
+        ("proc", "actor", "hierarchy"),
+        ("actor", "actor", "message"),
+    }
     assert ids["actor"] in {node.get("telemetry_actor_id") for node in nodes.values()}
     assert all(node["id"] == f"{node['tier']}-{node['entity_id']}" for node in nodes.values())
 
 
-def test_sql_is_answered_with_numbers_and_errors_are_texts(asker: Asker, ids: Mapping[str, str]) -> None:
-    rows = asker.post("/api/query", {"sql": f"SELECT id FROM actors WHERE id = {ids['actor']}"})["rows"]
+def test_sql_is_answered_with_numbers_and_errors_are_texts(
+    asker: Asker, ids: Mapping[str, str]
+) -> None:
+    rows = asker.post("/api/query", {"sql": f"SELECT id FROM actors WHERE id = {ids['actor']}"})[
+        "rows"
+    ]
     assert rows == [{"id": int(ids["actor"])}]
     for body in ({}, {"sql": "SELEC"}):
         status, content = asker.raw("POST", "/api/query", body)
@@ -157,7 +189,9 @@ def test_sql_is_answered_with_numbers_and_errors_are_texts(asker: Asker, ids: Ma
 
 
 def test_a_dump_of_py_spy_is_taken_and_kept(asker: Asker) -> None:
-    proc = next(node["entity_id"] for node in asker.get("/api/dag")["nodes"] if node["tier"] == "proc")
+    proc = next(
+        node["entity_id"] for node in asker.get("/api/dag")["nodes"] if node["tier"] == "proc"
+    )
     found = asker.post("/api/pyspy/capture", {"proc_ref": proc})
     assert found["proc_ref"] == proc and len(found["result"]) == 1
     dump = {"dump_id": "mine", "proc_ref": proc, "pyspy_result_json": json.dumps(found["result"])}

@@ -70,14 +70,22 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
     (pid, url), _ = urls
     token = home.monarch("admin", pid, "--token").strip()
     asker = Asker(url, token)
-    procs = [node["properties"]["Proc"]["mesh_rank"] for node in asker.walk() if "Proc" in node["properties"]]
+    procs = [
+        node["properties"]["Proc"]["mesh_rank"]
+        for node in asker.walk()
+        if "Proc" in node["properties"]
+    ]
     assert {"client[0]", "ranks[0]", "ranks[1]"} <= set(procs)
     assert asker.raw("GET", "/v1/meshes")[0] == 200
 
     found = wait_until(
-        lambda: (got := asker.get("/v1/logs?mesh=ranks&grep=step%20one"))["lines"] and got, what="lines reach the files"
+        lambda: (got := asker.get("/v1/logs?mesh=ranks&grep=step%20one"))["lines"] and got,
+        what="lines reach the files",
     )
-    assert sorted((line["rank"], line["text"]) for line in found["lines"]) == [(0, "step one"), (1, "step one")]
+    assert sorted((line["rank"], line["text"]) for line in found["lines"]) == [
+        (0, "step one"),
+        (1, "step one"),
+    ]
     assert asker.get("/v1/logs?rank=gpus%3D1&grep=one&limit=1")["lines"][0]["rank"] == 1
     assert asker.get("/v1/logs?until=1000")["lines"] == []
     assert asker.get("/v1/logs?grep=%28")["lines"] == []  # a text, no pattern
@@ -89,7 +97,9 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
         name, data = next(followed)
         assert name == "lines"
         lines += data
-    assert sorted(line["rank"] for line in lines) == [0, 1] and {line["text"] for line in lines} == {"step two"}
+    assert sorted(line["rank"] for line in lines) == [0, 1] and {
+        line["text"] for line in lines
+    } == {"step two"}
     followed.close()  # type: ignore[attr-defined]
 
     (home.folder / "enough").touch()
@@ -161,7 +171,10 @@ def test_a_port_that_is_taken_and_an_address_without_tls_are_errors_at_once(home
         address = f"127.0.0.1:{other.getsockname()[1]}"
         printed = home.run(TAKEN, address)
     assert f"refused: the admin interface can't listen at {address}" in printed
-    assert "refused: the admin interface can't listen at 0.0.0.0:0, which other machines reach, without TLS" in printed
+    assert (
+        "refused: the admin interface can't listen at 0.0.0.0:0, which other machines reach,"
+        " without TLS" in printed
+    )
     assert "refused: the address of the admin interface is" in printed
 
 

@@ -38,20 +38,27 @@ def enter(link: str) -> tuple[Asker, dict[str, str]]:
         return asker, {"Cookie": str(answer.headers["Set-Cookie"]).partition(";")[0]}
 
 
-def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_kept_is_looked_at_as_a_program_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import duckdb
 
     monkeypatch.chdir(tmp_path)
     with demo(16, "dead-rank") as program:
         status, content = program.asker.raw("POST", "/v1/snapshot")
         assert status == 200
-        counts = {mesh["name"]: mesh["size"] for mesh in program.asker.get("/v1/now")["meshes"].values()}
+        counts = {
+            mesh["name"]: mesh["size"] for mesh in program.asker.get("/v1/now")["meshes"].values()
+        }
         (tmp_path / "kept.duckdb").write_bytes(content)
         (tmp_path / "text.duckdb").write_text("this is no database")
         (tmp_path / "gone.duckdb").write_bytes(content)
-        with duckdb.connect(str(tmp_path / "mine.duckdb")) as mine:  # another program's, which its lock is for
+        # another program's, which its lock is for
+        with duckdb.connect(str(tmp_path / "mine.duckdb")) as mine:
             mine.execute("CREATE TABLE run (kind VARCHAR, name VARCHAR, value VARCHAR)")
-            listed = {Path(each["path"]).name: each for each in program.asker.get("/v1/runs")["runs"]}
+            listed = {
+                Path(each["path"]).name: each for each in program.asker.get("/v1/runs")["runs"]
+            }
         assert listed.keys() == {"kept.duckdb", "gone.duckdb"}
         (tmp_path / "gone.duckdb").unlink()
         assert program.asker.error("GET", f"/runs/{listed['gone.duckdb']['id']}/v1/now")[0] == 404
@@ -64,7 +71,10 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
         )
         then = program.asker.get(f"/runs/{run['id']}/v1/now")  # the same routes, over the file
         assert {mesh["name"]: mesh["size"] for mesh in then["meshes"].values()} == counts
-        assert program.asker.get(f"/runs/{run['id']}/v1/time") == {"now": run["ended"], "runs": False}
+        assert program.asker.get(f"/runs/{run['id']}/v1/time") == {
+            "now": run["ended"],
+            "runs": False,
+        }
         for path in (
             "/v1/now?at=0",
             f"/v1/now?at={run['ended'] + 9e6}",
@@ -79,7 +89,9 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
     assert kept.query(stacks, ACT).rows[0]["n"] > 0
     with pytest.raises(QueryError, match="stacks"):
         kept.query(stacks, VIEW)
-    process = subprocess.Popen([*COMMAND, "kept.duckdb"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*COMMAND, "kept.duckdb"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
     try:
         assert process.stdout is not None
         with killed_after(90, process):
@@ -101,11 +113,19 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
         seconds = get("/v1/time")
         assert isinstance(seconds, dict) and seconds["runs"] is False
         then = get(f"/v1/now?at={seconds['now'] - 600}")
-        assert isinstance(then, dict) and then["failures"] == [] and then["verdict"]["status"] == "unknown"
+        assert (
+            isinstance(then, dict)
+            and then["failures"] == []
+            and then["verdict"]["status"] == "unknown"
+        )
         assert then["meshes"].keys() == now["meshes"].keys()
         assert "15 of 19 ranks handled a call" in then["verdict"]["sentence"]
         found = get("/v1/logs?mesh=trainers&rank=3&grep=step&limit=10000")
-        assert isinstance(found, dict) and found["lines"] and {line["rank"] for line in found["lines"]} == {3}
+        assert (
+            isinstance(found, dict)
+            and found["lines"]
+            and {line["rank"] for line in found["lines"]} == {3}
+        )
         for path in ("/v1/waits", "/v1/meshes", "/v1/root", "/api/summary", "/api/dag"):
             assert get(path)
         sql = {"sql": "SELECT count(*) AS n FROM procs WHERE mesh = 'trainers'"}
@@ -123,7 +143,10 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
         assert {mesh["name"]: mesh["size"] for mesh in now["meshes"].values()} == counts
         for method, path in (("GET", "/v1/stacks"), ("POST", "/v1/meshes/trainers/stop")):
             status, body = asker.raw(method, path, headers=cookie)
-            assert status == 409 and "needs a program that runs" in json.loads(body)["error"]["message"]
+            assert (
+                status == 409
+                and "needs a program that runs" in json.loads(body)["error"]["message"]
+            )
     finally:
         process.send_signal(signal.SIGINT)
         with killed_after(90, process):
@@ -136,5 +159,7 @@ def test_a_run_that_was_kept_is_looked_at_as_a_program_is(tmp_path: Path, monkey
 )
 def test_what_is_no_run_is_refused_at_once(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "text.duckdb").write_text("this is no database")
-    ended = subprocess.run([*COMMAND, name], cwd=tmp_path, capture_output=True, text=True, timeout=90)
+    ended = subprocess.run(
+        [*COMMAND, name], cwd=tmp_path, capture_output=True, text=True, timeout=90
+    )
     assert ended.returncode == 1 and said in ended.stderr and ended.stdout == ""

@@ -1,4 +1,6 @@
-"""`/v1/trace`: a time that is over, of a program that runs and of the file of a run, as Perfetto reads it."""
+"""`/v1/trace`: a time that is over, of a program that runs and of the file of a run, as Perfetto
+reads it.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,9 @@ def test_a_call_that_has_begun_long_before_is_there_as_one_that_goes_on(asker: A
 
 
 def test_only_the_ranks_that_are_chosen_have_tracks(asker: Asker) -> None:
-    [mesh] = [uid for uid, each in asker.get("/v1/now")["meshes"].items() if each["name"] == "trainers"]
+    [mesh] = [
+        uid for uid, each in asker.get("/v1/now")["meshes"].items() if each["name"] == "trainers"
+    ]
     for name in ("trainers", mesh):
         tracks = tracks_of(traced(asker, mesh=name, rank="hosts=1,gpus=0:2"))
         assert {proc[1] for each in tracks if (proc := re.search(r"proc (\w+\[\d+\])", each))} == {

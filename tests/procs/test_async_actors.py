@@ -1,4 +1,6 @@
-"""Actors with async endpoints: one message at a time, unless the endpoint is concurrent; the rules of mixing."""
+"""Actors with async endpoints: one message at a time, unless the endpoint is concurrent; the rules
+of mixing.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ import pytest
 from helpers.actors import Echo, open_channel
 from helpers.async_actors import Cancelled, Concurrent, Sequential
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, Port, SupervisionError, concurrent_endpoint, context, endpoint
+from monarch.actor import (
+    Actor,
+    ActorError,
+    Port,
+    SupervisionError,
+    concurrent_endpoint,
+    context,
+    endpoint,
+)
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -49,7 +59,9 @@ def test_concurrent_bodies_start_in_the_order_of_sending(spawn: Spawn) -> None:
     assert [future.get() for future in futures] == list(range(100))
 
 
-def test_an_error_in_a_concurrent_endpoint_reaches_the_caller_and_the_actor_serves_on(spawn: Spawn) -> None:
+def test_an_error_in_a_concurrent_endpoint_reaches_the_caller_and_the_actor_serves_on(
+    spawn: Spawn,
+) -> None:
     actor = spawn(1).spawn("worker", Concurrent)
     with pytest.raises(ActorError, match="concurrent failure") as caught:
         actor.fail.call_one().get()
@@ -174,9 +186,17 @@ def test_the_init_of_an_async_actor_runs_in_its_loop(spawn: Spawn) -> None:
 
         @endpoint
         async def result(self) -> tuple[str, bool, bool]:
-            return await self.task, self.loop is asyncio.get_running_loop(), self.thread == threading.get_ident()
+            return (
+                await self.task,
+                self.loop is asyncio.get_running_loop(),
+                self.thread == threading.get_ident(),
+            )
 
-    assert spawn(1).spawn("s", Starts).result.call_one().get() == ("done in the background", True, True)
+    assert spawn(1).spawn("s", Starts).result.call_one().get() == (
+        "done in the background",
+        True,
+        True,
+    )
 
 
 def test_an_async_actor_awaits_calls_to_others(spawn: Spawn) -> None:
@@ -266,15 +286,21 @@ class Bounded(Actor):
         return self.most
 
 
-def test_an_endpoint_with_a_concurrency_overlaps_up_to_it_in_order_and_holds_up_no_other(spawn: Spawn) -> None:
+def test_an_endpoint_with_a_concurrency_overlaps_up_to_it_in_order_and_holds_up_no_other(
+    spawn: Spawn,
+) -> None:
     house = spawn(1).spawn("house", Bounded)
     visits = [house.visit.call_one(number) for number in range(6)]
     # later messages, which are not held up
-    wait_until(lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2], what="the first three")
+    wait_until(
+        lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2], what="the first three"
+    )
     house.leave.call_one(1).get(timeout=20)  # ends with an error, and makes room as any other
     with pytest.raises(ValueError, match="the first"):
         visits[1].get(timeout=20)
-    wait_until(lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2, 3], what="the fourth")
+    wait_until(
+        lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2, 3], what="the fourth"
+    )
     for number in (0, 2, 3, 4, 5):
         house.leave.call_one(number).get(timeout=20)
     assert [visit.get(timeout=20) for visit in visits if visit is not visits[1]] == [0, 2, 3, 4, 5]
@@ -311,8 +337,12 @@ def test_a_concurrency_is_for_async_endpoints() -> None:
         endpoint(concurrency=8)(visit)
 
 
-@pytest.mark.parametrize("name", ["cancel_yourself", "await_something_cancelled", "cancel_concurrently"])
-def test_an_escaping_cancelled_error_is_an_error_of_the_call_and_the_actor_serves_on(spawn: Spawn, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["cancel_yourself", "await_something_cancelled", "cancel_concurrently"]
+)
+def test_an_escaping_cancelled_error_is_an_error_of_the_call_and_the_actor_serves_on(
+    spawn: Spawn, name: str
+) -> None:
     actor = spawn(1).spawn("c", Cancelled)
     with pytest.raises(ActorError) as caught:
         getattr(actor, name).call_one().get(timeout=20)

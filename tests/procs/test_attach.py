@@ -85,7 +85,9 @@ def test_workers_are_a_list_of_at_least_one_address(nobody: Any) -> None:
         attach_to_workers(workers=nobody)
 
 
-@pytest.mark.parametrize("address", ["", "bogus", "tcp://host", "tcp://host:port", "http://host:1", "ipc://relative"])
+@pytest.mark.parametrize(
+    "address", ["", "bogus", "tcp://host", "tcp://host:port", "http://host:1", "ipc://relative"]
+)
 def test_a_malformed_address_is_refused_at_the_call(address: str) -> None:
     with pytest.raises(AddressError, match="invalid address") as caught:
         attach_to_workers(workers=["tcp://host:1", address])
@@ -99,7 +101,8 @@ def test_an_address_to_listen_at_can_not_be_attached(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "same", ["tcp://host:26600", "tcp://HOST:26600", "tcp://host:26600@tcp://*:1", "s<x>@tcp://host:26600"]
+    "same",
+    ["tcp://host:26600", "tcp://HOST:26600", "tcp://host:26600@tcp://*:1", "s<x>@tcp://host:26600"],
 )
 def test_an_address_may_be_given_once_however_it_is_written(same: str) -> None:
     with pytest.raises(ValueError, match="once.*tcp://host:26600"):
@@ -108,10 +111,13 @@ def test_an_address_may_be_given_once_however_it_is_written(same: str) -> None:
 
 def test_a_name_is_a_text() -> None:
     with pytest.raises(TypeError, match="name"):
-        attach_to_workers(workers=["tcp://host:1"], name=7)  # type: ignore[arg-type]  # what is tested
+        # what is tested
+        attach_to_workers(workers=["tcp://host:1"], name=7)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", [{"ca": "/no/such/file", "private_key": "/no/such/file"}, {"private_key": "x"}])
+@pytest.mark.parametrize(
+    "wrong", [{"ca": "/no/such/file", "private_key": "/no/such/file"}, {"private_key": "x"}]
+)
 def test_certificates_that_are_none_are_refused_at_the_call(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="ca|private_key"):
         attach_to_workers(workers=["tcp://127.0.0.1:1"], **wrong)
@@ -131,7 +137,9 @@ def test_only_the_client_attaches() -> None:
 # who can't be reached
 
 
-def test_a_worker_that_is_not_there_is_an_error_within_the_time_for_it_that_names_host_and_reason() -> None:
+def test_a_worker_that_is_not_there_is_an_error_within_the_time_for_it_that_names_host_and_reason() -> (
+    None
+):
     (port,) = free_ports(1)
     begin = time.monotonic()
     with configured(mesh_attach_config_timeout="1s"):
@@ -150,7 +158,10 @@ def test_a_table_of_attached_hosts_names_them(two_workers: Workers) -> None:
         ["1", two_workers.addresses[1]],
     ]
     one = hosts.slice(hosts=slice(1, 2))
-    assert "0           127.0.0.1 · gpu[0]  127.0.0.1 · gpu[1]" in one.spawn_procs(per_host={"gpus": 2}).to_table()
+    assert (
+        "0           127.0.0.1 · gpu[0]  127.0.0.1 · gpu[1]"
+        in one.spawn_procs(per_host={"gpus": 2}).to_table()
+    )
     late: Future[str] = Promise().future
     waiting = attach_to_workers(workers=[late])
     assert waiting._repr_html_() is None
@@ -173,7 +184,10 @@ def test_a_terminal_is_told_which_hosts_are_waited_for(
     late = tmp_path / "late"
     hosts = attach_to_workers(workers=[*two_workers.addresses, f"ipc://{late}"])
     told = re.compile(rf"waiting for 1 of 3 hosts: ipc://{late}; \d+ s of 60 s")
-    wait_until(lambda: told.search(terminal.getvalue()) is not None, what="a line about the host that is not there")
+    wait_until(
+        lambda: told.search(terminal.getvalue()) is not None,
+        what="a line about the host that is not there",
+    )
     hosts.stop().get(timeout=PATIENCE)
     wait_until(lambda: terminal.getvalue().endswith("\r\033[K"), what="the line to be cleared")
 
@@ -198,7 +212,9 @@ def test_where_waiting_can_not_help_a_host_is_given_up_at_once(tmp_path: Path) -
     server.listen()
     os.chmod(closed / "worker", 0)
     begin = time.monotonic()
-    assert "name could not be resolved" in why_not(attach_to_workers(workers=["tcp://no-such-host.invalid:2660"]))
+    assert "name could not be resolved" in why_not(
+        attach_to_workers(workers=["tcp://no-such-host.invalid:2660"])
+    )
     if os.geteuid():  # root may connect to everything
         assert "Permission denied" in why_not(attach_to_workers(workers=[f"ipc://{closed}/worker"]))
     server.close()
@@ -239,12 +255,16 @@ def test_a_name_that_does_not_resolve_is_an_error_at_once() -> None:
     assert "resolve" in text
 
 
-def test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with workers(1, tcp=True) as found:
         attached_before = attach_to_workers(workers=found.addresses)
         attached_before.initialized.get(timeout=PATIENCE)
         attached_before.stop().get(timeout=PATIENCE)
-    with workers(1, tcp=True, env={"MONARCH_SECRET": "quite another secret, as long as it takes"}) as found:
+    with workers(
+        1, tcp=True, env={"MONARCH_SECRET": "quite another secret, as long as it takes"}
+    ) as found:
         found.wait_until_they_listen()
         begin = time.monotonic()
         text = why_not(attach_to_workers(workers=found.addresses))
@@ -255,12 +275,16 @@ def test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why(mon
         assert "127.0.0.1" in found.output(0)
 
 
-def test_a_host_that_is_attached_is_not_attached_by_another_secret_that_nobody_would_look_at() -> None:
+def test_a_host_that_is_attached_is_not_attached_by_another_secret_that_nobody_would_look_at() -> (
+    None
+):
     another = "quite another secret, as long as it takes"
     with workers(1, tcp=True) as found:
         first = attach_to_workers(workers=found.addresses)
         first.initialized.get(timeout=PATIENCE)
-        with pytest.raises(ValueError, match=rf"{found.addresses[0]} is attached already \(shared secret\)"):
+        with pytest.raises(
+            ValueError, match=rf"{found.addresses[0]} is attached already \(shared secret\)"
+        ):
             attach_to_workers(workers=found.addresses, secret=another)
         second = attach_to_workers(workers=found.addresses)
         assert second.initialized.get(timeout=PATIENCE)
@@ -270,7 +294,9 @@ def test_a_host_that_is_attached_is_not_attached_by_another_secret_that_nobody_w
 
 def test_a_secret_that_was_wrong_can_be_put_right() -> None:
     with workers(1, tcp=True) as found:
-        wrong = attach_to_workers(workers=found.addresses, secret="quite another secret, as long as it takes")
+        wrong = attach_to_workers(
+            workers=found.addresses, secret="quite another secret, as long as it takes"
+        )
         with pytest.raises(RuntimeError, match="wrong secret"):
             wrong.initialized.get(timeout=PATIENCE)
         right = attach_to_workers(workers=found.addresses)
@@ -279,15 +305,23 @@ def test_a_secret_that_was_wrong_can_be_put_right() -> None:
             hosts.stop().get(timeout=PATIENCE)
 
 
-def test_certificates_of_another_authority_are_refused_at_once_on_either_side(tmp_path: Path) -> None:
+def test_certificates_of_another_authority_are_refused_at_once_on_either_side(
+    tmp_path: Path,
+) -> None:
     ours, theirs = authority("ours"), authority("theirs")
     (port,) = free_ports(1)
     address = f"tcp://127.0.0.1:{port}"
-    worker = start_worker_loop_forever(address=address, ca=ours.pem, private_key=ours.sign("worker").both)
+    worker = start_worker_loop_forever(
+        address=address, ca=ours.pem, private_key=ours.sign("worker").both
+    )
     begin = time.monotonic()
-    strangers = attach_to_workers(workers=[address], ca=theirs.pem, private_key=theirs.sign("client").both)
+    strangers = attach_to_workers(
+        workers=[address], ca=theirs.pem, private_key=theirs.sign("client").both
+    )
     assert "certificate" in why_not(strangers)
-    trusting = attach_to_workers(workers=[address], ca=ours.pem, private_key=theirs.sign("client").both)
+    trusting = attach_to_workers(
+        workers=[address], ca=ours.pem, private_key=theirs.sign("client").both
+    )
     assert "refused our side of TLS" in why_not(trusting)
     assert "certificate required" in why_not(attach_to_workers(workers=[address]))
     assert time.monotonic() - begin < 3 * PROMPT
@@ -295,7 +329,9 @@ def test_certificates_of_another_authority_are_refused_at_once_on_either_side(tm
     ca.write_text(ours.pem)
     key.write_text(ours.sign("client").both)
     friends = attach_to_workers(workers=[address], ca=str(ca), private_key=key)
-    assert friends.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
+    assert friends.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [
+        1
+    ]
     friends.shutdown().get(timeout=PATIENCE)
     worker.get(timeout=PATIENCE)
 
@@ -357,7 +393,9 @@ class Impostor:
         self._thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"SSH-2.0-OpenSSH_9.6\r\n"]
+)
 def test_something_else_that_listens_there_is_told_from_a_worker(answer: bytes) -> None:
     impostor = Impostor(answer)
     try:
@@ -381,15 +419,22 @@ def test_a_worker_given_by_two_names_is_told_to_be_one(two_workers: Workers) -> 
         with hosts.slice(hosts=2).spawn_procs() as procs:
             assert procs.spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE) == 1
         with pytest.raises(SupervisionError, match="by another name"):
-            hosts.slice(hosts=1).spawn_procs().spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE)
-        assert f"localhost:{first.rpartition(':')[2]} (rank 1): it is {first} by another name" in why_not(hosts)
+            hosts.slice(hosts=1).spawn_procs().spawn("echo", Echo).say.call_one(1).get(
+                timeout=PATIENCE
+            )
+        assert (
+            f"localhost:{first.rpartition(':')[2]} (rank 1): it is {first} by another name"
+            in why_not(hosts)
+        )
 
 
 def test_a_worker_that_is_attached_is_not_attached_by_another_name(two_workers: Workers) -> None:
     address = two_workers.addresses[0]
     hosts = attach_to_workers(workers=[address])
     hosts.initialized.get(timeout=PATIENCE)
-    assert f"it is {address} by another name" in why_not(attach_to_workers(workers=[by_another_name(address)]))
+    assert f"it is {address} by another name" in why_not(
+        attach_to_workers(workers=[by_another_name(address)])
+    )
     assert hosts.spawn_procs().spawn("echo", Echo).say.call_one(1).get(timeout=PATIENCE) == 1
     hosts.stop().get(timeout=PATIENCE)
     again = attach_to_workers(workers=[by_another_name(address)])
@@ -399,7 +444,9 @@ def test_a_worker_that_is_attached_is_not_attached_by_another_name(two_workers: 
 
 def test_one_host_that_can_not_be_attached_leaves_the_others_usable(two_workers: Workers) -> None:
     with configured(mesh_attach_config_timeout="500ms"):
-        hosts = attach_to_workers(workers=[two_workers.addresses[0], "ipc:///no/such/socket", two_workers.addresses[1]])
+        hosts = attach_to_workers(
+            workers=[two_workers.addresses[0], "ipc:///no/such/socket", two_workers.addresses[1]]
+        )
         with pytest.raises(RuntimeError, match=r"no/such/socket \(rank 1\)"):
             hosts.initialized.get(timeout=PATIENCE)
         living = hosts.slice(hosts=slice(0, 3, 2)).spawn_procs()
@@ -425,11 +472,16 @@ def test_workers_are_given_as_any_sequence_and_as_futures(two_workers: Workers) 
         hosts.initialized.get(timeout=0.2)
     port.send(two_workers.addresses[1])
     assert hosts.initialized.get(timeout=PATIENCE)
-    assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1, 1]
+    assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [
+        1,
+        1,
+    ]
     hosts.stop().get(timeout=PATIENCE)
 
 
-def test_a_future_of_an_address_that_fails_or_is_malformed_fails_the_attachment(two_workers: Workers) -> None:
+def test_a_future_of_an_address_that_fails_or_is_malformed_fails_the_attachment(
+    two_workers: Workers,
+) -> None:
     port, receiver = Channel[str].open()
     for what in ("no node was free", "invalid address"):
         late: Future[str] = receiver.recv()
@@ -466,13 +518,17 @@ def test_a_pickled_mesh_of_hosts_is_a_reference_to_the_same_hosts(two_workers: W
         assert again == hosts
         assert again.initialized.get(timeout=PATIENCE) is True
         with again.spawn_procs({"n": 2}) as procs:
-            assert len(set(procs.spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values())) == 4
+            assert (
+                len(set(procs.spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values())) == 4
+            )
         with pytest.raises(RuntimeError, match="reference"):
             again.shutdown()
     hosts.stop().get(timeout=PATIENCE)
 
 
-def test_one_program_attaches_overlapping_sets_of_hosts_and_lets_them_go_one_by_one(two_workers: Workers) -> None:
+def test_one_program_attaches_overlapping_sets_of_hosts_and_lets_them_go_one_by_one(
+    two_workers: Workers,
+) -> None:
     one = attach_to_workers(workers=two_workers.addresses)
     two = attach_to_workers(workers=two_workers.addresses[1:])
     counters = [hosts.spawn_procs().spawn("c", Counter) for hosts in (one, two)]
@@ -484,7 +540,10 @@ def test_one_program_attaches_overlapping_sets_of_hosts_and_lets_them_go_one_by_
         counters[0].add.call(1).get(timeout=PATIENCE)
     again = attach_to_workers(workers=two_workers.addresses)
     two.stop().get(timeout=PATIENCE)
-    assert again.spawn_procs().spawn("c", Counter).add.call(1).get(timeout=PATIENCE).values() == [1, 1]
+    assert again.spawn_procs().spawn("c", Counter).add.call(1).get(timeout=PATIENCE).values() == [
+        1,
+        1,
+    ]
     again.stop().get(timeout=PATIENCE)
 
 
@@ -504,7 +563,9 @@ def test_a_host_that_was_attached_twice_and_shut_down_once_is_listed_no_more() -
         worker = start_worker_loop_forever(address=address)
         three = attach_to_workers(workers=[address])
         two.stop().get(timeout=PATIENCE)
-        assert three.spawn_procs().spawn("echo", Echo).say.call(5).get(timeout=PATIENCE).values() == [5]
+        assert three.spawn_procs().spawn("echo", Echo).say.call(5).get(
+            timeout=PATIENCE
+        ).values() == [5]
         three.shutdown().get(timeout=PATIENCE)
         worker.get(timeout=PATIENCE)
 
@@ -524,8 +585,7 @@ def test_enable_transport_accepts_what_it_is_and_refuses_what_comes_too_late() -
 
 
 def test_enable_transport_before_anything_else() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import pytest
         from monarch.actor import ChannelTransport, enable_transport, this_host
         enable_transport("tcp")
@@ -536,8 +596,7 @@ def test_enable_transport_before_anything_else() -> None:
         this_host().spawn_procs().initialized.get(timeout=20)
         enable_transport("tcp")
         print("fine")
-        """
-    )
+        """)
     assert result.stdout == "fine\n", str(result)
     assert result.exit_code == 0
 
@@ -604,7 +663,8 @@ def test_a_client_that_reaches_one_worker_only_uses_all_hosts_through_it(tcp: bo
         assert result.stdout == "fine\n", str(result)
         assert result.exit_code == 0, str(result)
         for index in range(3):
-            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]
 
 
 def test_workers_that_come_up_late_are_waited_for_also_through_a_worker() -> None:
@@ -644,7 +704,9 @@ def test_a_client_that_goes_through_a_worker_dials_no_other() -> None:
         assert result.stdout == "[0]\n", str(result)
 
 
-def test_what_a_client_has_on_other_hosts_ends_with_it_also_where_it_goes_through_a_worker() -> None:
+def test_what_a_client_has_on_other_hosts_ends_with_it_also_where_it_goes_through_a_worker() -> (
+    None
+):
     script = (
         VIA
         + """
@@ -658,7 +720,8 @@ def test_what_a_client_has_on_other_hosts_ends_with_it_also_where_it_goes_throug
         result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
         assert result.exit_code == 3, str(result)
         for index in range(2):
-            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]
 
 
 def test_shutdown_context_ends_what_runs_on_attached_hosts_and_leaves_the_workers() -> None:
@@ -690,11 +753,15 @@ def test_shutdown_context_ends_what_runs_on_attached_hosts_and_leaves_the_worker
         found.wait_until_they_listen()
         result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
         assert result.exit_code == 0, str(result)
-        assert sorted(result.stdout.splitlines()) == [f"[far {rank}] cleaned up" for rank in (0, 0, 1, 1)]
+        assert sorted(result.stdout.splitlines()) == [
+            f"[far {rank}] cleaned up" for rank in (0, 0, 1, 1)
+        ]
         assert all(process.poll() is None for process in found.processes)
 
 
-def test_a_script_that_ends_without_a_word_ends_what_it_started_and_its_output_is_complete() -> None:
+def test_a_script_that_ends_without_a_word_ends_what_it_started_and_its_output_is_complete() -> (
+    None
+):
     script = """
     import os
     from monarch.actor import Actor, attach_to_workers, current_rank, endpoint
@@ -712,10 +779,13 @@ def test_a_script_that_ends_without_a_word_ends_what_it_started_and_its_output_i
         result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
         assert result.exit_code == 0, str(result)
         said = [f"[far {rank}] rank {rank} says so" for rank in range(4)]
-        assert sorted(result.stdout.splitlines()) == sorted([*said, *(f"[far {rank}] cleaned up" for rank in range(4))])
+        assert sorted(result.stdout.splitlines()) == sorted(
+            [*said, *(f"[far {rank}] cleaned up" for rank in range(4))]
+        )
         assert result.stderr == ""
         for index in range(2):
-            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]
 
 
 def test_a_broadcast_that_fails_on_another_host_at_the_end_of_a_script_is_reported() -> None:
@@ -758,9 +828,13 @@ def test_a_worker_that_speaks_another_version_of_the_protocol_is_told_from_one_t
     tmp_path: Path,
 ) -> None:
     package = Path(monarch.__file__).parent
-    shutil.copytree(package, tmp_path / "src" / "monarch", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        package, tmp_path / "src" / "monarch", ignore=shutil.ignore_patterns("__pycache__")
+    )
     records = tmp_path / "src" / "monarch" / "_core" / "wire" / "link_records.py"
-    records.write_text(records.read_text().replace(f"\nVERSION = {VERSION}\n", f"\nVERSION = {VERSION + 1}\n"))
+    records.write_text(
+        records.read_text().replace(f"\nVERSION = {VERSION}\n", f"\nVERSION = {VERSION + 1}\n")
+    )
     with workers(1, env={"PYTHONPATH": str(tmp_path / "src")}) as found:
         found.wait_until_they_listen()
         begin = time.monotonic()
@@ -819,13 +893,20 @@ def test_what_was_asked_of_a_worker_that_comes_up_after_it_was_let_go_is_not_lef
     (pid,) = again.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values()
     spawner = psutil.Process(pid).parent()
     assert spawner is not None
-    wait_until(lambda: [child.pid for child in spawner.children()] == [pid], what="what nobody wants any more to end")
+    wait_until(
+        lambda: [child.pid for child in spawner.children()] == [pid],
+        what="what nobody wants any more to end",
+    )
     again.shutdown().get(timeout=PATIENCE)
     late.get(timeout=PATIENCE)
 
 
-def test_many_clients_that_come_and_go_in_one_program_leave_no_threads_and_no_descriptors(two_workers: Workers) -> None:
+def test_many_clients_that_come_and_go_in_one_program_leave_no_threads_and_no_descriptors(
+    two_workers: Workers,
+) -> None:
     for _ in range(10):
         hosts = attach_to_workers(workers=two_workers.addresses)
-        assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1, 1]
+        assert hosts.spawn_procs().spawn("echo", Echo).say.call(1).get(
+            timeout=PATIENCE
+        ).values() == [1, 1]
         hosts.stop().get(timeout=PATIENCE)

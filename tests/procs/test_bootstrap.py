@@ -1,4 +1,6 @@
-"""How procs come to life: forked or started, prepared by a function, with an environment of their own."""
+"""How procs come to life: forked or started, prepared by a function, with an environment of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,10 @@ def test_procs_answer_calls_and_end(method: str, spawn: Spawn) -> None:
 
 def test_procs_have_ranks_and_slices(method: str, spawn: Spawn) -> None:
     ranks = spawn({"a": 2, "b": 2}).spawn("r", Ranks)
-    assert ranks.slice(a=1).instance_rank.call().get().values() == [{"a": 1, "b": 0}, {"a": 1, "b": 1}]
+    assert ranks.slice(a=1).instance_rank.call().get().values() == [
+        {"a": 1, "b": 0},
+        {"a": 1, "b": 1},
+    ]
 
 
 def test_errors_come_back(method: str, spawn: Spawn) -> None:
@@ -72,7 +77,10 @@ def test_cleanups_run_and_children_of_actors_end(method: str, spawn: Spawn) -> N
     parent = procs.spawn("p", Cleaner, "parent", port)
     parent.spawn_child.call_one("child").get(timeout=30)
     procs.stop().get(timeout=20)
-    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [("child", None), ("parent", None)]
+    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [
+        ("child", None),
+        ("parent", None),
+    ]
 
 
 def test_two_procs_talk_to_each_other(method: str, spawn: Spawn) -> None:
@@ -100,7 +108,9 @@ def test_procs_have_the_environment_and_directory_of_the_client(
     assert procs.spawn("w", Where).cwd.call_one().get() == os.getcwd()
 
 
-def test_procs_have_standard_streams_and_signals_of_a_fresh_process(method: str, spawn: Spawn) -> None:
+def test_procs_have_standard_streams_and_signals_of_a_fresh_process(
+    method: str, spawn: Spawn
+) -> None:
     class Looks(Actor):
         @endpoint
         def look(self) -> tuple[bool, bool, bool]:
@@ -128,7 +138,9 @@ def test_procs_do_not_share_their_random_numbers(method: str, spawn: Spawn) -> N
     assert len(set(spawn(3).spawn("r", Random).number.call().get().values())) == 3
 
 
-def test_procs_do_not_inherit_the_open_files_of_the_client(method: str, spawn: Spawn, tmp_path: Path) -> None:
+def test_procs_do_not_inherit_the_open_files_of_the_client(
+    method: str, spawn: Spawn, tmp_path: Path
+) -> None:
     class Looks(Actor):
         @endpoint
         def open_files(self) -> list[str]:
@@ -141,13 +153,18 @@ def test_procs_do_not_inherit_the_open_files_of_the_client(method: str, spawn: S
             return found
 
     with open(tmp_path / "of_the_client", "w"):
-        assert str(tmp_path / "of_the_client") not in spawn(1).spawn("l", Looks).open_files.call_one().get()
+        assert (
+            str(tmp_path / "of_the_client")
+            not in spawn(1).spawn("l", Looks).open_files.call_one().get()
+        )
 
 
 # bootstrap=
 
 
-def test_the_bootstrap_function_runs_on_every_proc_before_any_actor(method: str, spawn: Spawn) -> None:
+def test_the_bootstrap_function_runs_on_every_proc_before_any_actor(
+    method: str, spawn: Spawn
+) -> None:
     def prepare() -> None:
         os.environ["MONARCH_TEST_PREPARED"] = str(os.getpid())
 
@@ -175,7 +192,9 @@ def test_an_async_bootstrap_function_works_too(spawn: Spawn) -> None:
     assert echo.environment.call_one("MONARCH_TEST_PREPARED").get() == "async"
 
 
-def test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs(spawn: Spawn, faults: Faults) -> None:
+def test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs(
+    spawn: Spawn, faults: Faults
+) -> None:
     def prepare() -> None:
         raise ValueError("preparation failed")
 
@@ -192,14 +211,25 @@ def test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs(spaw
 def test_a_bootstrap_command_for_each_rank_gives_each_its_environment(spawn: Spawn) -> None:
     procs = spawn(
         {"hosts": 1, "gpus": 3},
-        bootstrap_command=lambda point: default_bootstrap_cmd().with_env({"CUDA_VISIBLE_DEVICES": str(point["gpus"])}),
+        bootstrap_command=lambda point: default_bootstrap_cmd().with_env(
+            {"CUDA_VISIBLE_DEVICES": str(point["gpus"])}
+        ),
     )
-    assert procs.spawn("e", Echo).environment.call("CUDA_VISIBLE_DEVICES").get().values() == ["0", "1", "2"]
+    assert procs.spawn("e", Echo).environment.call("CUDA_VISIBLE_DEVICES").get().values() == [
+        "0",
+        "1",
+        "2",
+    ]
 
 
 def test_one_bootstrap_command_may_serve_all_ranks(spawn: Spawn) -> None:
-    procs = spawn(2, bootstrap_command=default_bootstrap_cmd().with_env({"MONARCH_TEST_COMMAND": "same"}))
-    assert procs.spawn("e", Echo).environment.call("MONARCH_TEST_COMMAND").get().values() == ["same", "same"]
+    procs = spawn(
+        2, bootstrap_command=default_bootstrap_cmd().with_env({"MONARCH_TEST_COMMAND": "same"})
+    )
+    assert procs.spawn("e", Echo).environment.call("MONARCH_TEST_COMMAND").get().values() == [
+        "same",
+        "same",
+    ]
 
 
 def test_with_env_returns_a_copy_and_later_values_win() -> None:
@@ -214,12 +244,14 @@ def test_with_env_returns_a_copy_and_later_values_win() -> None:
     assert command.inherit_env is True
 
 
-def test_none_removes_a_variable_of_the_inherited_environment(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_removes_a_variable_of_the_inherited_environment(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MONARCH_TEST_REMOVED", "there")
     plain = spawn(1).spawn("e", Echo)
-    removed = spawn(1, bootstrap_command=default_bootstrap_cmd().with_env({"MONARCH_TEST_REMOVED": None})).spawn(
-        "e", Echo
-    )
+    removed = spawn(
+        1, bootstrap_command=default_bootstrap_cmd().with_env({"MONARCH_TEST_REMOVED": None})
+    ).spawn("e", Echo)
     assert plain.environment.call_one("MONARCH_TEST_REMOVED").get() == "there"
     assert removed.environment.call_one("MONARCH_TEST_REMOVED").get() is None
 
@@ -301,14 +333,18 @@ def test_a_preloaded_module_is_there_before_any_actor_asks_for_it(spawn: Spawn) 
         assert spawn(2).spawn("l", Looks).imported.call().get(timeout=30).values() == [True, True]
 
 
-def test_a_module_that_can_not_be_preloaded_is_an_error_that_names_it(spawn: Spawn, faults: Faults) -> None:
+def test_a_module_that_can_not_be_preloaded_is_an_error_that_names_it(
+    spawn: Spawn, faults: Faults
+) -> None:
     with configured(preload=["no_such_module_at_all"]):
         procs = spawn(1)
         with pytest.raises((ValueError, RuntimeError, ImportError), match="no_such_module_at_all"):
             procs.initialized.get(timeout=20)
 
 
-def test_a_proc_that_is_killed_while_idle_is_reported(method: str, spawn: Spawn, faults: Faults) -> None:
+def test_a_proc_that_is_killed_while_idle_is_reported(
+    method: str, spawn: Spawn, faults: Faults
+) -> None:
     import signal
 
     procs = spawn(2)

@@ -1,4 +1,6 @@
-"""The adverbs: what each returns, what each does with errors, what is checked before anything is sent."""
+"""The adverbs: what each returns, what each does with errors, what is checked before anything is
+sent.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,9 @@ def test_choose_gives_the_position_in_the_mesh_that_was_addressed(spawn: Spawn) 
     assert all(set(rank) == {"b"} for rank in seen)
 
 
-def test_a_message_is_sent_when_the_adverb_is_called_and_not_when_the_future_is_read(spawn: Spawn) -> None:
+def test_a_message_is_sent_when_the_adverb_is_called_and_not_when_the_future_is_read(
+    spawn: Spawn,
+) -> None:
     counters = spawn(1).spawn("c", Counter)
     future = counters.add.call_one(5)
     assert counters.get.call_one().get() == 5
@@ -214,8 +218,13 @@ def test_wrong_arguments_raise_type_error_in_every_adverb_and_nothing_is_sent(
 
 def test_every_kind_of_parameter_arrives_as_in_a_plain_call(spawn: Spawn) -> None:
     counters = spawn(1).spawn("c", Counter)
-    assert counters.describe.call_one(1, 2, 3, 4, key=5, b=7, a=6).get() == "1 2 (3, 4) 5 [('a', 6), ('b', 7)]"
-    assert counters.describe.call_one(1, second=2, key=3, first=9).get() == "1 2 () 3 [('first', 9)]"
+    assert (
+        counters.describe.call_one(1, 2, 3, 4, key=5, b=7, a=6).get()
+        == "1 2 (3, 4) 5 [('a', 6), ('b', 7)]"
+    )
+    assert (
+        counters.describe.call_one(1, second=2, key=3, first=9).get() == "1 2 () 3 [('first', 9)]"
+    )
 
 
 def test_wrong_constructor_arguments_raise_at_spawn(spawn: Spawn) -> None:
@@ -236,7 +245,9 @@ def test_an_unpicklable_argument_raises_at_the_caller_and_nothing_is_sent(spawn:
     assert recorder.recorded.call().get().values() == [[], []]
 
 
-def test_an_argument_that_cannot_be_rebuilt_is_an_error_of_the_call_and_the_actor_serves_on(spawn: Spawn) -> None:
+def test_an_argument_that_cannot_be_rebuilt_is_an_error_of_the_call_and_the_actor_serves_on(
+    spawn: Spawn,
+) -> None:
     failing = spawn(1).spawn("f", Failing)
     with pytest.raises(ActorError) as caught:
         failing.take.call_one(FailsToUnpickle()).get()
@@ -323,7 +334,9 @@ def test_a_stream_gives_the_rank_of_each_result(spawn: Spawn) -> None:
 
 def test_a_stream_gives_the_rank_of_each_failure(spawn: Spawn) -> None:
     failing = spawn(3).spawn("f", Failing, (1,))
-    failed = [future.rank for future in failing.fail_by_rank.stream() if future.exception() is not None]
+    failed = [
+        future.rank for future in failing.fail_by_rank.stream() if future.exception() is not None
+    ]
     assert [dict(rank) for rank in failed if rank is not None] == [{"gpus": 1}]
 
 
@@ -398,7 +411,9 @@ def test_an_accumulator_raises_the_error_of_a_rank(spawn: Spawn) -> None:
 # errors of endpoints
 
 
-def test_an_exception_reaches_the_caller_as_actor_error_and_the_actor_serves_on(spawn: Spawn) -> None:
+def test_an_exception_reaches_the_caller_as_actor_error_and_the_actor_serves_on(
+    spawn: Spawn,
+) -> None:
     failing = spawn(1).spawn("worker", Failing)
     with pytest.raises(ActorError) as caught:
         failing.fail.call_one("what went wrong").get()
@@ -446,7 +461,9 @@ def test_call_raises_the_error_of_a_failing_rank_and_the_others_go_on(spawn: Spa
     assert failing.alive.call().get().values() == [True] * 4
 
 
-def test_call_does_not_wait_for_slow_ranks_once_one_has_failed(spawn: Spawn, tmp_path: Path) -> None:
+def test_call_does_not_wait_for_slow_ranks_once_one_has_failed(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     class Uneven(Actor):
         @endpoint
         def work(self, door: str) -> None:
@@ -465,7 +482,11 @@ def test_an_actor_error_says_which_rank_it_is_about(spawn: Spawn) -> None:
     failing = spawn(4).spawn("f", Failing, (2,))
     with pytest.raises(ActorError) as caught:
         failing.fail_by_rank.call().get()
-    assert "2/4" in str(caught.value) or "'gpus': 2" in str(caught.value) or "gpus=2" in str(caught.value)
+    assert (
+        "2/4" in str(caught.value)
+        or "'gpus': 2" in str(caught.value)
+        or "gpus=2" in str(caught.value)
+    )
 
 
 def test_an_unread_error_hurts_nobody(spawn: Spawn) -> None:
@@ -478,9 +499,12 @@ def test_an_unread_error_hurts_nobody(spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["odd", "keyword_only", "holds_a_lock", "raises_when_rebuilt", "stop_iteration", "local_class"]
+    "kind",
+    ["odd", "keyword_only", "holds_a_lock", "raises_when_rebuilt", "stop_iteration", "local_class"],
 )
-def test_an_exception_of_any_make_arrives_as_actor_error_and_the_actor_serves_on(spawn: Spawn, kind: str) -> None:
+def test_an_exception_of_any_make_arrives_as_actor_error_and_the_actor_serves_on(
+    spawn: Spawn, kind: str
+) -> None:
     failing = spawn(1).spawn("f", Failing)
     with pytest.raises(ActorError) as caught:
         failing.fail_oddly.call_one(kind).get(timeout=20)
@@ -497,14 +521,18 @@ def test_an_exception_of_any_make_arrives_as_actor_error_and_the_actor_serves_on
     assert failing.alive.call_one().get()
 
 
-def test_an_exception_with_required_keywords_keeps_its_type_and_its_attributes(spawn: Spawn) -> None:
+def test_an_exception_with_required_keywords_keeps_its_type_and_its_attributes(
+    spawn: Spawn,
+) -> None:
     with pytest.raises(ActorError) as caught:
         spawn(1).spawn("f", Failing).fail_oddly.call_one("keyword_only").get()
     assert isinstance(caught.value.exception, KeywordOnlyError)
     assert caught.value.exception.reason == "because"
 
 
-def test_an_unpicklable_result_is_an_error_of_the_call_and_the_actor_serves_on(spawn: Spawn) -> None:
+def test_an_unpicklable_result_is_an_error_of_the_call_and_the_actor_serves_on(
+    spawn: Spawn,
+) -> None:
     failing = spawn(1).spawn("f", Failing)
     for future in (failing.return_unpicklable.call_one(), failing.return_lock.call_one()):
         with pytest.raises(ActorError) as caught:
@@ -551,7 +579,8 @@ def test_an_endpoint_handle_has_all_adverbs(spawn: Spawn) -> None:
         assert callable(getattr(say, name))
 
 
-@pytest.mark.may_keep("threads")  # of torch, which this is the first to import where the test runs alone
+# of torch, which this is the first to import where the test runs alone
+@pytest.mark.may_keep("threads")
 def test_rref_of_an_endpoint_that_does_not_say_its_results_is_refused(spawn: Spawn) -> None:
     pytest.importorskip("torch", reason="distributed tensors need torch")
     say: Any = spawn(1).spawn("e", Echo).say
@@ -559,7 +588,9 @@ def test_rref_of_an_endpoint_that_does_not_say_its_results_is_refused(spawn: Spa
         say.rref(1)
 
 
-def test_as_endpoint_of_an_async_method_of_a_sync_actor_says_what_to_write_instead(spawn: Spawn) -> None:
+def test_as_endpoint_of_an_async_method_of_a_sync_actor_says_what_to_write_instead(
+    spawn: Spawn,
+) -> None:
     class Plain(Actor):
         @endpoint
         def ready(self) -> bool:
@@ -569,7 +600,9 @@ def test_as_endpoint_of_an_async_method_of_a_sync_actor_says_what_to_write_inste
             return 1
 
     plain = spawn(1).spawn("plain", Plain)
-    with pytest.raises(ValueError, match=r"Write `def fetch`.*or make all endpoints of the class `async def`"):
+    with pytest.raises(
+        ValueError, match=r"Write `def fetch`.*or make all endpoints of the class `async def`"
+    ):
         as_endpoint(plain.fetch)
     assert plain.ready.call_one().get(timeout=20)
 
@@ -680,7 +713,9 @@ def test_a_mesh_used_on_another_thread_after_the_first_ended_still_works() -> No
     assert results[1] == 7
 
 
-def test_system_exit_in_an_endpoint_ends_the_actor_and_not_the_process(spawn: Spawn, faults: Any) -> None:
+def test_system_exit_in_an_endpoint_ends_the_actor_and_not_the_process(
+    spawn: Spawn, faults: Any
+) -> None:
     procs = spawn(1)
     failing = procs.spawn("f", Failing)
     other = procs.spawn("e", Echo)
@@ -694,4 +729,7 @@ def test_a_burst_of_broadcasts_is_handled_completely(spawn: Spawn) -> None:
     counters = spawn(2).spawn("c", Counter)
     for _ in range(2000):
         counters.add.broadcast(1)
-    wait_until(lambda: counters.get.call().get().values() == [2000, 2000], what="2000 increments on both ranks")
+    wait_until(
+        lambda: counters.get.call().get().values() == [2000, 2000],
+        what="2000 increments on both ranks",
+    )

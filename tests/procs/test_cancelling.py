@@ -1,4 +1,6 @@
-"""`Future.cancel`: what has not begun is dropped, what has begun goes on, and the future tells which."""
+"""`Future.cancel`: what has not begun is dropped, what has begun goes on, and the future tells
+which.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ class AsyncWorker(Actor):
         return self.begun
 
 
-@pytest.mark.parametrize(("kind", "name"), [(Worker, "work"), (AsyncWorker, "work"), (AsyncWorker, "bounded")])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(Worker, "work"), (AsyncWorker, "work"), (AsyncWorker, "bounded")]
+)
 def test_calls_that_wait_for_their_turn_are_dropped_and_the_others_are_not(
     spawn: Spawn, tmp_path: Path, kind: Any, name: str
 ) -> None:
@@ -77,7 +81,9 @@ def test_calls_that_wait_for_their_turn_are_dropped_and_the_others_are_not(
     calls = [work.call_one(number, str(door)) for number in range(6)]
     assert [calls[number].cancel() for number in (2, 3, 5)] == [True] * 3
     for number in (2, 3, 5):
-        with pytest.raises(CancelledError, match=f"worker.{name}.. was cancelled before it had begun"):
+        with pytest.raises(
+            CancelledError, match=f"worker.{name}.. was cancelled before it had begun"
+        ):
             calls[number].get(timeout=PATIENCE)  # at once: the door is shut
         assert calls[number].cancelled()
         assert not calls[number].cancel()
@@ -86,11 +92,15 @@ def test_calls_that_wait_for_their_turn_are_dropped_and_the_others_are_not(
     assert actor.begun_so_far.call_one().get(timeout=PATIENCE) == [-1, 0, 1, 4]
 
 
-def test_a_call_that_has_begun_goes_on_and_its_future_has_its_result(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_call_that_has_begun_goes_on_and_its_future_has_its_result(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     actor = spawn(1).spawn("worker", AsyncWorker)
     call = actor.bounded.call_one(0, str(door))
-    wait_until(lambda: actor.begun_so_far.call_one().get(timeout=PATIENCE) == [0], what="the call to begin")
+    wait_until(
+        lambda: actor.begun_so_far.call_one().get(timeout=PATIENCE) == [0], what="the call to begin"
+    )
     assert call.cancel()  # it is asked for, and comes too late
     door.touch()
     assert call.get(timeout=PATIENCE) == 0
@@ -118,7 +128,9 @@ def test_a_call_to_many_is_dropped_by_those_that_have_not_begun(
     assert second.begun_so_far.call_one().get(timeout=PATIENCE) == [-1, 1, 2]
 
 
-def test_a_stream_is_one_call_and_its_futures_are_cancelled_together(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_stream_is_one_call_and_its_futures_are_cancelled_together(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     actors = spawn(2).spawn("worker", Worker)
     actors.work.call(-1).get(timeout=PATIENCE)
@@ -133,7 +145,9 @@ def test_a_stream_is_one_call_and_its_futures_are_cancelled_together(spawn: Spaw
     assert actors.begun_so_far.call().get(timeout=PATIENCE).values() == [[-1, 0]] * 2
 
 
-def test_a_cancelled_call_is_awaited_waited_for_and_dropped_without_a_warning(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_cancelled_call_is_awaited_waited_for_and_dropped_without_a_warning(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     actor = spawn(1).spawn("worker", Worker)
     actor.work.call_one(-1).get(timeout=PATIENCE)
@@ -142,7 +156,8 @@ def test_a_cancelled_call_is_awaited_waited_for_and_dropped_without_a_warning(sp
     with unread_errors() as unread:
         for call in calls:
             call.cancel()
-        done: Any = wait_for(calls, PATIENCE)  # type: ignore[arg-type]  # typed for futures of its own
+        # typed for futures of its own
+        done: Any = wait_for(calls, PATIENCE)  # type: ignore[arg-type]
         assert not done.not_done
 
         async def main() -> None:
@@ -158,7 +173,9 @@ def test_a_cancelled_call_is_awaited_waited_for_and_dropped_without_a_warning(sp
     assert unread.texts == []
 
 
-def test_a_call_to_an_actor_that_is_still_being_made_is_dropped(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_call_to_an_actor_that_is_still_being_made_is_dropped(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     class Slow(Actor):
         def __init__(self, door: str) -> None:
             while not os.path.exists(door):

@@ -1,4 +1,6 @@
-"""The command `monarch`, as it is typed: what it prints, how it exits, what it says to a mistake."""
+"""The command `monarch`, as it is typed: what it prints, how it exits, what it says to a
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,26 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.processes import parent_of
-from monarch.job import DEFAULT_JOB_PATH, LocalJob, ProcessJob, job_load, load_current_job, set_current_job
+from monarch.job import (
+    DEFAULT_JOB_PATH,
+    LocalJob,
+    ProcessJob,
+    job_load,
+    load_current_job,
+    set_current_job,
+)
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
 
-JOBS = "from monarch.job import ProcessJob\njob = ProcessJob({'workers': 1})\nother = ProcessJob({'others': 1})\nno = None\nx = 1\n"
-USE = "from monarch.job import ProcessJob\njob = ProcessJob({'workers': 1})\njob.state()\nprint(job.apply_id)\n"
+JOBS = (
+    "from monarch.job import ProcessJob\njob = ProcessJob({'workers': 1})\nother ="
+    " ProcessJob({'others': 1})\nno = None\nx = 1\n"
+)
+USE = (
+    "from monarch.job import ProcessJob\njob = ProcessJob({'workers':"
+    " 1})\njob.state()\nprint(job.apply_id)\n"
+)
 
 ATTACH = """
     import sys
@@ -51,8 +66,12 @@ Type = Callable[..., Typed]
 
 
 @pytest.fixture
-def monarch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
-    """`monarch("kill")`: the command in this very process, for what needs no other; in an empty folder with `jobs.py`."""
+def monarch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Type:
+    """`monarch("kill")`: the command in this very process, for what needs no other; in an empty
+    folder with `jobs.py`.
+    """
     from monarch.tools.__main__ import main
 
     monkeypatch.chdir(tmp_path)
@@ -276,7 +295,9 @@ def test_without_its_libraries_the_command_says_what_to_install(home: Home) -> N
 
 
 def test_the_end_of_a_worker_on_ctrl_c_leaves_nothing(home: Home) -> None:
-    worker = home._start(["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {})
+    worker = home._start(
+        ["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {}
+    )
     assert worker.stderr is not None
     assert worker.stderr.readline().startswith("listening: ")
     worker.send_signal(signal.SIGINT)
@@ -286,10 +307,14 @@ def test_the_end_of_a_worker_on_ctrl_c_leaves_nothing(home: Home) -> None:
 
 
 def test_a_worker_whose_agent_was_killed_says_so(home: Home) -> None:
-    worker = home._start(["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {})
+    worker = home._start(
+        ["-m", "monarch.tools", "worker", "--listen", f"ipc://{home.temporary}/w"], {}
+    )
     assert worker.stderr is not None
     assert worker.stderr.readline().startswith("listening: ")
-    (agent,) = [pid for pid in home.processes() if pid != worker.pid and parent_of(pid) == worker.pid]
+    (agent,) = [
+        pid for pid in home.processes() if pid != worker.pid and parent_of(pid) == worker.pid
+    ]
     os.kill(agent, signal.SIGKILL)
     _, said = worker.communicate(timeout=30)
     assert worker.returncode == 1

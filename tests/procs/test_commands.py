@@ -55,8 +55,16 @@ def test_a_signal_that_comes_before_the_command_has_started_ends_it() -> None:
 def test_output_goes_to_a_folder_for_each_rank(tmp_path: Path) -> None:
     script = "echo $MONARCH_RANK_gpus of $MONARCH_SIZE_gpus; echo $NAME >&2"
     command = ["bash", "-c", script]
-    assert exec_command(this_host(), command, {"NAME": "x"}, output_dir=str(tmp_path), per_host={"gpus": 2}).get() == 0
-    assert [(tmp_path / f"gpus_{rank}" / "stdout.txt").read_text() for rank in range(2)] == ["0 of 2\n", "1 of 2\n"]
+    assert (
+        exec_command(
+            this_host(), command, {"NAME": "x"}, output_dir=str(tmp_path), per_host={"gpus": 2}
+        ).get()
+        == 0
+    )
+    assert [(tmp_path / f"gpus_{rank}" / "stdout.txt").read_text() for rank in range(2)] == [
+        "0 of 2\n",
+        "1 of 2\n",
+    ]
     assert (tmp_path / "gpus_1" / "stderr.txt").read_text() == "x\n"
 
 
@@ -85,22 +93,30 @@ def test_scripts_of_bash_run_on_the_ranks_that_are_meant(spawn: Spawn, tmp_path:
 
 def test_a_command_of_the_command_line_runs_where_it_is_told(cluster: Home) -> None:
     where = ["bash", "-c", "echo at $MONARCH_RANK_hosts of $MONARCH_SIZE_hosts $NAME in $PWD"]
-    assert "at 0 of 2 x in " + str(cluster.folder) in cluster.monarch("exec", "-e", "NAME=x", *where)
+    assert "at 0 of 2 x in " + str(cluster.folder) in cluster.monarch(
+        "exec", "-e", "NAME=x", *where
+    )
     assert "at 1 of 2" in cluster.monarch("exec", "--point", "hosts=1", *where)
     everywhere = cluster.monarch("exec", "--all", *where)
     assert everywhere.count("of 2") == 2 and everywhere.count("at 0 of 1") == 1
     assert "at 0 of 1" in cluster.monarch("exec", "--mesh", "second", *where)
     (cluster.folder / "script.sh").write_text("echo $1; exit 5\n")
     assert "given" in cluster.monarch("exec", "--script", "script.sh", "given", exit_code=5)
-    assert "the job has no mesh 'third'" in cluster.monarch("exec", "--mesh", "third", "ls", exit_code=1)
-    assert "--point takes DIM=NUMBER, got 'x'" in cluster.monarch("exec", "--point", "x", "ls", exit_code=1)
+    assert "the job has no mesh 'third'" in cluster.monarch(
+        "exec", "--mesh", "third", "ls", exit_code=1
+    )
+    assert "--point takes DIM=NUMBER, got 'x'" in cluster.monarch(
+        "exec", "--point", "x", "ls", exit_code=1
+    )
     cluster.monarch("exec", "--kill", "true")
     cluster.wait_nothing_left()
 
 
 def test_ctrl_c_reaches_the_command_and_lines_come_while_it_runs(cluster: Home) -> None:
     script = "trap 'echo interrupted; exit 9' INT; echo waiting; while true; do sleep 0.05; done"
-    program = cluster._start(["-m", "monarch.tools", "exec", "--mesh", "first", "bash", "-c", script], {})
+    program = cluster._start(
+        ["-m", "monarch.tools", "exec", "--mesh", "first", "bash", "-c", script], {}
+    )
     assert program.stdout is not None
     try:
         assert ["waiting" in program.stdout.readline() for _ in range(2)] == [True, True]

@@ -1,4 +1,6 @@
-"""`sync_workspace(conda=True)`: an environment of this machine is on hosts, and works without it."""
+"""`sync_workspace(conda=True)`: an environment of this machine is on hosts, and works without
+it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,13 @@ class Runner(Actor):
     def evaluate(self, *expressions: str) -> list[Any]:
         import importlib
 
-        names = {"of": importlib.import_module, "os": os, "sys": sys, "run": subprocess.check_output, "Path": Path}
+        names = {
+            "of": importlib.import_module,
+            "os": os,
+            "sys": sys,
+            "run": subprocess.check_output,
+            "Path": Path,
+        }
         return [eval(each, names) for each in expressions]
 
 
@@ -79,7 +87,9 @@ def make_environment(prefix: Path, projects: Path, placeholder: int = PLACEHOLDE
     (packages / "__editable__.tiny_found-1.0.pth").write_text(
         "import __editable___tiny_found_1_0_finder as f; f.install()\n"
     )
-    (prefix / "bin" / "tiny-tool").write_text(f"#!{prefix}/bin/python\nimport sys\nprint(sys.prefix)\n")
+    (prefix / "bin" / "tiny-tool").write_text(
+        f"#!{prefix}/bin/python\nimport sys\nprint(sys.prefix)\n"
+    )
     (prefix / "bin" / "tiny-tool").chmod(0o755)
     (prefix / "bin" / "gone").symlink_to("/nowhere/gone")
     (prefix / "bin" / "other-name").symlink_to("tiny-tool")
@@ -94,7 +104,9 @@ def make_environment(prefix: Path, projects: Path, placeholder: int = PLACEHOLDE
     entry = {"prefix_placeholder": "_" * placeholder}
     found = [{**entry, "_path": f"share/{mode}", "file_mode": mode} for mode in ("text", "binary")]
     (prefix / "conda-meta").mkdir()
-    (prefix / "conda-meta" / "tiny-1.0-0.json").write_text(json.dumps({"paths_data": {"paths": found}}))
+    (prefix / "conda-meta" / "tiny-1.0-0.json").write_text(
+        json.dumps({"paths_data": {"paths": found}})
+    )
     return prefix
 
 
@@ -134,7 +146,11 @@ def test_procs_start_in_the_environment_of_the_client(
     monkeypatch.setenv("CONDA_PREFIX", str(prefix))
     result = sync(hosts, tmp_path / "code")
     environment = result.environment
-    assert environment is not None and (result.files, environment.hosts, environment.behind) == (1, 2, 2)
+    assert environment is not None and (result.files, environment.hosts, environment.behind) == (
+        1,
+        2,
+        2,
+    )
     assert "environment: " in str(result) and "left_out (ignored by .gitignore)" in str(environment)
     (tmp_path / "conda").rename(tmp_path / "gone")
     (tmp_path / "projects").rename(tmp_path / "projects_gone")
@@ -143,7 +159,8 @@ def test_procs_start_in_the_environment_of_the_client(
         hosts,
         "sys.prefix",
         "[of(each).VALUE for each in ('tiny_one', 'tiny_path', 'tiny_found', 'synced_code')]",
-        "[of(each).__file__.partition('/__editable__.')[::2] for each in ('tiny_path', 'tiny_found')]",
+        "[of(each).__file__.partition('/__editable__.')[::2] for each in ('tiny_path',"
+        " 'tiny_found')]",
         "os.environ['CONDA_PREFIX'], run(['tiny-tool'], text=True).strip()",
         "Path(sys.prefix, 'share', 'text').read_text()",
         "Path(sys.prefix, 'share', 'binary').read_bytes()",
@@ -156,7 +173,10 @@ def test_procs_start_in_the_environment_of_the_client(
     assert values[2] == (folder, folder)
     assert values[3] == f"{folder}/share and {prefix}2"
     room = 2 * (PLACEHOLDER - len(str(prefix))) + len(f"{prefix}/share:{prefix}") + 1
-    assert values[4] == b"\x7fELF\0" + f"{folder}/share:{folder}".encode().ljust(room, b"\0") + b"behind it\0"
+    assert (
+        values[4]
+        == b"\x7fELF\0" + f"{folder}/share:{folder}".encode().ljust(room, b"\0") + b"behind it\0"
+    )
     assert values[5] is False
     assert values[6] == ["/nowhere/gone", "tiny-tool"]
 
@@ -168,7 +188,9 @@ def test_procs_start_in_the_environment_of_the_client(
     edited = sync(hosts, Workspace([], CondaEnvironment(prefix))).environment
     assert edited is not None and (edited.behind, edited.sent) == (2, 10)
     assert run(hosts, "of('tiny_path').VALUE", f"sys.prefix == {folder!r}") == [2, False]
-    assert run(hosts.with_python_executable(f"{folder}/bin/python"), "of('tiny_path').VALUE") == ["tiny_path"]
+    assert run(hosts.with_python_executable(f"{folder}/bin/python"), "of('tiny_path').VALUE") == [
+        "tiny_path"
+    ]
 
 
 def test_an_environment_that_can_not_be_mirrored_is_said(
@@ -186,8 +208,13 @@ def test_an_environment_that_can_not_be_mirrored_is_said(
     short = tempfile.mkdtemp()
     request.addfinalizer(lambda: shutil.rmtree(short))
     prefix = make_environment(Path(short, "env"), tmp_path / "projects", len(short) + 8)
-    with pytest.raises(EnvironmentFailed, match=r"is not on 2 of 2 hosts: share/binary .* has room for a prefix of"):
+    with pytest.raises(
+        EnvironmentFailed, match=r"is not on 2 of 2 hosts: share/binary .* has room for a prefix of"
+    ):
         sync(hosts, Workspace([], CondaEnvironment(prefix)))
     (prefix / "conda-meta" / "tiny-1.0-0.json").write_text("[]")
-    with pytest.raises(EnvironmentFailed, match=r"conda-meta/tiny-1\.0-0\.json of the environment is none of conda's"):
+    with pytest.raises(
+        EnvironmentFailed,
+        match=r"conda-meta/tiny-1\.0-0\.json of the environment is none of conda's",
+    ):
         sync(hosts, Workspace([], CondaEnvironment(prefix)))

@@ -39,7 +39,10 @@ def test_the_client_is_the_root_and_has_no_creator() -> None:
 
 def test_every_thread_of_the_client_is_the_same_root() -> None:
     ids: list[str] = [str(context().actor_instance.actor_id)]
-    threads = [threading.Thread(target=lambda: ids.append(str(context().actor_instance.actor_id))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: ids.append(str(context().actor_instance.actor_id)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -78,7 +81,9 @@ def test_the_rank_of_a_message_is_over_what_was_addressed(spawn: Spawn) -> None:
         {"a": a, "b": b} for a in range(2) for b in (1, 2)
     ]
     assert ranks.flatten("n").message_rank.call().get().values() == [{"n": n} for n in range(6)]
-    assert ranks.at_start.call().get().values() == [{"a": a, "b": b} for a in range(2) for b in range(3)]
+    assert ranks.at_start.call().get().values() == [
+        {"a": a, "b": b} for a in range(2) for b in range(3)
+    ]
 
 
 def test_current_rank_is_a_point_that_can_be_sent_and_hashed(spawn: Spawn) -> None:
@@ -94,7 +99,10 @@ def test_an_actor_addresses_its_neighbour_by_its_own_rank(spawn: Spawn) -> None:
         @endpoint
         def ask(self, ranks: Ranks) -> tuple[dict[str, int], int]:
             neighbour = ranks.slice(**current_rank())
-            return neighbour.instance_rank.call_one().get(), neighbour.pid.call_one().get() - os.getpid()
+            return (
+                neighbour.instance_rank.call_one().get(),
+                neighbour.pid.call_one().get() - os.getpid(),
+            )
 
         @endpoint
         def ask_by_instance(self, ranks: Ranks) -> dict[str, int]:
@@ -106,7 +114,10 @@ def test_an_actor_addresses_its_neighbour_by_its_own_rank(spawn: Spawn) -> None:
     for point, (rank, difference) in neighbours.ask.call(ranks).get():
         assert rank == dict(point)
         assert difference == 0
-    assert neighbours.slice(a=1).ask_by_instance.call(ranks).get().values() == [{"a": 1, "b": 0}, {"a": 1, "b": 1}]
+    assert neighbours.slice(a=1).ask_by_instance.call(ranks).get().values() == [
+        {"a": 1, "b": 0},
+        {"a": 1, "b": 1},
+    ]
 
 
 def test_current_size_is_the_extent_of_the_message(spawn: Spawn) -> None:
@@ -169,7 +180,9 @@ def test_a_plain_thread_in_an_actor_acts_as_that_actor(spawn: Spawn) -> None:
 
     procs = spawn(1)
     echo = procs.spawn("e", Echo)
-    name, _, answer, same = procs.spawn("threaded", Threads).in_a_thread.call_one(echo).get(timeout=30)
+    name, _, answer, same = (
+        procs.spawn("threaded", Threads).in_a_thread.call_one(echo).get(timeout=30)
+    )
     assert name == "threaded"
     assert same
     assert answer == "from a thread"
@@ -182,7 +195,14 @@ def test_what_a_plain_thread_in_an_actor_spawns_belongs_to_the_actor(spawn: Spaw
             pids: list[int] = []
 
             def work() -> None:
-                pids.append(this_host().spawn_procs(per_host={"n": 1}).spawn("e", Echo).pid.call().get().get(0))
+                pids.append(
+                    this_host()
+                    .spawn_procs(per_host={"n": 1})
+                    .spawn("e", Echo)
+                    .pid.call()
+                    .get()
+                    .get(0)
+                )
 
             thread = threading.Thread(target=work)
             thread.start()
@@ -210,7 +230,11 @@ def test_two_actors_of_one_proc_keep_their_contexts_apart_in_their_threads(spawn
 
     procs = spawn(1)
     actors = [procs.spawn(f"actor{i}", Threads) for i in range(3)]
-    assert [actor.name_in_a_thread.call_one().get(timeout=20) for actor in actors] == ["actor0", "actor1", "actor2"]
+    assert [actor.name_in_a_thread.call_one().get(timeout=20) for actor in actors] == [
+        "actor0",
+        "actor1",
+        "actor2",
+    ]
 
 
 def test_contexts_can_not_be_sent(spawn: Spawn) -> None:

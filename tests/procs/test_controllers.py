@@ -10,7 +10,14 @@ import pytest
 
 from helpers.actors import Counter, Echo
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, SupervisionError, context, endpoint, get_or_spawn_controller
+from monarch.actor import (
+    Actor,
+    ActorError,
+    SupervisionError,
+    context,
+    endpoint,
+    get_or_spawn_controller,
+)
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -40,7 +47,9 @@ def test_the_client_and_remote_actors_get_the_same_controller(spawn: Spawn) -> N
     assert get_or_spawn_controller("shared", Counter, 500).get().add.call_one(0).get() == 21
 
 
-def test_a_controller_runs_in_the_process_of_the_client_also_when_an_actor_asks_first(spawn: Spawn) -> None:
+def test_a_controller_runs_in_the_process_of_the_client_also_when_an_actor_asks_first(
+    spawn: Spawn,
+) -> None:
     remote = spawn(2).spawn("asks", asks())
     assert remote.pid_of.call("asked_by_an_actor_first").get().values() == [os.getpid()] * 2
 
@@ -84,7 +93,9 @@ def test_a_controller_may_create_another_one() -> None:
     assert get_or_spawn_controller("outer", Outer).get().ask.call_one().get(timeout=20) == (7, 8)
 
 
-def test_the_failure_of_a_controller_does_not_reach_the_clients_hook_and_is_told_to_whoever_asks_for_it() -> None:
+def test_the_failure_of_a_controller_does_not_reach_the_clients_hook_and_is_told_to_whoever_asks_for_it() -> (
+    None
+):
     class Fragile(Actor):
         @endpoint
         def fail(self) -> None:
@@ -116,7 +127,13 @@ def test_the_failure_of_one_controller_does_not_prevent_new_ones_nor_harm_others
     fragile.fail.broadcast()
     with pytest.raises(SupervisionError):
         fragile.fail.call_one().get(timeout=20)
-    assert get_or_spawn_controller("born_after_a_failure", Echo).get(timeout=20).say.call_one(1).get(timeout=20) == 1
+    assert (
+        get_or_spawn_controller("born_after_a_failure", Echo)
+        .get(timeout=20)
+        .say.call_one(1)
+        .get(timeout=20)
+        == 1
+    )
     assert healthy.say.call_one(2).get(timeout=20) == 2
 
 
@@ -129,4 +146,6 @@ def test_a_controller_whose_constructor_raises_is_an_error_for_its_users() -> No
         def work(self) -> None: ...
 
     with pytest.raises((ActorError, SupervisionError), match="not born"):
-        get_or_spawn_controller("never_born", NeverBorn).get(timeout=20).work.call_one().get(timeout=20)
+        get_or_spawn_controller("never_born", NeverBorn).get(timeout=20).work.call_one().get(
+            timeout=20
+        )

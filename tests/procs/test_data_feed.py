@@ -88,7 +88,9 @@ def test_another_number_of_ranks_goes_on_at_a_saved_position(spawn: Spawn) -> No
     first = feed.iterate(rank=0, world_size=1)
     assert taken(first, 4) == [0, 1, 2, 3]
     saved = first.state_dict()
-    halves = [feed.iterate(rank=rank, world_size=2, position=saved["position"]) for rank in range(2)]
+    halves = [
+        feed.iterate(rank=rank, world_size=2, position=saved["position"]) for rank in range(2)
+    ]
     assert [taken(half) for half in halves] == [[4, 6, 8, 10], [5, 7, 9, 11]]
     first.load_state_dict({"position": 2})
     assert taken(first) == list(range(2, 12))
@@ -142,7 +144,9 @@ def test_an_error_of_the_data_set_is_raised_with_its_traceback_each_time(spawn: 
 
 def test_large_batches_arrive_as_they_were(spawn: Spawn) -> None:
     batches = DataFeed(spawn(1), large).iterate(rank=0, world_size=1)
-    assert [(len(batch["tokens"]), batch["tokens"][-1]) for batch in batches] == [(1 << 20, item) for item in range(3)]
+    assert [(len(batch["tokens"]), batch["tokens"][-1]) for batch in batches] == [
+        (1 << 20, item) for item in range(3)
+    ]
 
 
 def test_no_more_is_made_than_is_asked_for(spawn: Spawn, tmp_path: Any) -> None:

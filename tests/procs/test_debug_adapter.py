@@ -1,4 +1,6 @@
-"""An editor debugs a rank by the Debug Adapter Protocol: scripted, over a real socket, through a terminal and the program."""
+"""An editor debugs a rank by the Debug Adapter Protocol: scripted, over a real socket, through a
+terminal and the program.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("debugpy")
 
-# Calls `step` of rank 1 with each number on its input, and the endpoint that any other line names; a second word is a time limit.
+# Calls `step` of rank 1 with each number on its input, and the endpoint that any other line names;
+# a second word is a time limit.
 PROGRAM = """
     import os, sys, threading
     from monarch.actor import Actor, SupervisionError, attach_to_workers, endpoint, this_host
@@ -95,9 +98,19 @@ def say(program: RunningProgram, text: str) -> None:
 
 
 @contextmanager
-def terminal(program: RunningProgram, as_json: bool = False) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def terminal(
+    program: RunningProgram, as_json: bool = False
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`monarch debug --dap`, and where an editor can attach."""
-    asked = ("-p", str(program.pid), "--dap", "trainers[1]", "--port", "0", *(["--json"] if as_json else []))
+    asked = (
+        "-p",
+        str(program.pid),
+        "--dap",
+        "trainers[1]",
+        "--port",
+        "0",
+        *(["--json"] if as_json else []),
+    )
     with program.start_monarch("debug", *asked) as command:
         line = next_line(command)
         said = "trainers[1]: an editor can attach to "
@@ -122,7 +135,9 @@ def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: P
     script = tmp_path / "train.py"
     with (
         workers(2) as attached,
-        running(PROGRAM.format(workers=attached.addresses), tmp_path, {"MONARCH_SECRET": SECRET}) as program,
+        running(
+            PROGRAM.format(workers=attached.addresses), tmp_path, {"MONARCH_SECRET": SECRET}
+        ) as program,
     ):
         program.wait_for("go")
         say(program, "debugged")
@@ -137,7 +152,9 @@ def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: P
                 frame, *_ = editor.stack(stopped["threadId"])
                 assert (frame["name"], frame["line"]) == ("step", line_of_the_breakpoint(script))
                 assert {"size": "21", "total": "42"}.items() <= editor.variables(frame).items()
-                assert editor.ask("evaluate", expression="self.steps", frameId=frame["id"])["result"] == str(steps - 1)
+                assert editor.ask("evaluate", expression="self.steps", frameId=frame["id"])[
+                    "result"
+                ] == str(steps - 1)
                 editor.ask("continue", threadId=stopped["threadId"])
                 assert program.wait_for("answer") == f"answer {42 + steps}"
                 editor.ask("disconnect")
@@ -148,7 +165,9 @@ def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: P
 
 
 @pytest.mark.parametrize("who", ["editor", "terminal"])
-def test_a_rank_at_a_breakpoint_goes_on_when_who_debugs_it_vanishes(who: str, tmp_path: Path) -> None:
+def test_a_rank_at_a_breakpoint_goes_on_when_who_debugs_it_vanishes(
+    who: str, tmp_path: Path
+) -> None:
     script = tmp_path / "train.py"
     with running(PROGRAM.format(workers=[]), tmp_path) as program:
         program.wait_for("go")
@@ -198,7 +217,9 @@ def test_with_the_setting_the_client_says_where_editors_attach_to_ranks(tmp_path
         with killed_after(PATIENCE, program.process):
             told = program.process.stderr.readline()
         assert told.startswith("monarch: editors can attach to trainers[0-1] at 127.0.0.1:")
-        assert told.endswith(f"; entries for launch.json: {tmp_path / '.monarch' / 'launch.json'}\n")
+        assert told.endswith(
+            f"; entries for launch.json: {tmp_path / '.monarch' / 'launch.json'}\n"
+        )
         entries = json.loads((tmp_path / ".monarch" / "launch.json").read_text())["configurations"]
         assert [entry["name"] for entry in entries] == ["trainers[0]", "trainers[1]"]
         editor = Editor("{host}:{port}".format(**entries[1]["connect"]))
@@ -214,7 +235,10 @@ def test_with_the_setting_the_client_says_where_editors_attach_to_ranks(tmp_path
 
 
 def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
-    spawn: Spawn, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spawn: Spawn,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     entries = tmp_path / ".monarch" / "launch.json"
@@ -239,7 +263,10 @@ def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
 
 
 def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
-    spawn: Spawn, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spawn: Spawn,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     said: list[str] = []
@@ -261,7 +288,10 @@ def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
         with monkeypatch.context() as patched:
             patched.setattr(editors, "Port", broken)
             spawned("unlucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
-            wait_until(lambda: has_said("can't attach to all ranks: RuntimeError"), what="word of the error")
+            wait_until(
+                lambda: has_said("can't attach to all ranks: RuntimeError"),
+                what="word of the error",
+            )
             spawned("unlucky_too").spawn("s", Stopping).say.call_one("up").get(timeout=20)
             wait_until(lambda: has_said("2 more ranks have no port"), what="word of those without")
         spawned("lucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
@@ -274,7 +304,9 @@ def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
     wait_until(lambda: json.loads(entries.read_text())["configurations"] == [], what="no entries")
 
 
-def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp_path: Path) -> None:
+def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "train.py"
     strict = {"MONARCH_HEARTBEAT_TIMEOUT": "0.4s", "MONARCH_DEADLOCK_CHECK_INTERVAL": "0.1s"}
     with running(PROGRAM.format(workers=[]), tmp_path, strict) as program:
@@ -288,10 +320,20 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(tmp
             typed = "list\nwhere --all\nattach trainer 1\ncast trainer ranks(1) c\ncontinue\n"
             shown = program.monarch(*who, typed=typed).stdout
             [row] = [line for line in shown.splitlines() if line.startswith("| trainer")]
-            name, rank, _, _, function, line, state, attached = map(str.strip, row.strip("|").split("|"))
-            assert (name, rank, function, int(line)) == ("trainer", "1", "step", line_of_the_breakpoint(script))
+            name, rank, _, _, function, line, state, attached = map(
+                str.strip, row.strip("|").split("|")
+            )
+            assert (name, rank, function, int(line)) == (
+                "trainer",
+                "1",
+                "step",
+                line_of_the_breakpoint(script),
+            )
             assert state.startswith("in an editor") and f"(pid {command.pid})" in attached
-            assert "1 rank: trainer 1\n" in shown and "self.steps += 1  # a breakpoint is here" in shown
+            assert (
+                "1 rank: trainer 1\n" in shown
+                and "self.steps += 1  # a breakpoint is here" in shown
+            )
             assert "trainer 1 is in an editor, " in shown and "trainer 1: an editor, " in shown
             # takes longer than the limit of the call
             why = program.monarch("why", "-p", str(program.pid), "--seconds", "3").stdout
@@ -322,7 +364,10 @@ def test_breakpoint_stops_in_the_editor_while_one_is_attached(tmp_path: Path) ->
             ]
             say(program, "pause")
             who = ("debug", "-p", str(program.pid))
-            wait_until(lambda: "| stopped" in program.monarch(*who, typed="list\n").stdout, what="the breakpoint")
+            wait_until(
+                lambda: "| stopped" in program.monarch(*who, typed="list\n").stdout,
+                what="the breakpoint",
+            )
             program.monarch(*who, typed="attach trainer 1\npaused = 'there'\nc\n")
             assert program.wait_for("answer") == "answer there"
 
@@ -337,9 +382,14 @@ def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: 
             next_line(command)
             assert "an editor needs debugpy in the actor's process" in next_line(command)
             editor.close()
-        for wrong, text in (("trainers", "such as trainers[3]"), ("nobody[0]", "meshes: trainers (2 ranks)")):
+        for wrong, text in (
+            ("trainers", "such as trainers[3]"),
+            ("nobody[0]", "meshes: trainers (2 ranks)"),
+        ):
             result = program.monarch("debug", "-p", str(program.pid), "--dap", wrong)
-            assert result.returncode == 1 and text in result.stderr and result.stderr.count("\n") == 1
+            assert (
+                result.returncode == 1 and text in result.stderr and result.stderr.count("\n") == 1
+            )
 
 
 def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,7 +398,8 @@ def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(dap, "check_same_user", refuse)
     told: list[str] = []
-    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]  # it gets no further
+    # it gets no further
+    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]
     editor = Editor(port.address)
     assert editor.read() is None
     assert told == ["refused a connection: it runs as user 1, not as user 2"]
@@ -356,30 +407,41 @@ def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch)
     port.close()
 
 
-def test_a_connection_that_is_reset_at_once_does_not_close_the_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = iter([OSError(errno.ENOTCONN, "not connected"), ConnectionRefusedError("another user")])
+def test_a_connection_that_is_reset_at_once_does_not_close_the_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    errors = iter(
+        [OSError(errno.ENOTCONN, "not connected"), ConnectionRefusedError("another user")]
+    )
 
     def refuse(sock: object) -> None:
         raise next(errors)
 
     monkeypatch.setattr(dap, "check_same_user", refuse)
     told: list[str] = []
-    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]  # it gets no further
+    # it gets no further
+    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]
     for _ in range(2):
         editor = Editor(port.address)
         assert editor.read() is None
         editor.close()
-    assert told == ["refused a connection: [Errno 107] not connected", "refused a connection: another user"]
+    assert told == [
+        "refused a connection: [Errno 107] not connected",
+        "refused a connection: another user",
+    ]
     port.close()
 
 
-def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sent: list[object] = []
     monkeypatch.setattr(dap, "send_record", lambda hub, proc, record, *_: sent.append(type(record)))
     monkeypatch.setattr(dap, "_READS_WITHIN", 1)
     monkeypatch.setattr(dap, "_ENDED_WITHIN", 0.1)
     ours, editor = socket.socketpair()
-    relay = dap._Relay(None, ProcAddress("host", "proc"), ours)  # type: ignore[arg-type]  # nothing is sent
+    # nothing is sent
+    relay = dap._Relay(None, ProcAddress("host", "proc"), ours)  # type: ignore[arg-type]
     runs = threading.Thread(target=relay.run, daemon=True)
     runs.start()
     said = SimpleNamespace(flags=0, payload=pickling.dumps(b"x" * (1 << 22))[0], buffers=())

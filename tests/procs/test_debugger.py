@@ -44,7 +44,9 @@ def test_a_breakpoint_stops_one_rank_and_the_others_answer(spawn: Spawn) -> None
         user.expect("(Pdb) ")
         user.type("p doubled", "n", "n", "p tripled", "continue")
         assert user.expect("-> tripled = doubled + number").startswith("4\n")
-        assert "6\n" in user.expect("Detached from debug session for s 1: the endpoint has returned")
+        assert "6\n" in user.expect(
+            "Detached from debug session for s 1: the endpoint has returned"
+        )
         assert answers.get(timeout=20).values() == [6, 6, 6]
         assert user.rows() == []
 
@@ -163,7 +165,11 @@ def test_cast_sends_a_command_to_the_selected_ranks(spawn: Spawn) -> None:
     with person() as user:
         answer = actors.step.call(1)
         user.wait_stopped(4)
-        user.type("cast s ranks(y=1) doubled = 10", "cast s ranks(0:1) doubled = 20", "cast nobody ranks(1) c")
+        user.type(
+            "cast s ranks(y=1) doubled = 10",
+            "cast s ranks(0:1) doubled = 20",
+            "cast nobody ranks(1) c",
+        )
         user.type("attach s 3", "p doubled")
         user.expect("10")
         user.type("detach", "continue")
@@ -225,20 +231,27 @@ def test_an_exception_under_the_debugger_stops_where_it_was_raised(spawn: Spawn)
 
 
 @pytest.mark.parametrize("kind", [Stopping, AsyncStopping])
-def test_with_debug_on_error_an_endpoint_that_raises_is_kept_at_its_frame(kind: type[Stopping], spawn: Spawn) -> None:
+def test_with_debug_on_error_an_endpoint_that_raises_is_kept_at_its_frame(
+    kind: type[Stopping], spawn: Spawn
+) -> None:
     with configured(debug_on_error=True):
         actor = spawn(1).spawn("s", kind)
     with person() as user:
         answer = actor.fail.call_one(*([False] if kind is Stopping else []))
         (row,) = user.wait_stopped()
-        assert row.place.why == "raised ValueError: no such thing" and row.place.line.function == "fail"
+        assert (
+            row.place.why == "raised ValueError: no such thing"
+            and row.place.line.function == "fail"
+        )
         user.type("attach s 0", "p type(self).__name__", "c")
         user.expect(f"'{kind.__name__}'")
         with pytest.raises(ActorError, match="no such thing"):
             answer.get(timeout=20)
 
 
-def test_with_debug_on_error_an_actor_is_kept_in_the_init_that_raises(spawn: Spawn, faults: Faults) -> None:
+def test_with_debug_on_error_an_actor_is_kept_in_the_init_that_raises(
+    spawn: Spawn, faults: Faults
+) -> None:
     with configured(debug_on_error=True):
         procs = spawn(1)
     with person() as user:
@@ -273,12 +286,16 @@ def test_two_endpoints_of_one_actor_have_sessions_of_their_own(spawn: Spawn) -> 
     with person() as user:
         one = actor.wait_and_stop.call_one("one")
         user.wait_stopped()
-        user.type("attach s 0", "n", "p name")  # on it goes, to the await, where the loop takes up the next
+        # on it goes, to the await, where the loop takes up the next
+        user.type("attach s 0", "n", "p name")
         user.expect("'one'")
         user.type("n")
         other = actor.wait_and_stop.call_one("other")
         wanted = [("0", False), ("0/2", True)]
-        wait_until(lambda: [(row.label, row.stopped) for row in user.rows()] == wanted, what="the other one to stop")
+        wait_until(
+            lambda: [(row.label, row.stopped) for row in user.rows()] == wanted,
+            what="the other one to stop",
+        )
         with person() as second:
             second.type("attach s 0/2", "p name", "n", "n")
             second.expect("'other'")
@@ -339,7 +356,9 @@ def test_a_rank_in_the_debugger_is_stopped_with_its_mesh(spawn: Spawn) -> None:
 
 def test_wrong_commands_say_what_would_be_right(spawn: Spawn) -> None:
     with person() as user:
-        user.type("", "atach s 0", "attach s", "attach s x", "cast s 3 n", "attach s 0", "help", "where")
+        user.type(
+            "", "atach s 0", "attach s", "attach s x", "cast s 3 n", "attach s 0", "help", "where"
+        )
         user.expect("Error parsing input: no command 'atach'")
         user.expect("Error parsing input: attach takes a name and a rank")
         user.expect("Error parsing input: 'x'")
@@ -399,7 +418,9 @@ def test_a_thread_that_outlives_its_endpoint_can_be_debugged(spawn: Spawn) -> No
 
 
 def test_a_forked_child_says_that_the_debugger_does_not_reach_it(spawn: Spawn) -> None:
-    assert "the debugger does not reach it" in spawn(1).spawn("s", Stopping).fork_and_stop.call_one().get(timeout=20)
+    assert "the debugger does not reach it" in spawn(1).spawn(
+        "s", Stopping
+    ).fork_and_stop.call_one().get(timeout=20)
 
 
 def test_the_prompt_opens_in_a_program_by_itself_too() -> None:
@@ -429,7 +450,9 @@ def test_the_prompt_opens_in_a_program_by_itself_too() -> None:
     assert "answer 4" in result.stdout and "(Pdb)" in result.stdout, str(result)
 
 
-def test_the_client_gives_the_source_of_what_it_has_loaded_and_of_nothing_else(tmp_path: Path) -> None:
+def test_the_client_gives_the_source_of_what_it_has_loaded_and_of_nothing_else(
+    tmp_path: Path,
+) -> None:
     secret = tmp_path / "secret.py"
     secret.write_text("token = 1\n")
     assert sources.read(str(secret)) is None
@@ -453,23 +476,45 @@ def test_the_commands_of_pdb_do_what_they_do_in_any_program(spawn: Spawn) -> Non
         user.type("interact", "for each in range(2):", "    print('each', each + 40)", "", "exit()")
         user.expect("each 41")
         user.type("debug self.double(50)", "s", "s", "s", "p doubled", "c", "p 'again'")
-        for shown in ("ENTERING", "((Pdb)) ", "-> doubled = number * 2", "100", "LEAVING", "'again'"):
+        for shown in (
+            "ENTERING",
+            "((Pdb)) ",
+            "-> doubled = number * 2",
+            "100",
+            "LEAVING",
+            "'again'",
+        ):
             user.expect(shown)
-        user.type(f"tbreak {line_of('# the sum')}", "c", "p total", "total = 5", "cl", "restart", "c")
-        for shown in ("-> return total", "11", "Cleared all breakpoints", "an actor is not restarted from here"):
+        user.type(
+            f"tbreak {line_of('# the sum')}", "c", "p total", "total = 5", "cl", "restart", "c"
+        )
+        for shown in (
+            "-> return total",
+            "11",
+            "Cleared all breakpoints",
+            "an actor is not restarted from here",
+        ):
             user.expect(shown)
         assert answer.get(timeout=20) == 5
 
 
-def test_two_sessions_of_one_proc_print_each_to_its_own_terminal_and_leave_stdout(spawn: Spawn) -> None:
+def test_two_sessions_of_one_proc_print_each_to_its_own_terminal_and_leave_stdout(
+    spawn: Spawn,
+) -> None:
     procs = spawn(1)
     answers = [procs.spawn(name, Stopping).step.call_one(1) for name in ("a", "b")]
     with person() as first, person() as second:
         first.wait_stopped(2)
-        first.type("attach a 0", "import sys, threading", "sys.one, sys.two = threading.Event(), threading.Event()")
+        first.type(
+            "attach a 0",
+            "import sys, threading",
+            "sys.one, sys.two = threading.Event(), threading.Event()",
+        )
         first.type("print('begun', flush=True) or sys.one.wait(20) and print('first', 1)")
         first.expect("begun\n")
-        second.type("attach b 0", "import sys", "sys.one.set() or sys.two.wait(20) and print('second', 2)")
+        second.type(
+            "attach b 0", "import sys", "sys.one.set() or sys.two.wait(20) and print('second', 2)"
+        )
         assert "second" not in first.expect("first 1\n")
         first.type("sys.two.set()")
         assert "first" not in second.expect("second 2\n")
@@ -478,7 +523,11 @@ def test_two_sessions_of_one_proc_print_each_to_its_own_terminal_and_leave_stdou
             user.expect("interactive 3\n")
         first.type("exit()", "p 'back'")
         first.expect("'back'")
-        second.type("print('goes on', 4)", "exit()", "p type(sys.stdout).__module__.startswith('monarch.debugger')")
+        second.type(
+            "print('goes on', 4)",
+            "exit()",
+            "p type(sys.stdout).__module__.startswith('monarch.debugger')",
+        )
         second.expect("goes on 4\n")
         second.expect("False\n")
         first.type("c")
@@ -510,7 +559,8 @@ def test_who_is_in_the_debugger_counts_neither_as_hanging_nor_as_a_deadlock(spaw
         with person() as user:
             answer = actors.slice(gpus=0).step_on.call_one(actors.slice(gpus=1))
             wait_until(
-                lambda: (rows := user.rows()) and rows[0].since > 2 and rows[0].stopped, what="two seconds of a stop"
+                lambda: (rows := user.rows()) and rows[0].since > 2 and rows[0].stopped,
+                what="two seconds of a stop",
             )
             user.type("c")
             assert answer.get(timeout=20) == 3

@@ -1,4 +1,6 @@
-"""The debugger in a cell of a notebook, by a real kernel: with somebody who can type, and without."""
+"""The debugger in a cell of a notebook, by a real kernel: with somebody who can type, and
+without.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Kernel:
         self.client.wait_for_ready(timeout=60)
 
     def run(self, cell: str, *typed: str, until: str = "") -> str:
-        """What the cell shows while these lines are typed at the prompts that it gives; and more, until that is shown."""
+        """What the cell shows while these lines are typed at the prompts that it gives; and more,
+        until that is shown.
+        """
         asked = self.client.execute(cell, allow_stdin=bool(typed))
         shown = ""
         for line in typed:
@@ -83,7 +87,9 @@ def test_a_cell_debugs_actors_or_says_where_to_if_nobody_can_type(kernel: Kernel
     assert "run `monarch debug` in another terminal, or monarch.debugger.debug() in a cell" in shown
     shown = kernel.run("debug()")
     assert "This notebook takes no input: run `monarch debug --program " in shown
-    shown = kernel.run("debug()", "list", "attach trainer 0", "p doubled", "doubled = 5", "c", "quit")
+    shown = kernel.run(
+        "debug()", "list", "attach trainer 0", "p doubled", "doubled = 5", "c", "quit"
+    )
     assert shown.startswith("monarch_dbg> monarch_dbg> (Pdb) (Pdb) (Pdb) monarch_dbg> ")
     assert "-> breakpoint()" in shown and "8\n" in shown and "the endpoint has returned" in shown
     assert kernel.run("print(answer.get())").endswith("5\n")

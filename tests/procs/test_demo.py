@@ -53,7 +53,9 @@ VERDICTS = {
 }  # fmt: skip
 
 
-def simulated(fault: str, after: float | None = None, speed: float = 10) -> tuple[World, Connection]:
+def simulated(
+    fault: str, after: float | None = None, speed: float = 10
+) -> tuple[World, Connection]:
     """Its clock is ten times as quick as ours: looks a tenth of a second apart tell what moves."""
     began = time.time()
     world = World(RANKS, fault, began, after)
@@ -72,7 +74,9 @@ def test_each_fault_has_a_verdict_here() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_verdict_names_the_rank_with_the_fault(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_verdict_names_the_rank_with_the_fault(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # a host that is silent takes all of it; others answer at once
     monkeypatch.setattr("monarch.why.gather._LIMIT", 0.1)
     found = verdict(fault)
@@ -104,7 +108,9 @@ def test_steps_begin_when_those_before_are_done(fault: str, odd: bool) -> None:
     world = World(8, fault, 1e9)
     for now in (1e9 - 3000, 1e9 - 10, 1e9 + 1, 1e9 + 5000):
         step = int(world.steps(now, odd))
-        assert world.begin_of(step, odd) <= now + 1e-6 and world.begin_of(step + 1, odd) > now - 1e-6
+        assert (
+            world.begin_of(step, odd) <= now + 1e-6 and world.begin_of(step + 1, odd) > now - 1e-6
+        )
 
 
 def test_each_table_that_can_be_has_rows() -> None:
@@ -123,7 +129,9 @@ def test_stacks_of_chosen_ranks_are_told() -> None:
     assert [(proc.mesh, proc.rank) for proc in found.procs] == [("trainers", 9), ("trainers", 10)]
 
 
-@pytest.mark.parametrize(("ranks", "fault"), [(0, "none"), (20_001, "none"), (1, "lock"), (8, "no-such")])
+@pytest.mark.parametrize(
+    ("ranks", "fault"), [(0, "none"), (20_001, "none"), (1, "lock"), (8, "no-such")]
+)
 def test_a_world_that_can_not_be_is_refused(ranks: int, fault: str) -> None:
     with pytest.raises(ValueError, match="ranks, not|there is no fault"):
         World(ranks, fault, 0.0)
@@ -141,11 +149,21 @@ def test_ten_thousand_ranks_need_little_memory() -> None:
 def test_the_command_serves_until_it_is_interrupted_and_its_helper_may_be_killed() -> None:
     with demo(16, "missing-collective") as running:
         picture = running.asker.get("/v1/now")
-        assert picture["verdict"]["blamed"][0]["ranks"] == [6] and picture["verdict"]["seconds"] >= 43
-        wanted = {"sql": "SELECT text FROM logs WHERE rank = 6 AND level = 'WARNING' ORDER BY timestamp_us"}
+        assert (
+            picture["verdict"]["blamed"][0]["ranks"] == [6] and picture["verdict"]["seconds"] >= 43
+        )
+        wanted = {
+            "sql": (
+                "SELECT text FROM logs WHERE rank = 6 AND level = 'WARNING' ORDER BY timestamp_us"
+            )
+        }
         lines = running.asker.post("/v1/query", wanted)["rows"]
         assert [each["text"].partition(":")[0] for each in lines] == ["shard-00006-12", "10.9.0.7"]
-        helper = next(each for each in children(running.process.pid) if b"monarch.demo.helper" in command_line(each))
+        helper = next(
+            each
+            for each in children(running.process.pid)
+            if b"monarch.demo.helper" in command_line(each)
+        )
         os.kill(helper, signal.SIGKILL)
         wait_gone(helper)
         again = running.asker.get("/v1/now")  # by another one, for whom the time has gone on
@@ -156,7 +174,9 @@ def test_the_command_serves_until_it_is_interrupted_and_its_helper_may_be_killed
 
 def children(pid: int) -> list[int]:
     return [
-        int(each) for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()
+        int(each)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for each in (task / "children").read_text().split()
     ]
 
 

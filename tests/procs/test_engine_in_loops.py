@@ -1,4 +1,6 @@
-"""A cell of a notebook waits on the thread of its event loop: what the engine goes on with must not need that loop."""
+"""A cell of a notebook waits on the thread of its event loop: what the engine goes on with must not
+need that loop.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,12 @@ def test_telemetry_is_read_while_the_loop_stands(spawn: Spawn) -> None:
 def test_procs_with_a_bootstrap_function_come_up_while_the_loop_stands(spawn: Spawn) -> None:
     echo = in_a_loop(lambda: spawn(1, bootstrap=ready).spawn("echo", Echo))
     assert in_a_loop(lambda: echo.say.call_one(3).get(timeout=LIMIT)) == 3
-    assert in_a_loop(lambda: spawn(1, bootstrap=ready).spawn("echo", Echo).say.call_one(4).get(timeout=LIMIT)) == 4
+    assert (
+        in_a_loop(
+            lambda: spawn(1, bootstrap=ready).spawn("echo", Echo).say.call_one(4).get(timeout=LIMIT)
+        )
+        == 4
+    )
 
 
 def test_procs_are_restarted_while_the_loop_stands(spawn: Spawn) -> None:

@@ -1,4 +1,6 @@
-"""What the engine did and why, in files for the report of a bug: `_engine_log`, and the knob `file_log_level`."""
+"""What the engine did and why, in files for the report of a bug: `_engine_log`, and the knob
+`file_log_level`.
+"""
 
 from __future__ import annotations
 
@@ -73,18 +75,28 @@ def test_a_program_that_asks_for_nothing_leaves_nothing(home: Home) -> None:
 
 
 def test_each_process_says_what_it_did_and_why_in_a_file_of_its_own(home: Home) -> None:
-    out = home.run(PROGRAM, env={"MONARCH_FILE_LOG": "info", "MONARCH_LOG_SUFFIX": "-mine"}, exit_code=1)
+    out = home.run(
+        PROGRAM, env={"MONARCH_FILE_LOG": "info", "MONARCH_LOG_SUFFIX": "-mine"}, exit_code=1
+    )
     assert "monarch.engine" not in out
     text = files(home)
     assert set(text) == {"client", "agent", "trainers[0]", "trainers[1]"}
     assert re.search(r"monarch\.engine\.procs: trainers\[0\] started, process \d+", text["agent"])
-    assert re.search(r"trainers\[1\] ended \(exited\): .* non-zero code 3; told .*client", text["agent"])
+    assert re.search(
+        r"trainers\[1\] ended \(exited\): .* non-zero code 3; told .*client", text["agent"]
+    )
     assert "shuts down: " in text["agent"]
     assert re.search(r"<root> is told: The actor .*Trainer trainer\{'gpus': 1/2\}", text["client"])
-    assert all("settings that differ from their defaults: {'file_log_level': 'info'" in each for each in text.values())
+    assert all(
+        "settings that differ from their defaults: {'file_log_level': 'info'" in each
+        for each in text.values()
+    )
     (folder,) = (home.folder / FOLDER).iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert all(path.stat().st_mode & 0o777 == 0o600 and path.stem.endswith("-mine") for path in folder.iterdir())
+    assert all(
+        path.stat().st_mode & 0o777 == 0o600 and path.stem.endswith("-mine")
+        for path in folder.iterdir()
+    )
 
 
 def test_links_to_hosts_are_in_the_log_of_the_agent(home: Home) -> None:
@@ -132,13 +144,15 @@ def test_a_file_is_rotated_and_has_warnings_of_other_loggers_too(
     found = sorted(Path(FOLDER, "program").iterdir())
     assert len(found) == 3 and all(path.stat().st_size < 2200 for path in found)
     assert "number 199" in found[0].read_text()
-    assert [each.message for each in caplog.records if each.name.startswith("monarch.engine")] == [], (
-        "not on the console"
-    )
+    assert [
+        each.message for each in caplog.records if each.name.startswith("monarch.engine")
+    ] == [], "not on the console"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # of a process with threads
-def test_a_forked_child_leaves_the_file_alone_and_handlers_of_the_program_stay(engine: logging.Logger) -> None:
+def test_a_forked_child_leaves_the_file_alone_and_handlers_of_the_program_stay(
+    engine: logging.Logger,
+) -> None:
     mine = logging.handlers.RotatingFileHandler("mine.log")
     logging.getLogger("monarch").addHandler(mine)
     with configured(file_log_level="info"):
@@ -168,8 +182,10 @@ def test_a_level_that_is_none_is_said_and_the_program_goes_on(
 ) -> None:
     with configured(file_log_level="loud"):
         write_to_file("client", "program")
-    assert capsys.readouterr().err == (
-        "monarch: file_log_level is one of TRACE, DEBUG, INFO, WARN, WARNING, ERROR, got 'loud': no log\n"
+    assert (
+        capsys.readouterr().err
+        == "monarch: file_log_level is one of TRACE, DEBUG, INFO, WARN, WARNING, ERROR, got 'loud':"
+        " no log\n"
     )
     assert not Path(".monarch").exists()
 
@@ -197,7 +213,10 @@ def test_files_of_programs_long_ago_are_removed(engine: logging.Logger) -> None:
         os.utime(file, (number, number))
     with configured(file_log_level="info"):
         write_to_file("client", "now")
-    assert {path.name for path in Path(FOLDER).iterdir()} == {"now", *(f"client{each}" for each in range(11, 30))}
+    assert {path.name for path in Path(FOLDER).iterdir()} == {
+        "now",
+        *(f"client{each}" for each in range(11, 30)),
+    }
 
 
 def test_the_report_of_a_fault_is_kept_where_the_folder_is_in_use(home: Home) -> None:
@@ -220,12 +239,10 @@ def test_the_last_reports_are_kept(engine: logging.Logger, monkeypatch: pytest.M
 
 
 def test_the_log_of_the_engine_is_not_imported_until_it_is_wanted(home: Home) -> None:
-    out = home.run(
-        """
+    out = home.run("""
         import sys
         from monarch.actor import this_host
         this_host().spawn_procs({"gpus": 1}).stop().get()
         print("monarch._engine_log" in sys.modules)
-        """
-    )
+        """)
     assert out == "False\n"

@@ -37,7 +37,9 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ProcessJob]
     job.kill()
 
 
-def test_a_wheel_added_to_the_requirements_is_importable_in_the_next_mesh(job: ProcessJob, tmp_path: Path) -> None:
+def test_a_wheel_added_to_the_requirements_is_importable_in_the_next_mesh(
+    job: ProcessJob, tmp_path: Path
+) -> None:
     project = tmp_path / "project"
     make_wheel(project / "wheels", "tiny_one", "1.0")
     make_wheel(project / "wheels", "tiny_two", "2.0")

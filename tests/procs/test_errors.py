@@ -1,4 +1,6 @@
-"""Errors of calls as a program sees them: which ``except`` catches them, what they tell, what is told of other ranks."""
+"""Errors of calls as a program sees them: which ``except`` catches them, what they tell, what is
+told of other ranks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,17 @@ import pytest
 from helpers.actors import Echo, Failing, OddError
 from helpers.scripts import run_script
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, Future, Point, SupervisionError, context, current_rank, endpoint, this_host
+from monarch.actor import (
+    Actor,
+    ActorError,
+    Future,
+    Point,
+    SupervisionError,
+    context,
+    current_rank,
+    endpoint,
+    this_host,
+)
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -55,7 +67,8 @@ class Raising(Actor):
 
     @endpoint
     def fetch(self) -> None:
-        raise HTTPError("http://x/y", 404, "Not Found", Message(), open("/dev/null", "rb"))  # noqa: SIM115  # as urlopen does
+        # as urlopen does
+        raise HTTPError("http://x/y", 404, "Not Found", Message(), open("/dev/null", "rb"))  # noqa: SIM115
 
     @endpoint
     def lock(self) -> None:
@@ -112,7 +125,9 @@ class Uneven(Actor):
 
 @pytest.mark.parametrize("kind", [Raising, AsyncRaising])
 @pytest.mark.parametrize("adverb", ["call", "call_one", "choose"])
-def test_except_around_a_call_catches_what_the_endpoint_raised(spawn: Spawn, kind: Any, adverb: str) -> None:
+def test_except_around_a_call_catches_what_the_endpoint_raised(
+    spawn: Spawn, kind: Any, adverb: str
+) -> None:
     raising = spawn(1).spawn("raising", kind)
     with pytest.raises(ValueError, match="what went wrong") as caught:
         getattr(raising.throw, adverb)(ValueError("what went wrong")).get()
@@ -121,11 +136,17 @@ def test_except_around_a_call_catches_what_the_endpoint_raised(spawn: Spawn, kin
     assert caught.value.args == ("what went wrong",)
 
 
-def test_an_error_of_urlopen_is_caught_as_what_it_is_although_it_holds_a_connection(spawn: Spawn) -> None:
+def test_an_error_of_urlopen_is_caught_as_what_it_is_although_it_holds_a_connection(
+    spawn: Spawn,
+) -> None:
     with pytest.raises(HTTPError) as caught:
         spawn(1).spawn("r", Raising).fetch.call_one().get(timeout=20)
     assert isinstance(caught.value, ActorError)
-    assert (caught.value.code, caught.value.reason, caught.value.url) == (404, "Not Found", "http://x/y")
+    assert (caught.value.code, caught.value.reason, caught.value.url) == (
+        404,
+        "Not Found",
+        "http://x/y",
+    )
     assert caught.value.fp is None
     assert isinstance(caught.value.exception, HTTPError)
     assert "HTTP Error 404: Not Found" in str(caught.value)
@@ -163,7 +184,8 @@ def test_the_attributes_of_the_original_are_those_of_the_callers_error(spawn: Sp
 
 
 @pytest.mark.parametrize(
-    ("kind", "args"), [(ValueError, ("deep",)), (OddError, (7, "seven")), (FileNotFoundError, (2, "No", "/x"))]
+    ("kind", "args"),
+    [(ValueError, ("deep",)), (OddError, (7, "seven")), (FileNotFoundError, (2, "No", "/x"))],
 )
 def test_the_type_survives_actors_that_let_the_error_pass(
     spawn: Spawn, kind: type[Exception], args: tuple[Any, ...]
@@ -179,7 +201,12 @@ def test_the_type_survives_actors_that_let_the_error_pass(
     for name in ("code", "detail", "errno", "filename"):
         assert getattr(caught.value, name, None) == getattr(original, name, None)
     text = str(caught.value)
-    for part in ("raise kind(*args)", "Actor call inner.", "Actor call outer.", "Actor call raising."):
+    for part in (
+        "raise kind(*args)",
+        "Actor call inner.",
+        "Actor call outer.",
+        "Actor call raising.",
+    ):
         assert text.count(part) == 1, text
 
 
@@ -221,7 +248,10 @@ except* KeyError as part:
     seen.append(part.exceptions)
 """
     exec(source, namespace)  # no syntax of 3.10
-    assert [[type(error) for error in part] for part in namespace["seen"]] == [[ValueError], [KeyError]]
+    assert [[type(error) for error in part] for part in namespace["seen"]] == [
+        [ValueError],
+        [KeyError],
+    ]
 
 
 # tracebacks
@@ -239,7 +269,9 @@ def test_a_traceback_shows_the_remote_frames_once_and_one_frame_of_the_engine(sp
     assert text.count("/monarch/_core/") == 1
 
 
-def test_the_same_error_can_be_raised_again_and_again_without_its_traceback_growing(spawn: Spawn) -> None:
+def test_the_same_error_can_be_raised_again_and_again_without_its_traceback_growing(
+    spawn: Spawn,
+) -> None:
     future = spawn(1).spawn("raising", Raising).throw.call_one(ValueError("x"))
     lengths = set()
     for _ in range(3):
@@ -252,7 +284,9 @@ def test_the_same_error_can_be_raised_again_and_again_without_its_traceback_grow
 # several ranks
 
 
-def test_the_error_of_a_call_tells_of_every_rank_that_has_failed_by_now(spawn: Spawn, tmp_path: Path) -> None:
+def test_the_error_of_a_call_tells_of_every_rank_that_has_failed_by_now(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     uneven = spawn(4).spawn("uneven", Uneven)
     door = tmp_path / "open"
     future = uneven.work.call(["fine", "fail", "fail late", "fail late"], str(door))
@@ -272,25 +306,36 @@ def test_the_error_of_a_call_tells_of_every_rank_that_has_failed_by_now(spawn: S
         error.by_rank[Point(0, error.rank.extent)]
 
 
-def test_a_call_can_wait_for_all_ranks_although_one_has_failed(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_call_can_wait_for_all_ranks_although_one_has_failed(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     uneven = spawn(3).spawn("uneven", Uneven)
     door = tmp_path / "open"
     future = uneven.work.options(wait_for_all=True).call(["fail", "fail late", "fine"], str(door))
-    wait_until(lambda: "no answer yet from {'gpus': 1/3}" in repr(future), what="the answers of two ranks")
+    wait_until(
+        lambda: "no answer yet from {'gpus': 1/3}" in repr(future), what="the answers of two ranks"
+    )
     assert not future.done()
     door.touch()
     with pytest.raises(ValueError, match="rank 0 fails") as caught:
         future.get(timeout=20)
     error: Any = caught.value
-    assert [str(failed.args[0]) for failed in error.by_rank.values()] == ["rank 0 fails", "rank 1 fails"]
+    assert [str(failed.args[0]) for failed in error.by_rank.values()] == [
+        "rank 0 fails",
+        "rank 1 fails",
+    ]
     assert "\n2 of 3 ranks have failed: {'gpus': 0/3}, {'gpus': 1/3}." in str(error)
     assert uneven.work.options(wait_for_all=True).call(["fine"] * 3).get().values() == [0, 1, 2]
 
 
-def test_the_root_cause_is_raised_rather_than_its_consequences(spawn: Spawn, faults: Faults) -> None:
+def test_the_root_cause_is_raised_rather_than_its_consequences(
+    spawn: Spawn, faults: Faults
+) -> None:
     uneven = spawn(4).spawn("uneven", Uneven)
     with pytest.raises(SupervisionError) as died:
-        uneven.work.options(wait_for_all=True).call(["peer gone", "fine", "fine", "die"]).get(timeout=20)
+        uneven.work.options(wait_for_all=True).call(["peer gone", "fine", "fine", "die"]).get(
+            timeout=20
+        )
     assert died.value.failure.exit_code == 3
     assert [point.rank for point in died.value.by_rank] == [0, 3]
     assert "2 of 4 ranks have failed" in str(died.value)
@@ -300,7 +345,10 @@ def test_the_root_cause_is_raised_rather_than_its_consequences(spawn: Spawn, fau
 def test_a_rank_that_was_stopped_is_blamed_last(spawn: Spawn, tmp_path: Path) -> None:
     uneven = spawn(3).spawn("uneven", Uneven)
     uneven.slice(gpus=0).work.call_one(["stop"]).exception(timeout=20)
-    wait_until(lambda: uneven.slice(gpus=0).work.call_one(["fine"]).exception(timeout=20), what="rank 0 to have ended")
+    wait_until(
+        lambda: uneven.slice(gpus=0).work.call_one(["fine"]).exception(timeout=20),
+        what="rank 0 to have ended",
+    )
     with pytest.raises(ValueError, match="rank 2 fails") as caught:
         uneven.work.options(wait_for_all=True).call(["fine", "fine", "fail"]).get(timeout=20)
     error: Any = caught.value
@@ -312,10 +360,14 @@ def test_an_error_does_not_accuse_ranks_that_were_stopped_because_of_it(tmp_path
 
     def run() -> Future[Any]:
         with this_host().spawn_procs({"gpus": 4}) as procs:
-            unread = procs.spawn("unread", Uneven).work.call(["fine", "fail", "fail late", "fail late"], door)
+            unread = procs.spawn("unread", Uneven).work.call(
+                ["fine", "fail", "fail late", "fail late"], door
+            )
             wait_until(unread.done, what="the first failure")
             work = procs.spawn("uneven", Uneven).work
-            before: Any = work.call(["fine", "fail", "fail late", "fail late"], door).exception(timeout=20)
+            before: Any = work.call(["fine", "fail", "fail late", "fail late"], door).exception(
+                timeout=20
+            )
         assert "ranks have failed" not in str(before)
         assert [point.rank for point in before.by_rank] == [1]
         return unread
@@ -327,8 +379,13 @@ def test_an_error_does_not_accuse_ranks_that_were_stopped_because_of_it(tmp_path
 
 def test_an_error_of_several_ranks_can_be_sent_and_tells_the_same(spawn: Spawn) -> None:
     uneven = spawn(3).spawn("uneven", Uneven)
-    error: Any = uneven.work.options(wait_for_all=True).call(["fail", "fine", "fail"]).exception(timeout=20)
-    for again in (pickle.loads(pickle.dumps(error)), spawn(1).spawn("e", Echo).say.call_one(error).get()):
+    error: Any = (
+        uneven.work.options(wait_for_all=True).call(["fail", "fine", "fail"]).exception(timeout=20)
+    )
+    for again in (
+        pickle.loads(pickle.dumps(error)),
+        spawn(1).spawn("e", Echo).say.call_one(error).get(),
+    ):
         assert str(again) == str(error)
         assert list(again.by_rank) == list(error.by_rank)
         assert again.by_rank[again.rank] is again
@@ -362,11 +419,15 @@ def test_an_option_that_does_not_exist_is_answered_with_those_that_do(spawn: Spa
 # what goes on although something failed
 
 
-def test_a_result_that_has_arrived_is_not_lost_when_a_rank_dies(spawn: Spawn, faults: Faults) -> None:
+def test_a_result_that_has_arrived_is_not_lost_when_a_rank_dies(
+    spawn: Spawn, faults: Faults
+) -> None:
     raising = spawn(2).spawn("raising", Raising)
     everywhere, one = raising.say.call(3), raising.slice(gpus=1).say.call_one(4)
     streamed = list(raising.say.stream(5))
-    wait_until(lambda: all(future.done() for future in (everywhere, one, *streamed)), what="the answers")
+    wait_until(
+        lambda: all(future.done() for future in (everywhere, one, *streamed)), what="the answers"
+    )
     raising.slice(gpus=1).end.broadcast("killed")
     faults.wait_for(1)
     with pytest.raises(SupervisionError):
@@ -401,7 +462,14 @@ def test_a_message_over_the_size_limit_is_an_error_at_once_and_the_connection_li
                 print(big.take.call_one(b"x" * 900_000).get(timeout=20))
         """
     result = run_script(source)
-    assert result.stdout.split() == ["ValueError", "True", "900000", "ActorError[ValueError]", "True", "900000"], result
+    assert result.stdout.split() == [
+        "ValueError",
+        "True",
+        "900000",
+        "ActorError[ValueError]",
+        "True",
+        "900000",
+    ], result
 
 
 CLUMSY = """
@@ -432,10 +500,13 @@ CLUMSY = """
 
 @pytest.mark.parametrize("kind", ["Clumsy", "AsyncClumsy"])
 @pytest.mark.parametrize("end", ["clumsy.stop().get()", "procs.stop().get()", "pass"])
-def test_a_cleanup_that_raises_is_reported_once_however_the_actor_ended(kind: str, end: str) -> None:
+def test_a_cleanup_that_raises_is_reported_once_however_the_actor_ended(
+    kind: str, end: str
+) -> None:
     result = run_script(CLUMSY.format(kind=kind, end=end))
     assert result.exit_code == 0, result
-    assert result.stderr.count("clumsy cleanup") == 2, result  # the line that raised, and the exception
+    # the line that raised, and the exception
+    assert result.stderr.count("clumsy cleanup") == 2, result
     assert result.stderr.count("__cleanup__ raised") == 1, result
     assert "clumsy" in result.stderr.partition("__cleanup__ raised")[0], result
     assert "/monarch/_core/" not in result.stderr, result

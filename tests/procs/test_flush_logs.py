@@ -1,4 +1,6 @@
-"""What was printed is seen: when it is asked for, at a stop, at the end of a cell, at the end of a program."""
+"""What was printed is seen: when it is asked for, at a stop, at the end of a cell, at the end of a
+program.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Writes(Actor):
         os.write(1, b"the last words\n")
 
 
-def test_all_that_was_written_is_shown_when_asked_for(spawn: Spawn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_was_written_is_shown_when_asked_for(
+    spawn: Spawn, capsys: pytest.CaptureFixture[str]
+) -> None:
     procs = spawn(2)
     writes = procs.spawn("writes", Writes)
     for number in range(ROUNDS):
@@ -48,7 +52,9 @@ def test_all_that_was_written_is_shown_when_asked_for(spawn: Spawn, capsys: pyte
         assert capsys.readouterr().out.count(f"line {number}\n") == 2
 
 
-def test_lines_of_other_hosts_are_shown_when_asked_for(spawn_far: Spawn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_other_hosts_are_shown_when_asked_for(
+    spawn_far: Spawn, capsys: pytest.CaptureFixture[str]
+) -> None:
     procs = spawn_far(1)
     writes = procs.spawn("writes", Writes)
     for number in range(ROUNDS):
@@ -57,7 +63,9 @@ def test_lines_of_other_hosts_are_shown_when_asked_for(spawn_far: Spawn, capsys:
         assert capsys.readouterr().out.count(f"line {number}\n") == procs.size()
 
 
-def test_lines_that_are_collected_are_shown_when_asked_for(spawn: Spawn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_that_are_collected_are_shown_when_asked_for(
+    spawn: Spawn, capsys: pytest.CaptureFixture[str]
+) -> None:
     procs = spawn(2)
     procs.logging_option(aggregate_window_sec=3600).get(timeout=PATIENCE)
     writes = procs.spawn("writes", Writes)
@@ -73,7 +81,9 @@ def test_an_actor_cannot_ask_for_what_the_client_shows(spawn: Spawn) -> None:
         writes.flush.call_one().get(timeout=PATIENCE)
 
 
-def test_who_has_stopped_a_mesh_has_seen_all_that_it_printed(spawn: Spawn, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_has_stopped_a_mesh_has_seen_all_that_it_printed(
+    spawn: Spawn, capsys: pytest.CaptureFixture[str]
+) -> None:
     for _ in range(5):
         procs = spawn(2)
         procs.spawn("writes", Writes).write.call("a line").get(timeout=PATIENCE)
@@ -109,8 +119,7 @@ def test_lines_are_in_the_files_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_lines_are_shown_at_the_end_of_the_cell_that_has_printed_them() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import os, sys, types
         hooks = []
         events = types.SimpleNamespace(register=lambda name, hook: hooks.append((name, hook)))
@@ -132,15 +141,17 @@ def test_lines_are_shown_at_the_end_of_the_cell_that_has_printed_them() -> None:
             ((name, hook),) = hooks
             hook(object())
             print(f"end of {name} {cell}", flush=True)
-        """
-    )
-    assert result.stdout == "".join(f"the same\nend of post_run_cell {cell}\n" for cell in range(5)), str(result)
+        """)
+    assert result.stdout == "".join(
+        f"the same\nend of post_run_cell {cell}\n" for cell in range(5)
+    ), str(result)
 
 
-@pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGTERM)", "raise ValueError('unhandled')"])
+@pytest.mark.parametrize(
+    "end", ["os.kill(os.getpid(), signal.SIGTERM)", "raise ValueError('unhandled')"]
+)
 def test_nothing_is_lost_when_a_program_ends_badly(end: str) -> None:
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import os, signal, sys
         from monarch.actor import Actor, endpoint, this_host
 
@@ -155,8 +166,7 @@ def test_nothing_is_lost_when_a_program_ends_badly(end: str) -> None:
         this_host().spawn_procs().spawn("writes", Writes).write.broadcast()
         import time
         time.sleep(60)
-        """
-    )
+        """)
     lines = [line for line in result.stdout.splitlines() if line.startswith("line")]
     assert lines == [f"line {number}" for number in range(5000)], str(result)[-2000:]
     assert result.exit_code == 1, str(result)[-2000:]

@@ -83,7 +83,10 @@ class Server(Actor):
 
 @pytest.fixture
 def free_ports() -> Iterator[Ports]:
-    """Ports that nobody listens on. They stay bound, so that the kernel gives them to nobody else; who names one can listen there."""
+    """Ports that nobody listens on.
+
+    They stay bound, so that the kernel gives them to nobody else; who names one can listen there.
+    """
     with ExitStack() as held:
 
         def bind(count: int) -> list[int]:
@@ -111,13 +114,19 @@ def test_a_connection_reaches_the_proc_at_the_same_point(spawn: Spawn, free_port
     front = free_ports(2)
     forwarder = this_proc().spawn("forwarder", PortForwarder)
     forwarder.forward.call_one(
-        there, lambda point: behind[point["gpus"]], here, lambda point: f"127.0.0.1:{front[point.rank]}"
+        there,
+        lambda point: behind[point["gpus"]],
+        here,
+        lambda point: f"127.0.0.1:{front[point.rank]}",
     ).get()
     much = os.urandom(1 << 20)
     for rank in range(2):
         with socket.create_connection(("127.0.0.1", front[rank]), _PATIENCE) as connection:
             sender = threading.Thread(
-                target=lambda connection=connection: (connection.sendall(much), connection.shutdown(socket.SHUT_WR))
+                target=lambda connection=connection: (
+                    connection.sendall(much),
+                    connection.shutdown(socket.SHUT_WR),
+                )
             )
             sender.start()
             assert all_of(connection) == f"rank {rank}: ".encode() + much
@@ -147,12 +156,17 @@ def test_a_port_of_nobody_is_a_closed_connection_and_so_is_a_dead_listener(
         connection.settimeout(_PATIENCE)
         assert connection.recv(4) == b"rank"
         os.kill(listeners.pid.call_one().get(), signal.SIGKILL)
-        wait_until(lambda: servers.ended.call_one().get() == 1, what="the end of the connection on the other side")
+        wait_until(
+            lambda: servers.ended.call_one().get() == 1,
+            what="the end of the connection on the other side",
+        )
     faults.wait_for(1)  # the test's own actor there
     forwarder.stop("enough").get()
 
 
-def test_who_reads_slowly_slows_the_writer_and_gets_all_of_it(spawn: Spawn, free_ports: Ports) -> None:
+def test_who_reads_slowly_slows_the_writer_and_gets_all_of_it(
+    spawn: Spawn, free_ports: Ports
+) -> None:
     procs = spawn()
     server = procs.spawn("servers", Server)
     (front,) = free_ports(1)
@@ -180,7 +194,9 @@ def test_who_reads_slowly_slows_the_writer_and_gets_all_of_it(spawn: Spawn, free
         (lambda point: "x", "127.0.0.1:8000", "a port is a number from 1 to 65535, got 'x'"),
     ],
 )
-def test_what_is_no_port_or_address_is_refused(spawn: Spawn, port: Any, address: str, why: str) -> None:
+def test_what_is_no_port_or_address_is_refused(
+    spawn: Spawn, port: Any, address: str, why: str
+) -> None:
     procs = spawn()
     forwarder = this_proc().spawn("forwarder", PortForwarder)
     with pytest.raises(ActorError) as raised:
@@ -189,7 +205,9 @@ def test_what_is_no_port_or_address_is_refused(spawn: Spawn, port: Any, address:
     forwarder.stop("enough").get()
 
 
-@pytest.mark.parametrize(("port", "local"), [(70000, 0), (0, 0), (-1, 0), (8000, 70000), (8000, -1), (True, 0)])
+@pytest.mark.parametrize(
+    ("port", "local"), [(70000, 0), (0, 0), (-1, 0), (8000, 70000), (8000, -1), (True, 0)]
+)
 def test_a_port_of_a_host_that_is_none_is_refused_at_the_call(port: int, local: int) -> None:
     nowhere = cast("Any", None)  # nothing is asked of it
     with pytest.raises(ValueError, match="a port is a number from 1 to 65535, got"):

@@ -74,7 +74,9 @@ def test_a_timeout_of_a_receive_says_so() -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), -0.5])
-def test_an_invalid_timeout_is_refused_and_does_not_use_up_the_future(spawn: Spawn, timeout: float) -> None:
+def test_an_invalid_timeout_is_refused_and_does_not_use_up_the_future(
+    spawn: Spawn, timeout: float
+) -> None:
     future = spawn(1).spawn("e", Echo).say.call_one(3)
     for read in (future.get, future.result):
         with pytest.raises(ValueError, match="timeout"):
@@ -125,7 +127,9 @@ def test_many_threads_read_the_error_of_one_future(spawn: Spawn) -> None:
     assert len({id(error) for error in errors}) == 1
 
 
-def test_loops_on_several_threads_and_plain_threads_read_one_future_together(spawn: Spawn, tmp_path: Path) -> None:
+def test_loops_on_several_threads_and_plain_threads_read_one_future_together(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     future = spawn(1).spawn("gate", Gate).wait_for_file.call_one(str(tmp_path / "open"))
 
     def in_a_loop() -> list[str]:
@@ -193,7 +197,9 @@ def test_a_future_gets_done_without_anybody_reading_it(spawn: Spawn) -> None:
     assert future.get(timeout=0) == 3
 
 
-def test_callbacks_run_once_with_the_future_also_after_it_is_done(spawn: Spawn, tmp_path: Path) -> None:
+def test_callbacks_run_once_with_the_future_also_after_it_is_done(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     future = spawn(1).spawn("gate", Gate).wait_for_file.call_one(str(tmp_path / "open"))
     calls: list[Future[str]] = []
     called = threading.Event()
@@ -269,7 +275,8 @@ def test_a_result_that_has_arrived_is_not_lost_when_the_mesh_is_stopped(spawn: S
     procs = spawn(2)
     echo = procs.spawn("e", Echo)
     future = echo.say.call(3)
-    echo.say.call(4).get()  # per-sender order: the answer to the first call has been written before this one
+    # per-sender order: the answer to the first call has been written before this one
+    echo.say.call(4).get()
     echo.stop().get(timeout=20)
     procs.stop().get(timeout=20)
     assert future.get(timeout=20).values() == [3, 3]
@@ -300,7 +307,9 @@ def test_a_future_can_be_neither_made_nor_pickled(spawn: Spawn) -> None:
         echo.say.call_one(echo.say.call_one(1))
 
 
-def test_a_sync_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do(spawn: Spawn) -> None:
+def test_a_sync_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do(
+    spawn: Spawn,
+) -> None:
     class Narcissus(Actor):
         @endpoint
         def look(self, me: Any) -> Any:
@@ -385,7 +394,9 @@ def test_reading_a_future_outside_a_loop_gives_no_warning(spawn: Spawn) -> None:
 
 @pytest.mark.parametrize("read", [True, False])
 @pytest.mark.parametrize("adverb", ["call", "call_one", "choose", "stream"])
-def test_a_result_is_freed_with_the_last_reference_to_its_future(spawn: Spawn, adverb: str, read: bool) -> None:
+def test_a_result_is_freed_with_the_last_reference_to_its_future(
+    spawn: Spawn, adverb: str, read: bool
+) -> None:
     echo = spawn(1).spawn("echo", Echo)
     gc.collect()
     gc.disable()  # nothing may be left for it to find

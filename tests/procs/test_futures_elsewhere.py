@@ -1,4 +1,6 @@
-"""Futures and receivers in the hands of others: `concurrent.futures`, ``async for``; receivers tied to calls; time-outs."""
+"""Futures and receivers in the hands of others: `concurrent.futures`, ``async for``; receivers tied
+to calls; time-outs.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def doors(spawn: Spawn, tmp_path: Path) -> Any:
     """Three futures, each done once its file is there."""
     gates = spawn(3).spawn("gates", Gate)
     paths = [tmp_path / f"open{rank}" for rank in range(3)]
-    return paths, [gates.slice(gpus=rank).wait_for_file.call_one(str(path)) for rank, path in enumerate(paths)]
+    return paths, [
+        gates.slice(gpus=rank).wait_for_file.call_one(str(path)) for rank, path in enumerate(paths)
+    ]
 
 
 def test_wait_of_concurrent_futures_tells_done_from_not_done(doors: Any) -> None:
@@ -66,7 +70,9 @@ def test_wait_of_concurrent_futures_tells_done_from_not_done(doors: Any) -> None
     assert [future.get() for future in futures] == ["through"] * 3
 
 
-def test_as_completed_gives_futures_as_they_complete_together_with_those_of_threads(doors: Any) -> None:
+def test_as_completed_gives_futures_as_they_complete_together_with_those_of_threads(
+    doors: Any,
+) -> None:
     paths, futures = doors
     with cf.ThreadPoolExecutor() as pool:
         waiting = cf.as_completed([*theirs(futures), pool.submit(lambda: "of a thread")], PATIENCE)
@@ -95,12 +101,15 @@ def test_many_threads_wait_for_futures_that_complete_meanwhile(spawn: Spawn) -> 
         futures = [echo.say.choose(i) for i in range(40)]
         outcomes: list[Any] = []
         threads = [
-            threading.Thread(target=lambda: outcomes.append(cf.wait(theirs(futures), PATIENCE)))  # noqa: B023  # joined below
+            # joined below
+            threading.Thread(target=lambda: outcomes.append(cf.wait(theirs(futures), PATIENCE)))  # noqa: B023
             for _ in range(4)
         ]
         for thread in threads:
             thread.start()
-        assert {future.result() for future in cf.as_completed(theirs(futures), PATIENCE)} == set(range(40))
+        assert {future.result() for future in cf.as_completed(theirs(futures), PATIENCE)} == set(
+            range(40)
+        )
         for thread in threads:
             thread.join(PATIENCE)
         assert [(len(done), len(rest)) for done, rest in outcomes] == [(40, 0)] * 4
@@ -220,7 +229,8 @@ def test_a_cancelled_async_for_loses_no_value() -> None:
     async def main() -> Any:
         waiting = asyncio.ensure_future(receiver.__anext__())
         await asyncio.sleep(0)
-        port.send("first")  # it is given to the waiting one at once, which is cancelled before it can look
+        # it is given to the waiting one at once, which is cancelled before it can look
+        port.send("first")
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -244,10 +254,14 @@ class Crawler(Actor):
         return "done"
 
 
-def test_a_receiver_that_is_tied_to_a_call_raises_when_that_has_failed(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_receiver_that_is_tied_to_a_call_raises_when_that_has_failed(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     port, receiver = Channel[str].open()
     door = tmp_path / "door"
-    pages = receiver.tied_to(spawn(1).spawn("crawler", Crawler).crawl.call_one(port, str(door), True))
+    pages = receiver.tied_to(
+        spawn(1).spawn("crawler", Crawler).crawl.call_one(port, str(door), True)
+    )
     assert pages.recv().get(timeout=PATIENCE) == "a page"
     waits = pages.recv()
     with pytest.raises(TimeoutError):
@@ -307,11 +321,15 @@ def test_the_answers_of_a_call_that_timed_out_can_be_read(spawn: Spawn, tmp_path
     held = gates.slice(gpus=1).wait_for_file.call_one(str(door))
     call = gates.say.call(["x"])
     for rank in (0, 2):
-        gates.slice(gpus=rank).say.call_one(0).get(timeout=PATIENCE)  # later, so the answers before it have been sent
+        # later, so the answers before it have been sent
+        gates.slice(gpus=rank).say.call_one(0).get(timeout=PATIENCE)
     with pytest.raises(CallTimeoutError, match="no answer yet from {'gpus': 1/3}") as caught:
         call.get(timeout=0.2)
     assert isinstance(caught.value, TimeoutError)
-    assert {point.rank: value for point, value in caught.value.values.items()} == {0: ["x"], 2: ["x"]}
+    assert {point.rank: value for point, value in caught.value.values.items()} == {
+        0: ["x"],
+        2: ["x"],
+    }
     assert dict(pickle.loads(pickle.dumps(caught.value)).values) == dict(caught.value.values)
     with pytest.raises(KeyError):
         caught.value.values[Point(1, gates.extent)]

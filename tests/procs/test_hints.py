@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 # processes
 
 
-@pytest.mark.parametrize("call", [lambda hosts: hosts.spawn_procs(4), lambda hosts: hosts.spawn_procs(gpus=4)])
+@pytest.mark.parametrize(
+    "call", [lambda hosts: hosts.spawn_procs(4), lambda hosts: hosts.spawn_procs(gpus=4)]
+)
 def test_the_number_of_processes_without_a_label_shows_how_to_write_it(call: Any) -> None:
     with pytest.raises(TypeError, match=r"spawn_procs\(\{'gpus': 4\}\)"):
         call(this_host())
@@ -103,14 +105,18 @@ class Maker(Actor):
 
 def test_a_result_that_cannot_be_sent_says_the_path_to_the_culprit(spawn: Spawn) -> None:
     maker = spawn(1).spawn("m", Maker)
-    with pytest.raises(ActorError, match=r"result of m\.make\(\)(.|\n)*\['parts'\]\[1\], a _thread\.lock"):
+    with pytest.raises(
+        ActorError, match=r"result of m\.make\(\)(.|\n)*\['parts'\]\[1\], a _thread\.lock"
+    ):
         maker.make.call_one().get()
 
 
 def test_an_object_that_refers_to_what_cannot_be_sent_is_named_by_its_path(spawn: Spawn) -> None:
     echo = spawn(1).spawn("e", Echo)
     values = (number for number in range(3))
-    with pytest.raises(TypeError, match=r"because of its \['run'\] -> values, a builtins\.generator"):
+    with pytest.raises(
+        TypeError, match=r"because of its \['run'\] -> values, a builtins\.generator"
+    ):
         echo.say.call_one({"run": lambda: next(values)})
 
 
@@ -183,7 +189,9 @@ def test_an_endpoint_can_call_another_of_self_and_that_of_its_base_class(spawn: 
     here.stop().get()
 
 
-def test_what_a_plain_call_raises_is_the_endpoints_own_error_with_its_frames_only(spawn: Spawn) -> None:
+def test_what_a_plain_call_raises_is_the_endpoints_own_error_with_its_frames_only(
+    spawn: Spawn,
+) -> None:
     class Outer(Actor):
         @endpoint
         def inner(self) -> None:

@@ -23,15 +23,29 @@ assert state == {"w": b"abc"}
     [
         "from monarch.rdma import RDMABuffer; assert RDMABuffer(bytearray(10)).size() == 10",
         SHARE,
-        "from monarch._core.actors.context import context; assert context().actor_instance.rank.rank == 0",
-        "from monarch._core.mesh.host_mesh import this_host; assert len(this_host().spawn_procs()) == 1",
-        "from monarch.job import LocalJob; assert len(LocalJob(hosts=['a']).state(None).a.spawn_procs()) == 1",
-        "from monarch._src.actor.actor_mesh import Channel; p, r = Channel.open(); p.send(3); assert r.recv().get(9) == 3",
+        (
+            "from monarch._core.actors.context import context; assert"
+            " context().actor_instance.rank.rank == 0"
+        ),
+        (
+            "from monarch._core.mesh.host_mesh import this_host; assert"
+            " len(this_host().spawn_procs()) == 1"
+        ),
+        (
+            "from monarch.job import LocalJob; assert"
+            " len(LocalJob(hosts=['a']).state(None).a.spawn_procs()) == 1"
+        ),
+        (
+            "from monarch._src.actor.actor_mesh import Channel; p, r = Channel.open(); p.send(3);"
+            " assert r.recv().get(9) == 3"
+        ),
         "import monarch; assert monarch.Extent.__module__ == 'monarch.actor'",
     ],
 )
 def test_a_program_can_begin_with_any_module(program: str) -> None:
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert (result.returncode, result.stderr) == (0, "")
 
 
@@ -73,14 +87,17 @@ def test_a_function_that_uses_this_host_runs_in_other_processes_of_any_library()
             main()
         """,
         files={
-            "work.py": """
+            "work.py": (
+                """
             from helpers_of_work import Counter
 
             def count(host):
                 with host().spawn_procs() as procs:
                     return procs.spawn("counter", Counter).add.call_one(5).get()
-            """,
-            "helpers_of_work.py": """
+            """
+            ),
+            "helpers_of_work.py": (
+                """
             from monarch.actor import Actor, endpoint
 
             class Counter(Actor):
@@ -91,10 +108,15 @@ def test_a_function_that_uses_this_host_runs_in_other_processes_of_any_library()
                 def add(self, number):
                     self.count += number
                     return self.count
-            """,
+            """
+            ),
         },
     )
-    assert (result.exit_code, result.stdout, result.left_behind) == (0, "5\n5\n5\n5\n5\n10\n", []), str(result)
+    assert (result.exit_code, result.stdout, result.left_behind) == (
+        0,
+        "5\n5\n5\n5\n5\n10\n",
+        [],
+    ), str(result)
 
 
 NOTE_MODULES = """
@@ -112,7 +134,9 @@ os.register_at_fork(before=note, after_in_child=lambda: atexit.register(note))
 
 
 def test_the_processes_that_only_serve_import_no_more_than_they_need(tmp_path: Path) -> None:
-    """What the agent imports, the first call waits for; what the spawner has imported, each proc has."""
+    """What the agent imports, the first call waits for; what the spawner has imported, each proc
+    has.
+    """
     (tmp_path / "sitecustomize.py").write_text(NOTE_MODULES)
     result = run_script(
         """
@@ -136,7 +160,9 @@ def test_the_processes_that_only_serve_import_no_more_than_they_need(tmp_path: P
         for title in ("monarch agent", "monarch spawner")
     )
     assert [
-        name for name in agent if name.startswith(("monarch.actor", "monarch._core.actors", "monarch._core.mesh"))
+        name
+        for name in agent
+        if name.startswith(("monarch.actor", "monarch._core.actors", "monarch._core.mesh"))
     ] == []
     assert len(agent) <= 115
     assert len(spawner) <= 155

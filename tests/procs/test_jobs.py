@@ -1,4 +1,6 @@
-"""Jobs, as a user has them: hosts by name, found again by the next run, gone when they are not wanted any more."""
+"""Jobs, as a user has them: hosts by name, found again by the next run, gone when they are not
+wanted any more.
+"""
 
 from __future__ import annotations
 
@@ -40,21 +42,26 @@ def pids(hosts: HostMesh) -> list[int]:
         return procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
 
 
-def test_a_local_job_is_this_machine_under_each_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_job_is_this_machine_under_each_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     job = LocalJob(("trainers", "generators"))
     with pytest.raises(JobError, match=r"call state\(\) first"):
         job.why()
     state = job.state()
     assert type(state) is JobState
-    assert "trainers" not in job.why(seconds=0.1).sentence  # in which nothing stands, whatever else this client has
+    # in which nothing stands, whatever else this client has
+    assert "trainers" not in job.why(seconds=0.1).sentence
     with state.trainers.spawn_procs({"gpus": 2}) as procs:
         assert procs.spawn("echo", Echo).say.call("hi").get(timeout=30).values() == ["hi", "hi"]
     assert not Path(".monarch").exists()
     job.kill()
 
 
-def test_each_host_of_a_process_job_runs_actors_in_processes_of_its_own(start: Start, tmp_path: Path) -> None:
+def test_each_host_of_a_process_job_runs_actors_in_processes_of_its_own(
+    start: Start, tmp_path: Path
+) -> None:
     state = start({"trainers": 2, "generators": 1}).state(tmp_path / "job.pkl")
     assert state.trainers.sizes == {"hosts": 2}
     assert state.generators.sizes == {"hosts": 1}
@@ -68,7 +75,9 @@ def test_each_host_of_a_process_job_runs_actors_in_processes_of_its_own(start: S
 def test_environment_variables_of_the_job_are_those_of_its_actors(start: Start) -> None:
     state = start({"a": 1}, env={"GREETING": "hello"}).state(None)
     with state.a.spawn_procs() as procs:
-        assert procs.spawn("echo", Echo).environment.call("GREETING").get(timeout=30).values() == ["hello"]
+        assert procs.spawn("echo", Echo).environment.call("GREETING").get(timeout=30).values() == [
+            "hello"
+        ]
     assert "GREETING" not in os.environ
 
 
@@ -82,7 +91,9 @@ def test_kill_ends_what_runs_there_without_a_fault_for_the_program(start: Start)
     job = start({"a": 2})
     procs = job.state(None).a.spawn_procs({"gpus": 2})
     running = procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
-    running += job.state(None).a.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=30).values()
+    running += (
+        job.state(None).a.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=30).values()
+    )
     job.kill()
     for pid in running:
         wait_gone(pid)
@@ -120,7 +131,9 @@ def test_environment_variables_must_be_text() -> None:
         ProcessJob({"a": 1}, env={"N": 1})  # type: ignore[dict-item]
 
 
-def test_a_job_with_other_variables_is_another_job_and_their_values_are_not_told(start: Start, tmp_path: Path) -> None:
+def test_a_job_with_other_variables_is_another_job_and_their_values_are_not_told(
+    start: Start, tmp_path: Path
+) -> None:
     start({"a": 1}, env={"TOKEN": "first-value"}).state(tmp_path / "job.pkl")
     with pytest.raises(JobError, match="not shown") as caught:
         ProcessJob({"a": 1}, env={"TOKEN": "second-value"}).state(tmp_path / "job.pkl")
@@ -171,8 +184,7 @@ def test_another_program_can_end_the_job(home: Home) -> None:
 
 
 def test_kill_ends_what_actors_started_as_well(home: Home) -> None:
-    home.run(
-        """
+    home.run("""
         import subprocess, sys
         from monarch.actor import Actor, endpoint
         from monarch.job import ProcessJob
@@ -187,8 +199,7 @@ def test_kill_ends_what_actors_started_as_well(home: Home) -> None:
 
         job = ProcessJob({"workers": 1})
         job.state().workers.spawn_procs().spawn("worker", Worker).start.call().get(timeout=30)
-        """
-    )
+        """)
     home.run("from monarch.job import job_load; job_load().kill()")
     assert home.left() == []
 
@@ -200,7 +211,9 @@ def test_a_job_that_is_not_saved_ends_with_its_program(home: Home) -> None:
 
 def test_a_job_of_another_description_is_left_running(home: Home) -> None:
     first = home.run(USE)
-    out = home.run("from monarch.job import ProcessJob; ProcessJob({'other': 1}).state()", exit_code=1)
+    out = home.run(
+        "from monarch.job import ProcessJob; ProcessJob({'other': 1}).state()", exit_code=1
+    )
     assert "ProcessJob({'workers': 1})" in out
     assert "ProcessJob({'other': 1})" in out
     assert "monarch kill" in out
@@ -210,19 +223,22 @@ def test_a_job_of_another_description_is_left_running(home: Home) -> None:
 
 def test_two_jobs_have_room_in_one_folder(home: Home) -> None:
     first = home.run(USE)
-    home.run("from monarch.job import ProcessJob; ProcessJob({'other': 1}).state(cached_path='other.pkl')")
+    home.run(
+        "from monarch.job import ProcessJob; ProcessJob({'other':"
+        " 1}).state(cached_path='other.pkl')"
+    )
     assert home.run(USE, "kill") == first
     home.run("from monarch.job import job_load; job_load('other.pkl').kill()")
 
 
-def test_the_workers_of_a_job_can_be_shut_down_by_a_client_and_are_started_again(home: Home) -> None:
-    out = home.run(
-        """
+def test_the_workers_of_a_job_can_be_shut_down_by_a_client_and_are_started_again(
+    home: Home,
+) -> None:
+    out = home.run("""
         from monarch.job import ProcessJob
         job = ProcessJob({"workers": 1})
         job.state().workers.shutdown().get(timeout=30)
-        """
-    )
+        """)
     assert out == "", "an end in order is no news"
     assert [log.read_text() for log in home.folder.glob(".monarch/logs/*/workers/*.log")] == [""]
     home.run(USE, "kill")
@@ -234,14 +250,12 @@ def test_a_script_runs_as_a_batch_with_its_output_in_files(home: Home) -> None:
         "state = ProcessJob({'not these': 1}).state()\n"
         "print(sorted(state._hosts), state.trainers.sizes)\n"
     )
-    out = home.run(
-        """
+    out = home.run("""
         from monarch.job import LocalJob
         job = LocalJob(("trainers",))
         job.apply(client_script="train.py")
         assert job.process.wait(60) == 0
-        """
-    )
+        """)
     assert out == ""
     (log,) = home.folder.glob(".monarch/logs/*/stdout.log")
     assert log.read_text() == "['trainers'] {}\n"
@@ -250,15 +264,13 @@ def test_a_script_runs_as_a_batch_with_its_output_in_files(home: Home) -> None:
 
 def test_kill_ends_the_script_of_a_batch(home: Home) -> None:
     (home.folder / "train.py").write_text("import time\ntime.sleep(600)\n")
-    home.run(
-        """
+    home.run("""
         from monarch.job import LocalJob
         job = LocalJob()
         job.apply(client_script="train.py")
         job.kill()
         assert job.process.poll() is not None
-        """
-    )
+        """)
     assert home.left() == []
 
 
@@ -301,7 +313,9 @@ CONFIGURED = """
 
 
 def test_a_file_names_worker_processes_that_end_with_the_program(home: Home) -> None:
-    (home.folder / "monarch.toml").write_text('[hosts.trainers]\nprocesses = 2\nenv = { GREETING = "hi" }\n')
+    (home.folder / "monarch.toml").write_text(
+        '[hosts.trainers]\nprocesses = 2\nenv = { GREETING = "hi" }\n'
+    )
     assert home.run(CONFIGURED) == "{'hosts': 2} ['hi', 'hi']\n"
     home.wait_nothing_left()
 
@@ -312,7 +326,10 @@ def test_a_file_names_workers_by_their_addresses(home: Home) -> None:
         (home.folder / "hosts" / "mine.toml").write_text(
             f'[hosts.trainers]\nworkers = ["{address}"]\nsecret_file = "secret"\n'
         )
-        assert home.run(CONFIGURED, env={"MONARCH_HOSTS": "hosts/mine.toml"}) == "{'hosts': 1} [None]\n"
+        assert (
+            home.run(CONFIGURED, env={"MONARCH_HOSTS": "hosts/mine.toml"})
+            == "{'hosts': 1} [None]\n"
+        )
 
 
 def test_a_file_names_certificates(home: Home) -> None:

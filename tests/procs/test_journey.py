@@ -1,11 +1,14 @@
-"""The paths in docs/journey_of_a_message.md are those that programs take: each is followed through all of its processes.
+"""The paths in docs/journey_of_a_message.md are those that programs take: each is followed through
+all of its processes.
 
-The page lists the functions of each path. All of them must be entered, in each thread in the order of the list. And nothing may go
-another way: where something leaves a thread (a message is sent, another thread is woken, an answer is there), all that led to it,
-from module to module, must be on the list. What is only looked up leads to nothing, and need not be. Each way leads in one
-direction: up the floors to the part that acts, and down from there.
+The page lists the functions of each path. All of them must be entered, in each thread in the order
+of the list. And nothing may go another way: where something leaves a thread (a message is sent,
+another thread is woken, an answer is there), all that led to it, from module to module, must be on
+the list. What is only looked up leads to nothing, and need not be. Each way leads in one direction:
+up the floors to the part that acts, and down from there.
 
-Each path is followed several times, and once as the page says is enough: on a busy machine another thread may read an answer.
+Each path is followed several times, and once as the page says is enough: on a busy machine another
+thread may read an answer.
 """
 
 from __future__ import annotations
@@ -22,9 +25,12 @@ import pytest
 from helpers.following import Entered, Function, follow
 
 PAGE = Path(__file__).parents[2] / "docs" / "journey_of_a_message.md"
-PATH = re.compile(r"^<!-- path: (?P<name>\w+) -->\n```text\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+PATH = re.compile(
+    r"^<!-- path: (?P<name>\w+) -->\n```text\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
 STEP = re.compile(r"^(?P<where>\S+ / \S+)? {2,}(?P<function>\S+) {2,}\S")
-# The numbers of rounds. A call costs little, and where the machine is busy the I/O thread may read the answer.
+# The numbers of rounds. A call costs little, and where the machine is busy the I/O thread may read
+# the answer.
 CALLS, SPAWNS, DEATHS, OPERATIONS = range(1, 41), range(101, 106), range(151, 156), range(1, 21)
 
 # Where something leaves a thread, for another one or for another process.
@@ -76,7 +82,9 @@ class Step(NamedTuple):
 
 
 def path(name: str) -> list[Step]:
-    """The steps of a path on the page; a line that does not say where goes on where the one before it was."""
+    """The steps of a path on the page; a line that does not say where goes on where the one before
+    it was.
+    """
     body = next(found["body"] for found in PATH.finditer(PAGE.read_text()) if found["name"] == name)
     steps: list[Step] = []
     for line in body.splitlines():
@@ -96,8 +104,12 @@ def not_entered(steps: list[Step], entered: list[Entered]) -> list[str]:
 
 
 def led_to(note: Entered, entered_there: set[Function]) -> list[Function]:
-    """What led to a function since its thread last woke up or read a message, from module to module, outermost first."""
-    since = itertools.takewhile(lambda function: function.short != "net.connection.receive", note.stack)
+    """What led to a function since its thread last woke up or read a message, from module to
+    module, outermost first.
+    """
+    since = itertools.takewhile(
+        lambda function: function.short != "net.connection.receive", note.stack
+    )
     stack = [function for function in since if function in entered_there][::-1]
     return [
         function
@@ -109,7 +121,10 @@ def led_to(note: Entered, entered_there: set[Function]) -> list[Function]:
 def not_listed(steps: list[Step], entered: list[Entered]) -> list[str]:
     """What led to something that left its thread, and is not on the list."""
     found = {Step(note.where, function.short) for note, way in ways(entered) for function in way}
-    return [f"not listed, and leads to a message or another thread: {step}" for step in sorted(found - set(steps))]
+    return [
+        f"not listed, and leads to a message or another thread: {step}"
+        for step in sorted(found - set(steps))
+    ]
 
 
 def ways(entered: list[Entered]) -> list[tuple[Entered, list[Function]]]:
@@ -118,7 +133,10 @@ def ways(entered: list[Entered]) -> list[tuple[Entered, list[Function]]]:
     for note in entered:
         there.setdefault(note.where, set()).add(note.function)
     found = [
-        (note, [function for function in led_to(note, there[note.where]) if is_on_a_floor(function)])
+        (
+            note,
+            [function for function in led_to(note, there[note.where]) if is_on_a_floor(function)],
+        )
         for note in entered
         if note.function.short in LEAVES
         or (note.function.short == WAKES_READER and note.stack[1].module.startswith("calls."))
@@ -136,15 +154,24 @@ def is_on_a_floor(function: Function) -> bool:
 
 
 def turned_round(entered: list[Entered]) -> list[str]:
-    """Ways that do not lead up to the part that acts and from there down, but up again, or through a module time after time."""
+    """Ways that do not lead up to the part that acts and from there down, but up again, or through
+    a module time after time.
+    """
     found = []
     for note, way in ways(entered):
         # a method that goes on with the one that it overrides is one step
-        way = [step for step, inner in itertools.zip_longest(way, way[1:]) if inner is None or inner.last != step.last]
+        way = [
+            step
+            for step, inner in itertools.zip_longest(way, way[1:])
+            if inner is None or inner.last != step.last
+        ]
         floors = [FLOORS.index(step.module.partition(".")[0]) for step in way]
         top = floors.index(max(floors))
         passed = Counter(step.module for step in way)
-        if floors != sorted(floors[:top]) + sorted(floors[top:], reverse=True) or max(passed.values()) > 2:
+        if (
+            floors != sorted(floors[:top]) + sorted(floors[top:], reverse=True)
+            or max(passed.values()) > 2
+        ):
             found.append(f"{note.where}: turns round: {' > '.join(step.short for step in way)}")
     return found
 
@@ -152,7 +179,9 @@ def turned_round(entered: list[Entered]) -> list[str]:
 def check(name: str, rounds: dict[int, list[Entered]], numbers: range) -> None:
     steps = path(name)
     problems = [
-        not_entered(steps, rounds[number]) + not_listed(steps, rounds[number]) + turned_round(rounds[number])
+        not_entered(steps, rounds[number])
+        + not_listed(steps, rounds[number])
+        + turned_round(rounds[number])
         for number in numbers
     ]
     best = min(problems, key=len)
@@ -198,7 +227,9 @@ def test_processes_start_on_the_path_that_the_page_says(rounds: dict[int, list[E
     check("spawn_procs", rounds, SPAWNS)
 
 
-def test_news_of_a_death_takes_the_path_that_the_page_says(rounds: dict[int, list[Entered]]) -> None:
+def test_news_of_a_death_takes_the_path_that_the_page_says(
+    rounds: dict[int, list[Entered]],
+) -> None:
     check("death", rounds, DEATHS)
 
 

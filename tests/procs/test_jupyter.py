@@ -1,4 +1,6 @@
-"""A notebook, by a real kernel: what it shows of Monarch's objects, ``%monarch``, the map of ranks, and an edited class."""
+"""A notebook, by a real kernel: what it shows of Monarch's objects, ``%monarch``, the map of ranks,
+and an edited class.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,17 @@ json.dump(notebook, sys.stdout)
 """
 
 CELLS = {
-    "begin": """
+    "begin": (
+        """
 %load_ext monarch
 import time
 import monarch
 from monarch.actor import Actor, endpoint, this_host
 monarch.configure(enable_file_capture=True)
-""",
-    "mesh": """
+"""
+    ),
+    "mesh": (
+        """
 class Counter(Actor):
     def __init__(self):
         self.count = 0
@@ -50,31 +55,39 @@ class Counter(Actor):
 procs = this_host().spawn_procs({"gpus": 4}, name="counters")
 counter = procs.spawn("counter", Counter)
 counter
-""",
+"""
+    ),
     "call": "counter.add.call(2).get()",
-    "error": """
+    "error": (
+        """
 try:
     counter.fail.call().get()
 except Exception as error:
     caught = error
 caught
-""",
+"""
+    ),
     "logs": "%monarch logs counters --grep counted",
     "no logs": "%monarch logs counters --grep nothing",
-    "sql": "%%monarch sql found\nSELECT name, rank FROM actors WHERE name = 'counter' ORDER BY rank",
+    "sql": (
+        "%%monarch sql found\nSELECT name, rank FROM actors WHERE name = 'counter' ORDER BY rank"
+    ),
     "rows": "found",
     "line": "%monarch sql SELECT 6 * 7 AS answer",
     "refused": "%monarch sql DROP TABLE actors",
     "unknown": "%monarch wait",
-    "hang": """
+    "hang": (
+        """
 from pathlib import Path
 release = Path("release")
 waiting = counter.slice(gpus=2).wait.call_one(release)
 verdict = %monarch why --seconds 0.2
 verdict
-""",
+"""
+    ),
     "stacks": "%monarch stacks counters --rank 2",
-    "ranks": """
+    "ranks": (
+        """
 ranks = %monarch ranks
 while not ranks.meshes and not ranks.error:
     time.sleep(0.05)
@@ -83,16 +96,20 @@ waiting.get()
 again = %monarch ranks
 assert again is ranks
 ranks
-""",
-    "state": """
+"""
+    ),
+    "state": (
+        """
 import json
 print(json.dumps({"error": ranks.error, "sentence": ranks.sentence, "states": ranks.states, "meshes": ranks.meshes}))
 ranks.close()
 anew = %monarch ranks
 assert anew is not ranks
 anew.close()
-""",
-    "edited": """
+"""
+    ),
+    "edited": (
+        """
 class Counter(Actor):
     @endpoint
     def add(self, by: int):
@@ -100,7 +117,8 @@ class Counter(Actor):
         return self.count
 await counter.update_class(Counter)
 print(await counter.add.call(1))
-""",
+"""
+    ),
     "end": "await procs.stop()",
 }
 
@@ -131,7 +149,11 @@ def html(outputs: list[Any]) -> str:
 
 
 def printed(outputs: list[Any]) -> str:
-    return re.sub(r"\x1b\[[0-9;]*m", "", "".join(each["text"] for each in outputs if each["output_type"] == "stream"))
+    return re.sub(
+        r"\x1b\[[0-9;]*m",
+        "",
+        "".join(each["text"] for each in outputs if each["output_type"] == "stream"),
+    )
 
 
 def test_a_mesh_of_actors_shows_its_endpoints(shown: dict[str, list[Any]]) -> None:
@@ -153,7 +175,8 @@ def test_logs_are_shown_and_what_many_ranks_say_once(shown: dict[str, list[Any]]
 
 def test_rows_of_a_query_are_kept_by_name_and_shown(shown: dict[str, list[Any]]) -> None:
     assert shown["sql"] == []
-    cells = re.findall("<td[^>]*>([^<]*)</td>", html(shown["rows"]))  # of a DataFrame, too, where pandas is installed
+    # of a DataFrame, too, where pandas is installed
+    cells = re.findall("<td[^>]*>([^<]*)</td>", html(shown["rows"]))
     assert cells == ["counter", "0", "counter", "1", "counter", "2", "counter", "3"]
     assert "42" in html(shown["line"])
 

@@ -54,7 +54,9 @@ def credentials(folder: Path) -> list[Path]:
     return list(folder.glob("monarch_forward_*"))
 
 
-def test_credentials_that_can_not_be_had_are_an_error_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_that_can_not_be_had_are_an_error_at_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(kubernetes_forward, "_LIMIT", 3600.0)
     with pytest.raises(JobError, match="pod 'p' can't be started: the token is gone"):
         Forward(Config(JobError("the token is gone")), "tests", "p", 26600)
@@ -80,7 +82,11 @@ Forward(Config(), "tests", "p", 26600)
 print(flush=True)
 sys.stdin.read()
 """
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    paths = [
+        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
+        os.environ.get("PYTHONPATH", ""),
+    ]
     client = subprocess.Popen(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": ":".join(paths)},

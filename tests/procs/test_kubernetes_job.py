@@ -1,4 +1,6 @@
-"""Jobs on a Kubernetes whose nodes run real workers: hosts that are pods, found again, replaced, and gone when they are not wanted."""
+"""Jobs on a Kubernetes whose nodes run real workers: hosts that are pods, found again, replaced,
+and gone when they are not wanted.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,18 @@ TWO_MESHES = (
 
 def in_cluster(kubernetes: Kubernetes, **more: str) -> dict[str, str]:
     """The environment of a program in a pod."""
-    where = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(kubernetes.port)}
+    where = {
+        "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+        "KUBERNETES_SERVICE_PORT": str(kubernetes.port),
+    }
     return {**where, "ACCOUNT": str(kubernetes.folder), **more}
 
 
 def kill(home: Home, kubernetes: Kubernetes) -> None:
-    home.run(USE + "    from monarch.job import job_load\n    job_load().kill()\n", env=in_cluster(kubernetes))
+    home.run(
+        USE + "    from monarch.job import job_load\n    job_load().kill()\n",
+        env=in_cluster(kubernetes),
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,9 @@ def worker_of(kubernetes: Kubernetes, pod: str) -> int:
     return pid
 
 
-def test_lost_workers_and_clients_leave_the_rest_usable_and_pods_come_again(home: Home, kubernetes: Kubernetes) -> None:
+def test_lost_workers_and_clients_leave_the_rest_usable_and_pods_come_again(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     client = home._start([home.program(SERVICE)], in_cluster(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['hosts-0', 'hosts-1']\n"
@@ -128,11 +138,19 @@ def test_lost_workers_and_clients_leave_the_rest_usable_and_pods_come_again(home
 
 
 def phases(kubernetes: Kubernetes) -> set[str]:
-    return {kubernetes.objects["pods", name]["status"]["phase"] for name in kubernetes.names("pods")}
+    return {
+        kubernetes.objects["pods", name]["status"]["phase"] for name in kubernetes.names("pods")
+    }
 
 
-def test_workers_of_a_job_that_no_client_uses_end_by_themselves(home: Home, kubernetes: Kubernetes) -> None:
-    client = home._start([home.program(SERVICE)], in_cluster(kubernetes, LIMIT="1", CONTROLLER="Job"), subprocess.PIPE)
+def test_workers_of_a_job_that_no_client_uses_end_by_themselves(
+    home: Home, kubernetes: Kubernetes
+) -> None:
+    client = home._start(
+        [home.program(SERVICE)],
+        in_cluster(kubernetes, LIMIT="1", CONTROLLER="Job"),
+        subprocess.PIPE,
+    )
     assert client.stdout is not None
     assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
     client.kill()
@@ -201,18 +219,23 @@ def forwards(home: Home) -> list[int]:
     return [pid for pid in home.processes() if command_of(pid).startswith("kubectl ")]
 
 
-needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+needs_kubectl = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="kubectl is not installed"
+)
 
 
 @needs_kubectl
-def test_a_program_outside_of_the_cluster_reaches_its_pods_through_kubectl(home: Home, kubernetes: Kubernetes) -> None:
+def test_a_program_outside_of_the_cluster_reaches_its_pods_through_kubectl(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     client = home._start([home.program(OUTSIDE), "stay"], outside(kubernetes), subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     said = client.stdout.readline()
     assert said == "['hosts-0', 'hosts-1']\n", client.communicate()[1]
     assert client.stdout.readline() == "\n"
     (forward,) = forwards(home)
-    os.kill(forward, signal.SIGKILL)  # as if its connection had broken: it is started again, and links go on
+    # as if its connection had broken: it is started again, and links go on
+    os.kill(forward, signal.SIGKILL)
     wait_until(lambda: [*forwards(home)] not in ([], [forward]), what="another kubectl")
     print(file=client.stdin, flush=True)
     said = client.stdout.readline()
@@ -230,13 +253,21 @@ def test_a_kubeconfig_file_says_where_the_cluster_is(home: Home, kubernetes: Kub
     config["users"][0]["user"] = {"exec": plugin()}
     (home.folder / "kubeconfig").write_text(json.dumps(config))
     env = {**outside(kubernetes), "CONFIG": str(home.folder / "kubeconfig")}
-    program = OUTSIDE.replace("print(ask(hosts), flush=True)", "") if shutil.which("kubectl") is None else OUTSIDE
+    program = (
+        OUTSIDE.replace("print(ask(hosts), flush=True)", "")
+        if shutil.which("kubectl") is None
+        else OUTSIDE
+    )
     assert home.run(program, "kill", env=env).startswith("['hosts-0', 'hosts-1']\n")
 
 
 def plugin() -> dict[str, Any]:
     """A program that a kubeconfig names, which prints credentials."""
-    answer = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": {"token": TOKEN}}
+    answer = {
+        "kind": "ExecCredential",
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "status": {"token": TOKEN},
+    }
     command = {"command": "echo", "args": [json.dumps(answer)], "interactiveMode": "Never"}
     return {"apiVersion": "client.authentication.k8s.io/v1", **command}
 
@@ -256,7 +287,9 @@ ONE = (
 )
 
 
-def test_a_pod_that_can_not_come_up_is_an_error_with_its_events(home: Home, kubernetes: Kubernetes) -> None:
+def test_a_pod_that_can_not_come_up_is_an_error_with_its_events(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     program = """
     run({"image_spec": ImageSpec("missing/x:1")})  # not ended, so the next run of the program starts it anew
     run()
@@ -268,21 +301,32 @@ def test_a_pod_that_can_not_come_up_is_an_error_with_its_events(home: Home, kube
     run({"pod_template": {"spec": {"containers": [container]}}}).kill()
     """
     said = home.run(ONE + program, env=in_cluster(kubernetes))
-    missing = "JobError: mesh 'hosts': pod 'hosts-0-x': it does not come up: ImagePullBackOff: Back-off pulling image"
+    missing = (
+        "JobError: mesh 'hosts': pod 'hosts-0-x': it does not come up: ImagePullBackOff: Back-off"
+        " pulling image"
+    )
     assert said.count(missing) == 2, said
     for part in (
         "event: Failed: Failed to pull image",
         "which runs and is not what this program describes",
-        "no node has had room for it for 0.5 s (schedule_timeout): Unschedulable: 0/3 nodes are available: 3 Insufficient nvidia",
+        (
+            "no node has had room for it for 0.5 s (schedule_timeout): Unschedulable: 0/3 nodes are"
+            " available: 3 Insufficient nvidia"
+        ),
         "event: FailedScheduling: 0/3 nodes",
-        "did not come up within 0.5 s (timeout): hosts: 0 of 1 pods serve, missing ranks 0 (hosts-0-x: Unschedulable:",
+        (
+            "did not come up within 0.5 s (timeout): hosts: 0 of 1 pods serve, missing ranks 0"
+            " (hosts-0-x: Unschedulable:"
+        ),
         "CrashLoopBackOff: back-off",
         "  | no GPU",
     ):
         assert part in said, said
 
 
-def test_what_is_forbidden_is_an_error_that_names_the_missing_verb(home: Home, kubernetes: Kubernetes) -> None:
+def test_what_is_forbidden_is_an_error_that_names_the_missing_verb(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     kubernetes.denied = {("create", "jobs"), ("watch", "pods"), ("list", "events")}
     program = """
     run()
@@ -294,14 +338,21 @@ def test_what_is_forbidden_is_an_error_that_names_the_missing_verb(home: Home, k
         assert f'apiGroups: ["{group}"], resources: [{resource}], verbs: [{verb}]' in said
 
 
-def test_a_token_that_is_not_accepted_is_an_error_that_says_so(home: Home, kubernetes: Kubernetes) -> None:
+def test_a_token_that_is_not_accepted_is_an_error_that_says_so(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     (home.folder / "token").write_text("an old one")
     shutil.copy(kubernetes.folder / "ca.crt", home.folder)
     said = home.run(ONE + "run()", env={**in_cluster(kubernetes), "ACCOUNT": str(home.folder)})
-    assert "does not accept the credentials (Unauthorized): the token has expired" in said.splitlines()[-1]
+    assert (
+        "does not accept the credentials (Unauthorized): the token has expired"
+        in said.splitlines()[-1]
+    )
 
 
-def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(home: Home, kubernetes: Kubernetes) -> None:
+def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     program = (
         ONE
         + """
@@ -323,7 +374,9 @@ def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(home:
     assert client.stdin is not None
     print(file=client.stdin, flush=True)
     wait_until(lambda: kubernetes.requests.count("watch pods") > 1, what="a second watch")
-    assert kubernetes.requests.count("list pods") > 1, "a version that is too old is not tried again"
+    assert kubernetes.requests.count("list pods") > 1, (
+        "a version that is too old is not tried again"
+    )
     kubernetes.outages = 2
     wait_until(lambda: kubernetes.outages == 0, what="requests that are not answered")
     os.kill(worker, signal.SIGCONT)
@@ -333,14 +386,20 @@ def test_a_watch_that_is_too_old_and_a_server_that_is_away_hold_up_nothing(home:
 
 def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: Kubernetes) -> None:
     secret = "a secret of a team, long enough"
-    worker = {"name": "worker", "image": "theirs", "env": [{"name": "MONARCH_SECRET", "value": secret}]}
+    worker = {
+        "name": "worker",
+        "image": "theirs",
+        "env": [{"name": "MONARCH_SECRET", "value": secret}],
+    }
     for rank in (0, 1, 7):
         port = 27000 + rank
         command = ["python", "-m", "monarch.tools", "worker", "--listen", f"tcp://*:{port}"]
         own = {**worker, "command": command, "readinessProbe": {"tcpSocket": {"port": port}}}
         own["env"] = [*worker["env"], {"name": "MONARCH_PORT", "value": str(port)}]
         kubernetes.add_pod(
-            f"task-{rank}", {"volcano.sh/job-name": "j", "volcano.sh/task-index": str(rank)}, containers=[own]
+            f"task-{rank}",
+            {"volcano.sh/job-name": "j", "volcano.sh/task-index": str(rank)},
+            containers=[own],
         )
     program = f"""
     job = KubernetesJob("tests", secret={secret!r})
@@ -350,7 +409,10 @@ def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: K
     """
     said = home.run(ONE + program, env=in_cluster(kubernetes))
     assert "['task-0', 'task-1']" in said
-    assert "pod task-7 is no host of mesh 'hosts', which has ranks 0 to 1: it has volcano.sh/task-index=7" in said
+    assert (
+        "pod task-7 is no host of mesh 'hosts', which has ranks 0 to 1: it has"
+        " volcano.sh/task-index=7" in said
+    )
     assert kubernetes.clear() == ["pods task-0", "pods task-1", "pods task-7"]
 
 
@@ -358,7 +420,10 @@ def test_pods_of_somebody_else_are_used_and_left_alone(home: Home, kubernetes: K
     ("controller", "why"),
     [
         ("Job", "jobs 'hosts' is suspended, as a queue has not admitted it"),
-        ("StatefulSet", "hosts-0: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates"),
+        (
+            "StatefulSet",
+            "hosts-0: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
+        ),
     ],
 )
 def test_a_job_that_kueue_has_queued_says_so_and_runs_when_it_is_admitted(
@@ -388,7 +453,9 @@ def test_a_job_that_kueue_has_queued_says_so_and_runs_when_it_is_admitted(
     home.wait_nothing_left()
 
 
-def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kubernetes: Kubernetes) -> None:
+def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     program = """
     import logging
     logging.basicConfig(format="%(message)s")
@@ -409,7 +476,8 @@ def test_a_mesh_grows_and_shrinks_and_lost_pods_are_replaced(home: Home, kuberne
     assert client.stdout.readline() == "['hosts-0-x']\n"
     assert client.stdout.readline() == "['hosts-0-x', 'hosts-1-x']\n"
     stopped = worker_of(kubernetes, "hosts-1-x")
-    kubernetes.lose_pod("hosts-1-x")  # its node is gone: it is not ready any more, and nothing says that it has ended
+    # its node is gone: it is not ready any more, and nothing says that it has ended
+    kubernetes.lose_pod("hosts-1-x")
     print(file=client.stdin, flush=True)
     out, err = client.communicate(timeout=60)
     assert out == "['hosts-0-x', 'hosts-1-x']\n['hosts-0-x']\n", err
@@ -445,8 +513,9 @@ def test_pods_of_a_job_that_have_completed_are_not_replaced_and_scale_says_so(
     print(file=client.stdin, flush=True)
     out, err = client.communicate(timeout=60)
     refused = (
-        "host 1 of mesh 'hosts' can't be replaced: pod hosts-1-x has completed: its worker has ended in order, shut down or after "
-        "idle_limit, and a Job starts it only once. kill() the job, and state() starts it anew\n"
+        "host 1 of mesh 'hosts' can't be replaced: pod hosts-1-x has completed: its worker has"
+        " ended in order, shut down or after idle_limit, and a Job starts it only once. kill() the"
+        " job, and state() starts it anew\n"
     )
     assert out == refused * 2, err
 
@@ -458,7 +527,9 @@ def test_the_role_of_the_example_allows_what_jobs_do(home: Home, kubernetes: Kub
         .partition("---\n# Beside that")[0]
     )
     rules = re.findall(r"resources: \[(\S+)\]\n +verbs: \[(.*?)\]", text)
-    kubernetes.allowed = {(verb, resource) for resource, verbs in rules for verb in verbs.split(", ")}
+    kubernetes.allowed = {
+        (verb, resource) for resource, verbs in rules for verb in verbs.split(", ")
+    }
     assert len(kubernetes.allowed) > 15
     program = """
     container = {"name": "w", "image": "ours:1", "command": ["sh", "-c", "echo no GPU; exit 3"]}
@@ -478,11 +549,14 @@ def test_the_role_of_the_example_allows_what_jobs_do(home: Home, kubernetes: Kub
 
 
 @needs_kubectl
-def test_the_example_trains_on_pods_from_outside_of_the_cluster(home: Home, kubernetes: Kubernetes) -> None:
+def test_the_example_trains_on_pods_from_outside_of_the_cluster(
+    home: Home, kubernetes: Kubernetes
+) -> None:
     pytest.importorskip("kubernetes")
     example = str(Path(__file__).parents[2] / "examples" / "kubernetes" / "train.py")
     config = str(kubernetes.folder / "kubeconfig")
-    torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}  # else it stays in the folder for temporary files
+    # else it stays in the folder for temporary files
+    torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}
     said = home._finish(home._start([example, "ours:1", "1", "0", config], torch), 0)
     assert "2 ranks, loss of each: 0.0" in said
     home.monarch("kill")
@@ -491,7 +565,10 @@ def test_the_example_trains_on_pods_from_outside_of_the_cluster(home: Home, kube
 UNDER_TEST = "KUBECONFIG_UNDER_TEST"
 needs_cluster = pytest.mark.skipif(
     UNDER_TEST not in os.environ,
-    reason=f"{UNDER_TEST} names no kubeconfig of a real cluster; its pods run the image IMAGE_UNDER_TEST",
+    reason=(
+        f"{UNDER_TEST} names no kubeconfig of a real cluster; its pods run the image"
+        " IMAGE_UNDER_TEST"
+    ),
 )
 
 
@@ -499,13 +576,17 @@ def kubectl(config: Path, cache: Path, *args: str, stdin: str = "") -> str:
     """What kubectl says."""
     command = ["kubectl", "--kubeconfig", str(config), "--cache-dir", str(cache), *args]
     environment = {**os.environ, "HOME": str(cache)}
-    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(
+        command, input=stdin, capture_output=True, text=True, timeout=300, env=environment
+    )
     return done.stdout + done.stderr
 
 
 @needs_kubectl
 @pytest.mark.parametrize("server", ["of these tests", pytest.param("real", marks=needs_cluster)])
-def test_kubectl_finds_what_it_expects_of_a_server(kubernetes: Kubernetes, tmp_path: Path, server: str) -> None:
+def test_kubectl_finds_what_it_expects_of_a_server(
+    kubernetes: Kubernetes, tmp_path: Path, server: str
+) -> None:
     is_real = server == "real"
     config = Path(os.environ[UNDER_TEST]) if is_real else kubernetes.folder / "kubeconfig"
 
@@ -513,10 +594,19 @@ def test_kubectl_finds_what_it_expects_of_a_server(kubernetes: Kubernetes, tmp_p
         return kubectl(config, tmp_path, *args, stdin=stdin)
 
     labels, image = {"team": "monarch-a"}, os.environ.get("IMAGE_UNDER_TEST", "i")
-    sleeper = {"name": "worker", "image": image, "command": ["sh", "-c", "echo up; exec sleep 1000"]}
+    sleeper = {
+        "name": "worker",
+        "image": image,
+        "command": ["sh", "-c", "echo up; exec sleep 1000"],
+    }
     if is_real:
         metadata = {"name": "mine", "labels": labels}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [sleeper]}}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": {"containers": [sleeper]},
+        }
         assert "created" in say("create", "-f", "-", stdin=json.dumps(pod))
     else:
         kubernetes.add_pod("mine", labels, containers=[sleeper])
@@ -534,7 +624,9 @@ def test_kubectl_finds_what_it_expects_of_a_server(kubernetes: Kubernetes, tmp_p
 @needs_cluster
 @needs_kubectl
 @pytest.mark.parametrize("controller", ["StatefulSet", "Job"])
-def test_a_real_cluster_runs_a_job_as_that_of_these_tests_does(home: Home, tmp_path: Path, controller: str) -> None:
+def test_a_real_cluster_runs_a_job_as_that_of_these_tests_does(
+    home: Home, tmp_path: Path, controller: str
+) -> None:
     pytest.importorskip("kubernetes")
     program = f"""
     if __name__ == "__main__":
@@ -548,8 +640,17 @@ def test_a_real_cluster_runs_a_job_as_that_of_these_tests_does(home: Home, tmp_p
     env = {"ACCOUNT": "/nowhere"}
     first = home.run(USE + program, env=env).splitlines()[0]
     assert first.count("undertest-") == 2
-    kubectl(Path(os.environ[UNDER_TEST]), tmp_path, "delete", "pod", "-l", "monarch.pytorch.org/mesh-name=undertest")
+    kubectl(
+        Path(os.environ[UNDER_TEST]),
+        tmp_path,
+        "delete",
+        "pod",
+        "-l",
+        "monarch.pytorch.org/mesh-name=undertest",
+    )
     again = home.run(USE + program, "kill", env=env).splitlines()[0]
     assert again.split()[-1] == first.split()[-1]
-    left = kubectl(Path(os.environ[UNDER_TEST]), tmp_path, "get", "pods,secrets,services", "-o", "name")
+    left = kubectl(
+        Path(os.environ[UNDER_TEST]), tmp_path, "get", "pods,secrets,services", "-o", "name"
+    )
     assert "undertest" not in left

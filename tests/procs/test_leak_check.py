@@ -19,7 +19,9 @@ def test_nothing_is_found_where_nothing_was_left() -> None:
 def test_a_process_that_is_left_is_found() -> None:
     before = take_snapshot()
     program = "import sys; print('here', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
         assert child.stdout is not None
         child.stdout.readline()
         assert any(f"process {child.pid}" in line for line in leaks_since(before))
@@ -32,7 +34,10 @@ def test_a_process_that_is_left_is_found() -> None:
 def test_a_descriptor_that_is_left_is_found() -> None:
     before = take_snapshot()
     descriptor = os.open("/dev/null", os.O_RDONLY)
-    assert any("descriptors of this process" in line and "/dev/null" in line for line in leaks_since(before))
+    assert any(
+        "descriptors of this process" in line and "/dev/null" in line
+        for line in leaks_since(before)
+    )
     os.close(descriptor)
     assert wait_settled(before) == []
 

@@ -73,7 +73,9 @@ def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path:
     assert (tmp_path / "at_exit_ran").exists()
 
 
-def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(spawn: Spawn, tmp_path: Path) -> None:
+def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     (tmp_path / "held_by_a_module.py").write_text(
         textwrap.dedent("""
             class Told:
@@ -106,13 +108,16 @@ def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(spawn: Spawn
     assert (tmp_path / "told").exists()
 
 
-def test_a_daemon_thread_neither_delays_the_end_of_a_proc_nor_hears_of_it(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_daemon_thread_neither_delays_the_end_of_a_proc_nor_hears_of_it(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     class Threaded(Actor):
         def __init__(self, path: str) -> None:
             import sys
             import threading
 
-            sys.left_open = open(path, "w")  # type: ignore[attr-defined]  # noqa: SIM115  # for the interpreter to close
+            # for the interpreter to close
+            sys.left_open = open(path, "w")  # type: ignore[attr-defined]  # noqa: SIM115
             sys.left_open.write("kept")  # type: ignore[attr-defined]
             threading.Thread(target=threading.Event().wait, daemon=True).start()
 
@@ -156,12 +161,15 @@ def test_a_thread_of_a_library_that_has_logged_does_not_cut_short_the_end_of_a_p
     assert (result.exit_code, result.stdout, result.stderr) == (0, "kept\n", ""), str(result)
 
 
-def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(spawn: Spawn, tmp_path: Path) -> None:
+def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     class Writer(Actor):
         def __init__(self, path: str) -> None:
             import sys
 
-            sys.left_open = open(path, "w")  # type: ignore[attr-defined]  # noqa: SIM115  # for the interpreter to close
+            # for the interpreter to close
+            sys.left_open = open(path, "w")  # type: ignore[attr-defined]  # noqa: SIM115
             sys.left_open.write("kept")  # type: ignore[attr-defined]
 
         @endpoint
@@ -230,7 +238,9 @@ def test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on(spawn: 
     assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
 
 
-def test_a_caller_that_waits_when_the_mesh_is_stopped_is_released(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_caller_that_waits_when_the_mesh_is_stopped_is_released(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     port, receiver = open_channel()
     gate = spawn(1).spawn("g", Gate)
     first = gate.wait_for_file.call_one(str(tmp_path / "open"), port)
@@ -245,7 +255,9 @@ def test_a_caller_that_waits_when_the_mesh_is_stopped_is_released(spawn: Spawn, 
     assert error is None or isinstance(error, SupervisionError)
 
 
-def test_the_message_in_progress_of_a_sync_actor_is_finished_before_its_cleanup(spawn: Spawn, tmp_path: Path) -> None:
+def test_the_message_in_progress_of_a_sync_actor_is_finished_before_its_cleanup(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     class Works(Actor):
         def __init__(self, port: Port[str], door: str) -> None:
             self.port = port
@@ -293,7 +305,9 @@ def test_an_async_cleanup_runs_in_the_loop_of_its_actor(spawn: Spawn) -> None:
     assert receiver.recv().get(timeout=20) == (True, None)
 
 
-def test_stopping_an_actor_stops_the_procs_and_actors_it_spawned_children_first(spawn: Spawn) -> None:
+def test_stopping_an_actor_stops_the_procs_and_actors_it_spawned_children_first(
+    spawn: Spawn,
+) -> None:
     port, receiver = open_channel()
     parent = spawn(1).spawn("p", Cleaner, "parent", port)
     parent.spawn_child.call_one("child").get(timeout=30)
@@ -324,7 +338,11 @@ def test_stopping_procs_ends_the_procs_that_their_actors_spawned(spawn: Spawn) -
             return self.pids
 
     procs = spawn(2)
-    pids = [pid for pids in procs.spawn("p", Parent).child_pids.call().get(timeout=30).values() for pid in pids]
+    pids = [
+        pid
+        for pids in procs.spawn("p", Parent).child_pids.call().get(timeout=30).values()
+        for pid in pids
+    ]
     assert len(set(pids)) == 4
     procs.stop().get(timeout=20)
     for pid in pids:
@@ -395,7 +413,9 @@ def test_a_cleanup_that_raises_does_not_stop_the_stop(spawn: Spawn, faults: Faul
     assert procs.spawn("e", Echo).say.call_one(1).get() == 1
 
 
-def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(spawn: Spawn) -> None:
+def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(
+    spawn: Spawn,
+) -> None:
     class Endless(Actor):
         def __init__(self, port: Port[int]) -> None:
             import threading
@@ -447,8 +467,7 @@ def test_a_mesh_may_be_stopped_before_it_is_up() -> None:
 
 
 def test_an_agent_that_was_asked_something_before_its_start_is_of_use_later() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch._core.plane import DescribeHost, current_hub
         from monarch.actor import Actor, SupervisionError, endpoint, this_host
         from monarch.programs import ask
@@ -466,6 +485,5 @@ def test_an_agent_that_was_asked_something_before_its_start_is_of_use_later() ->
         echo = this_host().spawn_procs().spawn("echo", Echo)
         assert echo.say.call_one("hello").get(timeout=20) == "hello"
         assert len(ask(hub, agent, DescribeHost()).get(timeout=20).procs) == 1
-        """
-    )
+        """)
     assert (result.stdout, result.exit_code) == ("hello\n", 0), str(result)

@@ -1,4 +1,6 @@
-"""`lightning.Trainer` on procs of ours, in a program of its own: what Lightning imports is not for the other tests."""
+"""`lightning.Trainer` on procs of ours, in a program of its own: what Lightning imports is not for
+the other tests.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import pytest
 from helpers.scripts import run_script
 
 pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="Lightning is not installed"),
+    pytest.mark.skipif(
+        importlib.util.find_spec("lightning") is None, reason="Lightning is not installed"
+    ),
     pytest.mark.timeout(300),
 ]
 MODULE = """
@@ -83,7 +87,8 @@ def test_an_error_of_one_rank_is_raised_and_ends_the_others_in_their_collective(
 
 def test_hosts_that_are_none_or_too_few_are_refused() -> None:
     said = said_by(
-        "for make in (lambda: MeshStrategy(4), lambda: MeshStrategy(this_host(), start_method='fork')):",
+        "for make in (lambda: MeshStrategy(4), lambda: MeshStrategy(this_host(),"
+        " start_method='fork')):",
         "    try:",
         "        make()",
         "    except TypeError as error:",

@@ -115,13 +115,17 @@ class Talks(Actor):
 class TalksAsync(Actor):
     @endpoint
     async def say(self, text: str) -> None:
-        await asyncio.gather(asyncio.to_thread(print, f"{text} in a thread"), self._say(f"{text} in a task"))
+        await asyncio.gather(
+            asyncio.to_thread(print, f"{text} in a thread"), self._say(f"{text} in a task")
+        )
 
     async def _say(self, text: str) -> None:
         print(text)
 
 
-def test_a_line_says_where_it_was_printed_and_by_which_actor_and_endpoint(spawn: Spawn, captured: Read) -> None:
+def test_a_line_says_where_it_was_printed_and_by_which_actor_and_endpoint(
+    spawn: Spawn, captured: Read
+) -> None:
     talks = spawn(2).spawn("talks", Talks)
     talks.say.call("hello").get(timeout=PATIENCE)
     lines = sorted(captured(), key=lambda line: (line.rank, line.time))
@@ -136,7 +140,9 @@ def test_a_line_says_where_it_was_printed_and_by_which_actor_and_endpoint(spawn:
     }
 
 
-def test_lines_of_threads_and_tasks_of_an_endpoint_are_its_own(spawn: Spawn, captured: Read) -> None:
+def test_lines_of_threads_and_tasks_of_an_endpoint_are_its_own(
+    spawn: Spawn, captured: Read
+) -> None:
     procs = spawn()
     procs.spawn("talks", Talks).say_in_a_thread.call_one("in a thread").get(timeout=PATIENCE)
     procs.spawn("others", TalksAsync).say.call_one("async").get(timeout=PATIENCE)
@@ -159,10 +165,17 @@ def test_lines_of_child_processes_and_c_libraries_are_nobodys(spawn: Spawn, capt
     assert lines["then a line"] == ("talks", "stdout")
 
 
-def test_a_record_keeps_level_logger_place_and_traceback_in_one_line(spawn: Spawn, captured: Read) -> None:
+def test_a_record_keeps_level_logger_place_and_traceback_in_one_line(
+    spawn: Spawn, captured: Read
+) -> None:
     spawn().spawn("talks", Talks).log.call_one("it failed").get(timeout=PATIENCE)
     (line,) = [line for line in captured() if line.stream == "log"]
-    assert (line.level, line.logger, line.actor, line.endpoint) == (logging.ERROR, "a.library", "talks", "log")
+    assert (line.level, line.logger, line.actor, line.endpoint) == (
+        logging.ERROR,
+        "a.library",
+        "talks",
+        "log",
+    )
     assert line.location.startswith("test_log_capture.py:")
     assert "it failed\nTraceback (most recent call last):\n" in line.text
     assert line.text.endswith("\nValueError: the reason")
@@ -172,7 +185,9 @@ def test_handlers_of_the_user_keep_working_and_nothing_is_said_twice(
     spawn: Spawn, captured: Read, tmp_path: Path
 ) -> None:
     file = tmp_path / "log"
-    spawn().spawn("talks", Talks).log_by_handlers_of_its_own.call_one(str(file)).get(timeout=PATIENCE)
+    spawn().spawn("talks", Talks).log_by_handlers_of_its_own.call_one(str(file)).get(
+        timeout=PATIENCE
+    )
     (line,) = [line for line in captured() if "said once" in line.text]
     assert (line.stream, line.level, line.logger) == ("log", logging.DEBUG, "mine")
     assert file.read_text() == line.text + "\n", "a file of the user gets text, and nothing of ours"
@@ -182,11 +197,18 @@ def test_a_record_that_rich_shows_is_one_line_with_its_level(spawn: Spawn, captu
     pytest.importorskip("rich")
     spawn().spawn("talks", Talks).log_with_rich.call_one().get(timeout=PATIENCE)
     (line,) = [line for line in captured() if "shown by rich" in line.text]
-    assert (line.stream, line.level, line.logger, line.actor) == ("log", logging.WARNING, "of.rich", "talks")
+    assert (line.stream, line.level, line.logger, line.actor) == (
+        "log",
+        logging.WARNING,
+        "of.rich",
+        "talks",
+    )
     assert line.location.startswith("test_log_capture.py:")
 
 
-def test_what_a_program_has_turned_elsewhere_gets_nothing_of_ours(spawn: Spawn, captured: Read, tmp_path: Path) -> None:
+def test_what_a_program_has_turned_elsewhere_gets_nothing_of_ours(
+    spawn: Spawn, captured: Read, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     spawn().spawn("talks", Talks).write_elsewhere.call_one(str(file)).get(timeout=PATIENCE)
     assert file.read_bytes() == b"to a file\nrecorded\n"

@@ -71,7 +71,9 @@ procs.spawn("prints", Prints).say.call("hello").get()
     assert kept(folder) == lines
 
 
-def test_another_program_and_another_process_of_a_rank_go_on_with_the_same_files(home: Home) -> None:
+def test_another_program_and_another_process_of_a_rank_go_on_with_the_same_files(
+    home: Home,
+) -> None:
     again = (
         JOB
         + """
@@ -91,7 +93,9 @@ job.kill() if sys.argv[1] == "second" else None
     home.run(again, "first")
     home.run(again, "second")
     (folder,) = home.folder.glob(".monarch/logs/*")
-    texts = [(line.text, line.incarnation) for line in kept(folder)["gpus_0"] if line.stream == "stdout"]
+    texts = [
+        (line.text, line.incarnation) for line in kept(folder)["gpus_0"] if line.stream == "stdout"
+    ]
     assert texts == [
         (text, incarnation)
         for run in ("first", "second")
@@ -111,7 +115,9 @@ job.state().trainers.spawn_procs(name="gpus").spawn("prints", Prints).say.call("
 job.kill()
         """
     )
-    assert [path for path in home.folder.glob(".monarch/logs/*/*/*") if path.parent.name != "workers"] == []
+    assert [
+        path for path in home.folder.glob(".monarch/logs/*/*/*") if path.parent.name != "workers"
+    ] == []
 
 
 HANGS = """
@@ -158,10 +164,15 @@ this_host().spawn_procs(name="gpus").spawn("prints", Prints).say.call_one("hello
 
 @pytest.mark.parametrize("on", [False, True])
 def test_a_program_without_a_job_keeps_files_if_it_is_asked_to(on: bool, tmp_path: Path) -> None:
-    result = run_script(PLAIN, env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": str(int(on))}, cwd=tmp_path)
+    result = run_script(
+        PLAIN, env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": str(int(on))}, cwd=tmp_path
+    )
     assert result.stdout.startswith("hello"), str(result)
     found = [
-        line.text for folder in tmp_path.glob(".monarch/logs/*") for lines in kept(folder).values() for line in lines
+        line.text
+        for folder in tmp_path.glob(".monarch/logs/*")
+        for lines in kept(folder).values()
+        for line in lines
     ]
     assert found == (["hello"] if on else [])
 
@@ -193,7 +204,10 @@ def test_the_files_of_procs_that_were_stopped_are_closed(tmp_path: Path) -> None
         leaving.stop().get()
         wait_until(lambda: opened() == both[2:], what="the end of the files")
         """,
-        env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "1", "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={
+            "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "1",
+            "PYTHONPATH": str(Path(__file__).parents[1]),
+        },
         cwd=tmp_path,
     )
     assert result.exit_code == 0, str(result)
@@ -220,4 +234,7 @@ def test_what_is_spawned_after_the_end_of_a_job_is_not_kept_in_its_folder(
             after.spawn("prints", Prints).say.call("hello").get()
             flush_logs().get()
     names = {path.name for path in tmp_path.rglob("*.jsonl")}
-    assert "after_it_0.jsonl" not in names and names >= {"of_the_job_0.jsonl", "beside_it_0.jsonl"}, names
+    assert "after_it_0.jsonl" not in names and names >= {
+        "of_the_job_0.jsonl",
+        "beside_it_0.jsonl",
+    }, names

@@ -1,4 +1,6 @@
-"""`monarch logs` from another terminal: of a job that runs, of one that was killed, of hosts whose files are not here."""
+"""`monarch logs` from another terminal: of a job that runs, of one that was killed, of hosts whose
+files are not here.
+"""
 
 from __future__ import annotations
 
@@ -89,14 +91,21 @@ def said_by(found: list[dict[str, Any]], rank: int) -> list[str]:
 STEPS = ["step 1", "loss is 0.1", "unbuffered", "step 2", "loss is 0.2", "unbuffered"]
 
 
-def test_all_that_ranks_print_and_log_is_read_from_another_terminal_and_after_the_end(home: Home) -> None:
+def test_all_that_ranks_print_and_log_is_read_from_another_terminal_and_after_the_end(
+    home: Home,
+) -> None:
     home.run(TRAIN, "job")
     running = home.monarch("logs", "--json")
     found = lines(running)
     for rank in range(4):
         assert sorted(said_by(found, rank)) == sorted(STEPS)
-        assert [text for text in said_by(found, rank) if text.startswith("loss")] == ["loss is 0.1", "loss is 0.2"]
-    warnings = lines(home.monarch("logs", "--json", "--rank", "hosts=1,gpus=0", "--level", "warning"))
+        assert [text for text in said_by(found, rank) if text.startswith("loss")] == [
+            "loss is 0.1",
+            "loss is 0.2",
+        ]
+    warnings = lines(
+        home.monarch("logs", "--json", "--rank", "hosts=1,gpus=0", "--level", "warning")
+    )
     assert said_by(warnings, 2) == ["loss is 0.1", "loss is 0.2"] and len(warnings) == 2
     assert warnings[0]["location"] == "program.py:10" and warnings[0]["endpoint"] == "step"
     plain = home.monarch("logs", "--grep", "^step 2", "--rank", "3")
@@ -109,7 +118,9 @@ def test_a_job_whose_workers_were_killed_has_logs_to_the_last_line(home: Home) -
     home.run(TRAIN, "job")
     for pid in home.processes():
         os.kill(pid, signal.SIGKILL)
-    assert all(said_by(lines(home.monarch("logs", "--json")), rank)[0] in STEPS for rank in range(4))
+    assert all(
+        said_by(lines(home.monarch("logs", "--json")), rank)[0] in STEPS for rank in range(4)
+    )
     assert "step 2" in home.monarch("logs", "--grep", "step")
     home.monarch("kill")
 
@@ -124,7 +135,9 @@ def test_following_shows_what_is_printed_meanwhile_and_ends_with_the_job(home: H
     assert [line["text"] for line in first] == ["step 1"] * 4
     (home.folder / "go").touch()
     then = [json.loads(follow.stdout.readline()) for _ in range(4)]
-    assert sorted((line["rank"], line["text"]) for line in then) == [(rank, "step 2") for rank in range(4)]
+    assert sorted((line["rank"], line["text"]) for line in then) == [
+        (rank, "step 2") for rank in range(4)
+    ]
     program.communicate(timeout=60)
     home.monarch("kill")
     out, err = follow.communicate(timeout=60)
@@ -194,7 +207,13 @@ def test_hosts_keep_the_settings_of_their_program_when_logs_are_read_there(home:
     program = home.start(SLOW)
     assert program.stdout is not None
     assert program.stdout.readline() == "attached\n"
-    subprocess.run([sys.executable, "look.py"], cwd=home.folder, env=home.environment({}), check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "look.py"],
+        cwd=home.folder,
+        env=home.environment({}),
+        check=True,
+        timeout=60,
+    )
     (home.folder / "go").touch()
     out, _ = program.communicate(timeout=60)
     assert "after 0.9s (host_spawn_ready_timeout)" in out
@@ -203,7 +222,9 @@ def test_hosts_keep_the_settings_of_their_program_when_logs_are_read_there(home:
 
 @contextmanager
 def machine(home: Home, name: str) -> Iterator[str]:
-    """A worker on a machine of its own, as far as its name and the folder of logs go; its address."""
+    """A worker on a machine of its own, as far as its name and the folder of logs go; its
+    address.
+    """
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     (home.folder / ".monarch" / "logs").mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -227,7 +248,9 @@ def machine(home: Home, name: str) -> Iterator[str]:
 def _why_no_machines() -> str:
     if os.geteuid() or not shutil.which("unshare"):
         return "a machine of its own needs root, and `unshare`"
-    tried = subprocess.run(["unshare", "--uts", "--mount", "true"], capture_output=True, text=True, check=False)
+    tried = subprocess.run(
+        ["unshare", "--uts", "--mount", "true"], capture_output=True, text=True, check=False
+    )
     return tried.stderr
 
 
@@ -237,7 +260,9 @@ def test_files_of_other_machines_are_read_there_while_the_job_runs(home: Home) -
     with machine(home, "near") as near:
         with machine(home, "far") as far:
             home.run(TALK, near, far, env=SECRET)
-            assert list(Path(home.folder).glob(".monarch/logs/*/*/*.jsonl")) == [], "nothing is kept here"
+            assert list(Path(home.folder).glob(".monarch/logs/*/*/*.jsonl")) == [], (
+                "nothing is kept here"
+            )
             found = lines(home.monarch("logs", "--json", "--since", "1h", env=SECRET))
             for rank in range(4):
                 texts = [line["text"].split()[2] for line in found if line["rank"] == rank]
@@ -248,7 +273,11 @@ def test_files_of_other_machines_are_read_there_while_the_job_runs(home: Home) -
                 ("far", 2),
                 ("far", 3),
             }
-            some = lines(home.monarch("logs", "--json", "--rank", "3", "--grep", "afar 99 ", env=SECRET))
+            some = lines(
+                home.monarch("logs", "--json", "--rank", "3", "--grep", "afar 99 ", env=SECRET)
+            )
             assert [(line["host"], line["text"].split()[2]) for line in some] == [("far", "99")]
         said = home.monarch("logs", "--json", "--rank", "gpus=0", env=SECRET)
-        assert {line["host"] for line in lines(said)} == {"near"} and f"not reachable: {far}: " in said
+        assert {line["host"] for line in lines(said)} == {
+            "near"
+        } and f"not reachable: {far}: " in said

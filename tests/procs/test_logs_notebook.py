@@ -39,7 +39,12 @@ prints.say.call("with the first cell").get();
 def run_cells(folder: Path, *sources: str) -> list[dict[str, str]]:
     """What each cell shows, by the name of the stream, without its colours."""
     done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=folder, input=json.dumps(sources), capture_output=True, text=True, timeout=100
+        [sys.executable, "-c", RUN],
+        cwd=folder,
+        input=json.dumps(sources),
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     shown: list[dict[str, str]] = []
@@ -59,14 +64,19 @@ def test_output_of_ranks_stands_in_the_cell_that_has_caused_it(tmp_path: Path) -
         "await prints.say.call('with await')\nprint('the last line of the cell')",
         "prints.complain.call('as an error').get();",
         "await procs.logging_option(ranks=1)\nprints.say.call('of one rank').get();",
-        "await procs.logging_option(aggregate_window_sec=1000)\nprints.say.call('once each').get();",
+        "await procs.logging_option(aggregate_window_sec=1000)\nprints.say.call('once"
+        " each').get();",
         "procs.stop().get();",
     )
-    assert sorted(first["stdout"].splitlines()) == [f"[trainers {rank}] with the first cell" for rank in (0, 1)]
+    assert sorted(first["stdout"].splitlines()) == [
+        f"[trainers {rank}] with the first cell" for rank in (0, 1)
+    ]
     *lines, last = second["stdout"].splitlines()
     assert sorted(lines) == [f"[trainers {rank}] with await" for rank in (0, 1)]
     assert last == "the last line of the cell"
     assert re.fullmatch(r"(\[trainers \d\] as an error\n){2}", third["stderr"])
     assert fourth == {"stdout": "[trainers 1] of one rank\n"}
-    assert re.fullmatch(r"(\[trainers \d\] once each\n){2}", fifth["stdout"]), "what the window holds, too"
+    assert re.fullmatch(r"(\[trainers \d\] once each\n){2}", fifth["stdout"]), (
+        "what the window holds, too"
+    )
     assert sixth == {}

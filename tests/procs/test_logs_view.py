@@ -1,4 +1,6 @@
-"""What of the output of ranks is shown at the client, and how: `ProcMesh.logging_option`, terminals, JSON."""
+"""What of the output of ranks is shown at the client, and how: `ProcMesh.logging_option`,
+terminals, JSON.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def test_a_mesh_can_be_silenced_and_shown_again_to_the_line(spawn: Spawn, shown:
         ("gpus=1", [2, 3]),
     ],
 )
-def test_only_some_ranks_are_shown(spawn: Spawn, shown: Read, ranks: Any, expected: list[int]) -> None:
+def test_only_some_ranks_are_shown(
+    spawn: Spawn, shown: Read, ranks: Any, expected: list[int]
+) -> None:
     procs = spawn({"gpus": 2, "z": 2}, name="some")
     prints = procs.spawn("prints", Prints)
     option(procs, ranks=Point(2, procs.extent) if ranks == "point" else ranks)
@@ -123,7 +127,9 @@ def test_only_lines_that_match_are_shown(spawn: Spawn, shown: Read) -> None:
         ({"ranks": 0.5}, TypeError, "0.5"),
     ],
 )
-def test_wrong_options_are_refused_at_the_call(spawn: Spawn, options: Any, error: Any, text: str) -> None:
+def test_wrong_options_are_refused_at_the_call(
+    spawn: Spawn, options: Any, error: Any, text: str
+) -> None:
     with pytest.raises(error, match=re.escape(text)):
         spawn(2).logging_option(**options)
 
@@ -151,7 +157,9 @@ def test_options_survive_a_restart(spawn: Spawn, shown: Read) -> None:
 
 
 @pytest.mark.parametrize("configured", [False, True])
-def test_the_level_counts_for_records_of_every_level(spawn: Spawn, shown: Read, configured: bool) -> None:
+def test_the_level_counts_for_records_of_every_level(
+    spawn: Spawn, shown: Read, configured: bool
+) -> None:
     procs = spawn(name="levels")
     logs = procs.spawn("prints", PrintsLogs)
     if configured:
@@ -161,10 +169,14 @@ def test_the_level_counts_for_records_of_every_level(spawn: Spawn, shown: Read, 
         for said in (10, 15, 20, 30, 40, 255):
             logs.log.call(said, f"said at {said}").get(timeout=PATIENCE)
         found = re.findall(r"said at (\d+)", shown())
-        assert [int(each) for each in found] == [each for each in (10, 15, 20, 30, 40, 255) if each >= level]
+        assert [int(each) for each in found] == [
+            each for each in (10, 15, 20, 30, 40, 255) if each >= level
+        ]
 
 
-def test_a_logger_with_a_level_of_its_own_is_filtered_and_prints_are_not(spawn: Spawn, shown: Read) -> None:
+def test_a_logger_with_a_level_of_its_own_is_filtered_and_prints_are_not(
+    spawn: Spawn, shown: Read
+) -> None:
     procs = spawn(name="own")
     logs = procs.spawn("prints", PrintsLogs)
     logs.configure.call().get(timeout=PATIENCE)
@@ -196,8 +208,7 @@ def test_options_are_in_force_though_a_rank_stands_still(spawn: Spawn, shown: Re
 
 def test_the_client_itself_and_procs_that_were_stopped_have_nothing_to_be_shown() -> None:
     result = run_script(
-        program(
-            """
+        program("""
             from monarch.actor import this_host, this_proc
 
             this_proc().logging_option(level=40).get(timeout=20)  # before there is a host agent
@@ -206,8 +217,7 @@ def test_the_client_itself_and_procs_that_were_stopped_have_nothing_to_be_shown(
             procs.stop().get()
             procs.logging_option(stream_to_client=False).get(timeout=20)
             print("done")
-            """
-        )
+            """)
     )
     assert (result.stdout, result.stderr) == ("done\n", ""), str(result)
 
@@ -238,10 +248,13 @@ def test_equal_lines_are_shown_once_when_the_window_ends(spawn: Spawn, shown: Re
     wait_until(complete, what="all eight ranks")
     first, *rest = text.splitlines()
     assert re.fullmatch(r"\[window \d\] step 7 loss 0\.\d", first), text
-    assert 1 <= len(rest) < 7, "one, unless the machine was so busy that the first window had ended before: " + text
-    assert all(re.fullmatch(r"\[window (gpus [0-7,-]+|\d)\] step 7 loss 0\.\d(\.\.0\.\d)?", line) for line in rest), (
-        text
+    assert 1 <= len(rest) < 7, (
+        "one, unless the machine was so busy that the first window had ended before: " + text
     )
+    assert all(
+        re.fullmatch(r"\[window (gpus [0-7,-]+|\d)\] step 7 loss 0\.\d(\.\.0\.\d)?", line)
+        for line in rest
+    ), text
 
 
 def _ranks_in(line: str) -> int:
@@ -267,7 +280,9 @@ def test_errors_and_tracebacks_do_not_wait_for_the_window(spawn: Spawn, shown: R
     option(procs)
 
 
-def test_what_the_window_holds_is_shown_when_the_window_is_taken_away(spawn: Spawn, shown: Read) -> None:
+def test_what_the_window_holds_is_shown_when_the_window_is_taken_away(
+    spawn: Spawn, shown: Read
+) -> None:
     procs = spawn(4, name="held")
     prints = procs.spawn("prints", Prints)
     option(procs, aggregate_window_sec=1000)
@@ -318,17 +333,22 @@ def test_lines_are_printed_as_json_for_machines() -> None:
     result = run_script(source, env={"MONARCH_LOG_FORMAT": "json"})
     assert result.exit_code == 0, str(result)
     said = [LogLine.from_json(line) for line in result.stdout.splitlines()]
-    assert {(line.text, line.rank, line.point, line.mesh, line.stream, line.endpoint) for line in said} == {
-        ("said", rank, f"gpus={rank}", "trainers", "stdout", "say") for rank in range(4)
-    }
+    assert {
+        (line.text, line.rank, line.point, line.mesh, line.stream, line.endpoint) for line in said
+    } == {("said", rank, f"gpus={rank}", "trainers", "stdout", "say") for rank in range(4)}
     logged = [json.loads(line) for line in result.stderr.splitlines()]
     assert sorted(line["rank"] for line in logged) == [0, 1, 2, 3]
-    assert all((line["stream"], line["level"], line["logger"]) == ("log", 30, "of.a.library") for line in logged)
+    assert all(
+        (line["stream"], line["level"], line["logger"]) == ("log", 30, "of.a.library")
+        for line in logged
+    )
     assert all("logged" in line["text"] for line in logged)
 
 
 def test_a_terminal_gets_colours_by_rank_and_level() -> None:
-    seen = run_on_terminal(SETTINGS + 'prints.say.call("hello").get()\nprints.log.call(30, "late").get()')
+    seen = run_on_terminal(
+        SETTINGS + 'prints.say.call("hello").get()\nprints.log.call(30, "late").get()'
+    )
     for rank, colour in enumerate((36, 32, 35, 34)):
         assert f"\x1b[{colour}m[trainers {rank}] \x1b[0mhello\n" in seen, seen
     assert len(re.findall(r"\x1b\[33m.*late\x1b\[0m\n", seen)) == 4, seen
@@ -355,8 +375,12 @@ def test_a_terminal_that_wants_no_colours_gets_none(env: dict[str, str]) -> None
 
 def test_a_pipe_gets_what_was_printed_and_no_colours() -> None:
     result = run_script(program(SETTINGS, 'prints.say.call("\\x1b[31mhello\\x1b[0m").get()'))
-    assert sorted(result.stdout.splitlines()) == lines("trainers", "\x1b[31mhello\x1b[0m", 0, 1, 2, 3)
-    forced = run_script(program(SETTINGS, 'prints.say.call("hello").get()'), env={"FORCE_COLOR": "1"})
+    assert sorted(result.stdout.splitlines()) == lines(
+        "trainers", "\x1b[31mhello\x1b[0m", 0, 1, 2, 3
+    )
+    forced = run_script(
+        program(SETTINGS, 'prints.say.call("hello").get()'), env={"FORCE_COLOR": "1"}
+    )
     assert "\x1b[36m[trainers 0] \x1b[0mhello\n" in forced.stdout, str(forced)
 
 
@@ -368,14 +392,12 @@ def test_ranks_cannot_clear_the_screen_nor_move_the_cursor() -> None:
 
 
 def test_a_single_proc_may_do_with_the_terminal_what_it_wants() -> None:
-    seen = run_on_terminal(
-        r"""
+    seen = run_on_terminal(r"""
         from monarch.actor import this_host
         from helpers.printing import Prints
 
         this_host().spawn_procs().spawn("prints", Prints).say.call_one("a\x1b[2Jb").get()
-        """
-    )
+        """)
     assert seen == "a\x1b[2Jb\n"
 
 
@@ -415,10 +437,14 @@ for _ in tqdm(range(20), desc="epochs", mininterval=0, ncols=80):
 
 def test_a_progress_bar_of_tqdm_in_each_rank_is_one_line_each() -> None:
     pytest.importorskip("tqdm")
-    seen = run_on_terminal(SETTINGS + 'prints.show_progress.call(20).get()\nprint("done")', env={"NO_COLOR": "1"})
+    seen = run_on_terminal(
+        SETTINGS + 'prints.show_progress.call(20).get()\nprint("done")', env={"NO_COLOR": "1"}
+    )
     *bars, last = seen.splitlines()
     assert last == "done", seen
-    assert sorted(bar[:25] for bar in bars) == [f"[trainers {rank}] epochs: 100%" for rank in range(4)], seen
+    assert sorted(bar[:25] for bar in bars) == [
+        f"[trainers {rank}] epochs: 100%" for rank in range(4)
+    ], seen
     collected = run_on_terminal(
         SETTINGS
         + "procs.logging_option(aggregate_window_sec=1000).get()\nprints.show_progress.call(20).get()\nprocs.stop().get()",
@@ -434,7 +460,11 @@ def _check_whole(seen: str, count: int) -> None:
     cleared = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", seen)
     found = [line.rpartition("\r")[2] for line in cleared.split("\n") if "<rank" in line]
     assert len(found) == count, seen[-2000:]
-    torn = [line for line in found if not re.fullmatch(r"\[trainers \d\] <rank \d line \d+ x{20}>", line)]
+    torn = [
+        line
+        for line in found
+        if not re.fullmatch(r"\[trainers \d\] <rank \d line \d+ x{20}>", line)
+    ]
     assert torn == [], torn[:3]
 
 
@@ -453,13 +483,14 @@ def test_a_program_that_sets_nothing_does_not_import_the_plane_of_logs() -> None
 
 def test_what_the_agent_is_told_brings_no_module_of_the_engine_with_it() -> None:
     told = pickle.dumps([HIDDEN.left_of, Shown(True, 20, re.compile("a"), 3.0).left_of]).hex()
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import pickle, sys
         pickle.loads(bytes.fromhex("{told}"))
         print(*sorted(name for name in sys.modules if name.startswith("monarch.")))
-        """
-    )
-    assert result.stdout.split() == ["monarch._compat", "monarch._public", "monarch.logs", "monarch.logs.shown"], str(
-        result
-    )
+        """)
+    assert result.stdout.split() == [
+        "monarch._compat",
+        "monarch._public",
+        "monarch.logs",
+        "monarch.logs.shown",
+    ], str(result)

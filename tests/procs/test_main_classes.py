@@ -121,7 +121,8 @@ def test_the_directory_of_the_script_is_importable_in_procs_as_it_is_in_the_scri
         """,
         "[('workers', 'as written'), ('workers', 'as written')] [42, 42]",
         files={
-            "workers.py": """
+            "workers.py": (
+                """
             from monarch.actor import Actor, endpoint
 
             STATE = "as written"
@@ -135,7 +136,8 @@ def test_the_directory_of_the_script_is_importable_in_procs_as_it_is_in_the_scri
                 def lazily(self):
                     import imported_later
                     return imported_later.VALUE
-            """,
+            """
+            ),
             "imported_later.py": "VALUE = 42\n",
         },
     )
@@ -263,7 +265,9 @@ def test_a_program_given_by_dash_c_works() -> None:
         "    def f(self): return 5\n"
         "print(this_host().spawn_procs().spawn('w', W).f.call_one().get())\n"
     )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=40)
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=40
+    )
     assert (result.returncode, result.stdout.strip()) == (0, "5"), result.stderr
 
 
@@ -317,8 +321,14 @@ def test_processes_that_an_actor_starts_get_and_return_what_the_script_defines(p
 
 
 @pytest.mark.parametrize("where", ["at the top", "in a function"])
-def test_a_dotted_module_that_only_a_nested_function_uses_is_imported_over_there(where: str) -> None:
-    top, inside = ("import email.mime.text", "pass") if where == "at the top" else ("", "import email.mime.text")
+def test_a_dotted_module_that_only_a_nested_function_uses_is_imported_over_there(
+    where: str,
+) -> None:
+    top, inside = (
+        ("import email.mime.text", "pass")
+        if where == "at the top"
+        else ("", "import email.mime.text")
+    )
     succeeds(
         f"""
         from monarch.actor import Actor, endpoint, this_host

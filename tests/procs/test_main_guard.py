@@ -1,6 +1,7 @@
 """Programs without `if __name__ == "__main__":` that would start themselves over and over.
 
-Each of these runs with one proc per mesh and a low `proc_nesting_limit`, so that it would end even without the guard.
+Each of these runs with one proc per mesh and a low `proc_nesting_limit`, so that it would end even
+without the guard.
 """
 
 from __future__ import annotations
@@ -87,10 +88,14 @@ def refused(result: ScriptResult, what: str, place: str) -> None:
 @pytest.mark.parametrize("method", ["fork", "exec"])
 def test_a_module_that_spawns_at_its_top_level_is_told_where_to_do_it(method: str) -> None:
     result = run_script(
-        "import unguarded", files={"unguarded.py": UNGUARDED}, env={**BOUNDED, "MONARCH_PROC_SPAWN_METHOD": method}
+        "import unguarded",
+        files={"unguarded.py": UNGUARDED},
+        env={**BOUNDED, "MONARCH_PROC_SPAWN_METHOD": method},
     )
     refused(result, "this_host() was called", "unguarded.py:10")
-    assert result.stdout.count("level") <= 2, "the script's import, and that of the proc, which must go no further"
+    assert result.stdout.count("level") <= 2, (
+        "the script's import, and that of the proc, which must go no further"
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,25 +103,44 @@ def test_a_module_that_spawns_at_its_top_level_is_told_where_to_do_it(method: st
     [
         "received.spawn_procs()",
         "asyncio.run(start())",
-        "thread = threading.Thread(target=main); thread.start(); thread.join()\nif errors: raise errors[0]",
+        (
+            "thread = threading.Thread(target=main); thread.start(); thread.join()\nif errors:"
+            " raise errors[0]"
+        ),
         "attach('tcp://127.0.0.1:9')",
         "attach_to_workers(workers=['tcp://127.0.0.1:9'])",
         "start_worker_loop_forever(address='tcp://127.0.0.1:0')",
         "import indirectly",
     ],
-    ids=["spawn_procs", "asyncio", "thread", "attach", "attach_to_workers", "worker", "another module"],
+    ids=[
+        "spawn_procs",
+        "asyncio",
+        "thread",
+        "attach",
+        "attach_to_workers",
+        "worker",
+        "another module",
+    ],
 )
 def test_whatever_starts_something_is_refused_while_a_proc_imports(start: str) -> None:
     lines = "".join(f"    {line}\n" for line in start.splitlines())
     result = run_script(
-        f"{CLIENT}    print(this_host().spawn_procs().spawn('worker', unguarded.Worker).work.call_one().get())\n",
+        f"{CLIENT}    print(this_host().spawn_procs().spawn('worker',"
+        " unguarded.Worker).work.call_one().get())\n",
         files={
             "unguarded.py": ONLY_IN_PROCS + lines,
-            "indirectly.py": "from monarch.actor import this_host\ndef deep():\n    this_host().spawn_procs()\ndeep()\n",
+            "indirectly.py": (
+                "from monarch.actor import this_host\ndef deep():\n   "
+                " this_host().spawn_procs()\ndeep()\n"
+            ),
         },
         env=BOUNDED,
     )
-    refused(result, "the top level of a module", "indirectly.py:4" if "indirectly" in start else "unguarded.py:")
+    refused(
+        result,
+        "the top level of a module",
+        "indirectly.py:4" if "indirectly" in start else "unguarded.py:",
+    )
 
 
 JOB_AT_TOP = """
@@ -143,11 +167,13 @@ JOB_AT_TOP = """
 
 
 @pytest.mark.parametrize("apply", ["1", "0"], ids=["apply", "state"])
-def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(tmp_path: Path, apply: str) -> None:
+def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(
+    tmp_path: Path, apply: str
+) -> None:
     result = run_script(
-        "import os; os.environ['CLIENT'] = str(os.getpid()); import monarch.actor\n"
-        "monarch.actor.unhandled_fault_hook = print  # its interrupt would come while the job is being killed\n"
-        "import unguarded",
+        "import os; os.environ['CLIENT'] = str(os.getpid()); import"
+        " monarch.actor\nmonarch.actor.unhandled_fault_hook = print  # its interrupt would come"
+        " while the job is being killed\nimport unguarded",
         cwd=tmp_path,
         files={"unguarded.py": JOB_AT_TOP},
         env={**BOUNDED, "APPLY": apply},
@@ -156,7 +182,9 @@ def test_a_job_at_the_top_of_a_module_is_not_started_once_more_by_its_procs(tmp_
     refused(result, "this_host() was called by the top level of a module", place)
     assert result.stdout.count("applied") == int(apply), "by the client alone"
     if apply == "0":
-        assert len(list(tmp_path.rglob("*.log"))) == 1, "that of the client's only worker, which was ended"
+        assert len(list(tmp_path.rglob("*.log"))) == 1, (
+            "that of the client's only worker, which was ended"
+        )
 
 
 PROGRAM = "import unguarded; from monarch._src.actor.bootstrap_main import main; main()"
@@ -168,16 +196,31 @@ PATH = "{'PYTHONPATH': ':'.join(sys.path)}"
     [
         ("bootstrap=unguarded.first", ""),
         ("", "unguarded"),
-        (f"bootstrap_command=BootstrapCommand(sys.executable, None, ['-c', {PROGRAM!r}], env={PATH})", ""),
+        (
+            (
+                f"bootstrap_command=BootstrapCommand(sys.executable, None, ['-c', {PROGRAM!r}],"
+                f" env={PATH})"
+            ),
+            "",
+        ),
     ],
     ids=["bootstrap function", "preloaded module", "program"],
 )
 @pytest.mark.parametrize("in_thread", [False, True], ids=["import", "thread"])
-def test_what_prepares_a_proc_can_not_spawn_as_it_is_imported(arguments: str, preload: str, in_thread: bool) -> None:
-    start = "thread = threading.Thread(target=main); thread.start(); thread.join()\n    if errors: raise errors[0]\n"
+def test_what_prepares_a_proc_can_not_spawn_as_it_is_imported(
+    arguments: str, preload: str, in_thread: bool
+) -> None:
+    start = (
+        "thread = threading.Thread(target=main); thread.start(); thread.join()\n    if errors:"
+        " raise errors[0]\n"
+    )
     result = run_script(
         f"{CLIENT}    this_host().spawn_procs({arguments}).initialized.get()\n",
-        files={"unguarded.py": ONLY_IN_PROCS + f"    {start if in_thread else 'this_host().spawn_procs()'}\n"},
+        files={
+            "unguarded.py": (
+                ONLY_IN_PROCS + f"    {start if in_thread else 'this_host().spawn_procs()'}\n"
+            )
+        },
         env={**BOUNDED, "MONARCH_PRELOAD": preload},
     )
     refused(result, "this_host() was called", "")
@@ -187,7 +230,9 @@ class Spawner(Actor):
     """Spawns wherever user code may."""
 
     def __init__(self, levels: int = 0) -> None:
-        self.below = [this_host().spawn_procs().spawn("below", Spawner, levels - 1)] if levels else []
+        self.below = (
+            [this_host().spawn_procs().spawn("below", Spawner, levels - 1)] if levels else []
+        )
 
     @endpoint
     def levels(self) -> int:
@@ -196,7 +241,8 @@ class Spawner(Actor):
     @endpoint
     def import_(self, folder: str) -> int:
         sys.path.append(folder)
-        import spawns_as_it_is_imported  # type: ignore[import-not-found]  # by the user's own statement
+        # by the user's own statement
+        import spawns_as_it_is_imported  # type: ignore[import-not-found]
 
         return spawns_as_it_is_imported.found  # type: ignore[no-any-return]  # an int
 
@@ -206,7 +252,8 @@ def test_procs_own_procs_down_to_the_level_of_the_knob(spawn: Spawn, faults: Fau
         assert spawn(1).spawn("deep", Spawner, 2).levels.call_one().get() == 3
         too_deep = spawn(1).spawn("too_deep", Spawner, 3)
         with pytest.raises(
-            SupervisionError, match=r"a proc of level 3, .* only those of up to level 2 .*proc_nesting_limit"
+            SupervisionError,
+            match=r"a proc of level 3, .* only those of up to level 2 .*proc_nesting_limit",
         ):
             too_deep.levels.call_one().get(timeout=40)
         faults.wait_for(1)
@@ -216,7 +263,9 @@ def test_the_default_knob_lets_sixteen_levels_own_procs() -> None:
     assert get_global_config()["proc_nesting_limit"] == 16
 
 
-def test_an_endpoint_may_import_a_module_that_spawns_at_its_top_level(spawn: Spawn, tmp_path: Path) -> None:
+def test_an_endpoint_may_import_a_module_that_spawns_at_its_top_level(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     (tmp_path / "spawns_as_it_is_imported.py").write_text(
         "from helpers.actors import Counter\nfrom monarch.actor import this_host\n"
         "found = this_host().spawn_procs().spawn('counter', Counter, 5).add.call_one(1).get()\n"
@@ -246,6 +295,9 @@ IMPORTED_AGAIN = """
 @pytest.mark.parametrize("script", [IMPORTED_AGAIN, "import spawning"], ids=["script", "module"])
 def test_a_module_that_its_own_procs_import_does_not_spawn_there_again(script: str) -> None:
     result = run_script(
-        script, name="client.py", files={"importers.py": IMPORTER, "spawning.py": IMPORTED_AGAIN}, env=BOUNDED
+        script,
+        name="client.py",
+        files={"importers.py": IMPORTER, "spawning.py": IMPORTED_AGAIN},
+        env=BOUNDED,
     )
     refused(result, "this_host() was called by the top level of", "a proc that the top level of")

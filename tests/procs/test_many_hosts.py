@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helpers.actors import Counter, Desk, Echo, Failing, HostUser, Ranks, Recorder, Sender, open_channel
+from helpers.actors import (
+    Counter,
+    Desk,
+    Echo,
+    Failing,
+    HostUser,
+    Ranks,
+    Recorder,
+    Sender,
+    open_channel,
+)
 from helpers.workers import Cluster
 from monarch.actor import (
     Accumulator,
@@ -47,7 +57,8 @@ class Caller(Actor):
 
     @endpoint
     def call(self, others: Any, value: Any) -> list[Any]:
-        return others.say.call(value).get(timeout=20).values()  # type: ignore[no-any-return]  # a mesh
+        # a mesh
+        return others.say.call(value).get(timeout=20).values()  # type: ignore[no-any-return]
 
     @endpoint
     def call_one(self, other: Any, value: Any) -> Any:
@@ -67,7 +78,10 @@ class Caller(Actor):
         if not others:
             return [value]
         first, *rest = others
-        return [context().actor_instance.rank.rank, *first.relay.call_one(rest, value).get(timeout=20)]
+        return [
+            context().actor_instance.rank.rank,
+            *first.relay.call_one(rest, value).get(timeout=20),
+        ]
 
     @endpoint
     def record_at(self, recorders: Any, values: list[Any]) -> None:
@@ -97,7 +111,9 @@ class AsyncCaller(Actor):
 # geometry
 
 
-def test_hosts_stand_in_the_order_in_which_their_workers_were_listed(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_hosts_stand_in_the_order_in_which_their_workers_were_listed(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     expected = [cluster.workers.agent(index) for index in range(3)]
     assert spawn_far(1).spawn("home", Home).agent.call().get(timeout=20).values() == expected
     with cluster.hosts.slice(hosts=slice(1, 3)).spawn_procs({"n": 2}) as procs:
@@ -110,7 +126,9 @@ def test_ranks_and_extents_are_those_of_one_mesh(spawn_far: Spawn) -> None:
     ranks = spawn_far({"gpus": 2}).spawn("ranks", Ranks)
     values = ranks.message_rank.call().get(timeout=20)
     assert dict(values.extent) == {"hosts": 3, "gpus": 2}
-    assert values.values() == [{"hosts": host, "gpus": gpu} for host in range(3) for gpu in range(2)]
+    assert values.values() == [
+        {"hosts": host, "gpus": gpu} for host in range(3) for gpu in range(2)
+    ]
     assert ranks.instance_rank.call().get(timeout=20).values() == values.values()
     assert ranks.at_start.call().get(timeout=20).values() == values.values()
     assert len(set(ranks.pid.call().get(timeout=20).values())) == 6
@@ -133,14 +151,20 @@ def test_a_slice_reaches_those_it_names_and_nobody_else(
     counters = spawn_far({"gpus": 2}).spawn("counters", Counter)
     part = counters.slice(**selection)
     assert part.add.call().get(timeout=20).values() == [1] * len(expected)
-    assert counters.get.call().get(timeout=20).values() == [int(rank in expected) for rank in range(6)]
+    assert counters.get.call().get(timeout=20).values() == [
+        int(rank in expected) for rank in range(6)
+    ]
 
 
 def test_a_slice_across_hosts_numbers_its_messages_over_the_slice(spawn_far: Spawn) -> None:
     ranks = spawn_far({"gpus": 2}).spawn("ranks", Ranks)
     column = ranks.slice(gpus=1)
-    assert column.message_rank.call().get(timeout=20).values() == [{"hosts": host} for host in range(3)]
-    assert column.instance_rank.call().get(timeout=20).values() == [{"hosts": host, "gpus": 1} for host in range(3)]
+    assert column.message_rank.call().get(timeout=20).values() == [
+        {"hosts": host} for host in range(3)
+    ]
+    assert column.instance_rank.call().get(timeout=20).values() == [
+        {"hosts": host, "gpus": 1} for host in range(3)
+    ]
 
 
 def test_hosts_are_split_renamed_and_flattened_as_any_mesh(cluster: Cluster) -> None:
@@ -158,7 +182,9 @@ def test_hosts_are_split_renamed_and_flattened_as_any_mesh(cluster: Cluster) -> 
         assert one.spawn("home", Home).agent.call_one().get(timeout=20) == cluster.workers.agent(2)
 
 
-def test_procs_over_hosts_are_split_and_sliced_across_the_borders_of_hosts(spawn_far: Spawn) -> None:
+def test_procs_over_hosts_are_split_and_sliced_across_the_borders_of_hosts(
+    spawn_far: Spawn,
+) -> None:
     procs = spawn_far({"gpus": 4})
     ranks = procs.spawn("ranks", Ranks).flatten("r").split(r=("a", "b"), a=2)
     assert dict(ranks.extent) == {"a": 2, "b": 6}
@@ -221,7 +247,9 @@ def test_calls_are_awaited_and_gathered(spawn_far: Spawn) -> None:
     echo = spawn_far(1).spawn("echo", Echo)
 
     async def main() -> list[Any]:
-        return await asyncio.gather(*(echo.slice(hosts=host).say.call_one(host) for host in range(3)))
+        return await asyncio.gather(
+            *(echo.slice(hosts=host).say.call_one(host) for host in range(3))
+        )
 
     assert asyncio.run(main()) == [0, 1, 2]
 
@@ -229,7 +257,9 @@ def test_calls_are_awaited_and_gathered(spawn_far: Spawn) -> None:
 def test_many_calls_in_flight_are_each_answered(spawn_far: Spawn) -> None:
     echo = spawn_far(2).spawn("echo", Echo)
     futures = [echo.say.call(number) for number in range(200)]
-    assert [future.get(timeout=20).values() for future in futures] == [[number] * 6 for number in range(200)]
+    assert [future.get(timeout=20).values() for future in futures] == [
+        [number] * 6 for number in range(200)
+    ]
 
 
 def test_an_accumulator_folds_over_hosts(spawn_far: Spawn) -> None:
@@ -242,14 +272,20 @@ def test_send_delivers_results_with_ranks_to_a_port(spawn_far: Spawn) -> None:
     port, receiver = Channel[Any].open_ranked()
     send(ranks.instance_rank, (), {}, port)
     received = dict(receiver.recv().get(timeout=20) for _ in range(6))
-    assert {rank: value["hosts"] * 2 + value["gpus"] for rank, value in received.items()} == {r: r for r in range(6)}
+    assert {rank: value["hosts"] * 2 + value["gpus"] for rank, value in received.items()} == {
+        r: r for r in range(6)
+    }
 
 
-def test_ports_of_the_client_take_values_of_all_hosts_in_the_order_of_each(spawn_far: Spawn) -> None:
+def test_ports_of_the_client_take_values_of_all_hosts_in_the_order_of_each(
+    spawn_far: Spawn,
+) -> None:
     senders = spawn_far(1).spawn("senders", Sender)
     port, receiver = open_channel()
     for host in range(3):
-        senders.slice(hosts=host).send_all.broadcast(port, [(host, number) for number in range(200)])
+        senders.slice(hosts=host).send_all.broadcast(
+            port, [(host, number) for number in range(200)]
+        )
     received = [receiver.recv().get(timeout=20) for _ in range(600)]
     for host in range(3):
         assert [number for sender, number in received if sender == host] == list(range(200))
@@ -288,7 +324,9 @@ def test_ports_of_one_host_are_sent_to_from_another_and_from_the_client(spawn_fa
     port = owner.own.call_one().get(timeout=20)
     port.send("from the client")
     assert owner.receive.call_one(1).get(timeout=20) == ["from the client"]
-    procs.spawn("sender", Sender).slice(hosts=0).send_all.call_one(port, ["from", "another"]).get(timeout=20)
+    procs.spawn("sender", Sender).slice(hosts=0).send_all.call_one(port, ["from", "another"]).get(
+        timeout=20
+    )
     assert owner.receive.call_one(2).get(timeout=20) == ["from", "another"]
 
 
@@ -344,7 +382,11 @@ def test_actors_of_one_host_use_every_adverb_on_those_of_others(spawn_far: Spawn
     recorder = procs.spawn("recorder", Recorder)
     caller.record_at.call_one(recorder, [1, 2, 3]).get(timeout=20)
     assert recorder.recorded.call().get(timeout=20).values() == [[1, 2, 3]] * 6
-    assert caller.fail_at.call_one(procs.spawn("failing", Failing)).get(timeout=20).endswith("on purpose\n")
+    assert (
+        caller.fail_at.call_one(procs.spawn("failing", Failing))
+        .get(timeout=20)
+        .endswith("on purpose\n")
+    )
 
 
 def test_an_async_actor_awaits_many_hosts_at_once(spawn_far: Spawn) -> None:
@@ -355,7 +397,9 @@ def test_an_async_actor_awaits_many_hosts_at_once(spawn_far: Spawn) -> None:
     assert gathered == [[5, 5, 5]] * 3
 
 
-def test_calls_nest_across_hosts_and_come_back_to_the_host_they_started_on(spawn_far: Spawn) -> None:
+def test_calls_nest_across_hosts_and_come_back_to_the_host_they_started_on(
+    spawn_far: Spawn,
+) -> None:
     procs = spawn_far(2)
     one, two = procs.spawn("one", Caller), procs.spawn("two", Caller)
     chain = [
@@ -369,10 +413,18 @@ def test_calls_nest_across_hosts_and_come_back_to_the_host_they_started_on(spawn
 def test_local_and_attached_actors_call_each_other(spawn: Spawn, spawn_far: Spawn) -> None:
     here, there = spawn(2), spawn_far(1)
     near, far = here.spawn("near", Echo), there.spawn("far", Echo)
-    assert here.spawn("caller", Caller).call.call(far, 1).get(timeout=20).values() == [[1, 1, 1]] * 2
+    assert (
+        here.spawn("caller", Caller).call.call(far, 1).get(timeout=20).values() == [[1, 1, 1]] * 2
+    )
     assert there.spawn("caller", Caller).call.call(near, 2).get(timeout=20).values() == [[2, 2]] * 3
-    assert here.spawn("caller", AsyncCaller).call.call(far, 1).get(timeout=20).values() == [[1, 1, 1]] * 2
-    assert there.spawn("caller", AsyncCaller).call.call(near, 2).get(timeout=20).values() == [[2, 2]] * 3
+    assert (
+        here.spawn("caller", AsyncCaller).call.call(far, 1).get(timeout=20).values()
+        == [[1, 1, 1]] * 2
+    )
+    assert (
+        there.spawn("caller", AsyncCaller).call.call(near, 2).get(timeout=20).values()
+        == [[2, 2]] * 3
+    )
 
 
 def test_calls_nest_between_the_clients_host_and_others(spawn: Spawn, spawn_far: Spawn) -> None:
@@ -423,7 +475,13 @@ def test_a_controller_made_on_another_host_lives_in_the_client_once(spawn_far: S
     answers = users.add.call("counts_over_hosts", 1).get(timeout=20).values()
     assert {pid for pid, _ in answers} == {os.getpid()}
     assert sorted(count for _, count in answers) == [1, 2, 3, 4, 5, 6]
-    assert get_or_spawn_controller("counts_over_hosts", Adder).get(timeout=20).add.call_one(1).get(timeout=20) == 7
+    assert (
+        get_or_spawn_controller("counts_over_hosts", Adder)
+        .get(timeout=20)
+        .add.call_one(1)
+        .get(timeout=20)
+        == 7
+    )
 
 
 class Traveller(Actor):
@@ -438,7 +496,8 @@ class Traveller(Actor):
     @endpoint
     def through_host_mesh(self, procs: Any) -> list[int]:
         with procs.host_mesh.spawn_procs() as more:
-            return more.spawn("home", Home).agent.call().get(timeout=20).values()  # type: ignore[no-any-return]  # a mesh
+            # a mesh
+            return more.spawn("home", Home).agent.call().get(timeout=20).values()  # type: ignore[no-any-return]
 
     @endpoint
     def on(self, hosts: HostMesh) -> list[int]:
@@ -449,7 +508,8 @@ class Traveller(Actor):
     def on_procs(self, procs: Any) -> list[int]:
         home = procs.spawn("home", Home)
         try:
-            return home.agent.call().get(timeout=20).values()  # type: ignore[no-any-return]  # a mesh
+            # a mesh
+            return home.agent.call().get(timeout=20).values()  # type: ignore[no-any-return]
         finally:
             home.stop().get(timeout=20)
 
@@ -472,7 +532,9 @@ def test_this_host_of_an_actor_is_the_host_it_runs_on(cluster: Cluster, spawn_fa
     assert answers == [(agent, [agent, agent], {}) for agent in agents]
 
 
-def test_procs_that_actors_spawn_end_with_what_spawned_them(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_procs_that_actors_spawn_end_with_what_spawned_them(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     users = spawn_far(1).spawn("u", HostUser)
     for pid, spawned in users.from_this_host.call().get(timeout=20).values():
         assert pid not in spawned and len(set(spawned)) == 2
@@ -489,12 +551,17 @@ def test_this_proc_of_an_actor_on_another_host_is_its_own(spawn_far: Spawn) -> N
         assert name == "t"
 
 
-def test_references_to_hosts_and_procs_are_used_by_actors_elsewhere(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_references_to_hosts_and_procs_are_used_by_actors_elsewhere(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     procs = spawn_far(1)
     traveller = procs.spawn("t", Traveller)
     agents = [cluster.workers.agent(index) for index in range(3)]
     assert traveller.slice(hosts=0).on.call_one(cluster.hosts).get(timeout=20) == agents
-    assert traveller.slice(hosts=1).on.call_one(cluster.hosts.slice(hosts=slice(1, 3))).get(timeout=20) == agents[1:]
+    assert (
+        traveller.slice(hosts=1).on.call_one(cluster.hosts.slice(hosts=slice(1, 3))).get(timeout=20)
+        == agents[1:]
+    )
     assert traveller.on.call(cluster.hosts).get(timeout=20).values() == [agents] * 3
     assert traveller.slice(hosts=1).on_procs.call_one(procs).get(timeout=20) == agents
     assert traveller.slice(hosts=2).through_host_mesh.call_one(procs).get(timeout=20) == agents
@@ -504,7 +571,10 @@ def test_actors_on_attached_hosts_spawn_on_the_clients_host(spawn_far: Spawn) ->
     client_agent = this_host().spawn_procs()
     agent = client_agent.spawn("home", Home).agent.call_one().get(timeout=20)
     client_agent.stop().get(timeout=20)
-    assert spawn_far(1).spawn("t", Traveller).on.call(this_host()).get(timeout=20).values() == [[agent]] * 3
+    assert (
+        spawn_far(1).spawn("t", Traveller).on.call(this_host()).get(timeout=20).values()
+        == [[agent]] * 3
+    )
 
 
 class Keeper(Actor):
@@ -520,11 +590,15 @@ class Keeper(Actor):
         return self.kept
 
 
-def test_references_that_went_from_host_to_host_are_still_the_same_actors(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_references_that_went_from_host_to_host_are_still_the_same_actors(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     procs = spawn_far(2)
     counters, keeper = procs.spawn("c", Counter), procs.spawn("k", Keeper)
     one, two = keeper.slice(hosts=0, gpus=0), keeper.slice(hosts=2, gpus=1)
-    one.keep.call_one(counters, counters.slice(gpus=1), procs, cluster.hosts, {"a": [counters]}).get(timeout=20)
+    one.keep.call_one(
+        counters, counters.slice(gpus=1), procs, cluster.hosts, {"a": [counters]}
+    ).get(timeout=20)
     two.keep.call_one(*one.give.call_one().get(timeout=20)).get(timeout=20)
     all_of_them, column, same_procs, hosts, nested = two.give.call_one().get(timeout=20)
     all_of_them.add.call(1).get(timeout=20)
@@ -539,7 +613,9 @@ def test_references_that_went_from_host_to_host_are_still_the_same_actors(cluste
         same_procs.stop()
 
 
-def test_meshes_that_are_still_starting_are_sent_and_called(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_meshes_that_are_still_starting_are_sent_and_called(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     caller = spawn_far(1).spawn("c", Caller)
     late = spawn_far(1).spawn("late", Echo)  # nothing waits for it here
     assert caller.call.call(late, 3).get(timeout=20).values() == [[3, 3, 3]] * 3
@@ -578,7 +654,9 @@ def test_a_stopped_actor_mesh_says_so_to_callers_on_every_host(spawn_far: Spawn)
     assert callers.slice(hosts=0).relay.call_one([], 1).get(timeout=20) == [1]
 
 
-def test_a_stopped_proc_mesh_says_so_to_callers_on_every_host(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_a_stopped_proc_mesh_says_so_to_callers_on_every_host(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     stopping = cluster.hosts.spawn_procs(name="stopping")
     echo, callers = stopping.spawn("echo", Echo), spawn_far(1).spawn("callers", Caller)
     assert callers.call.call(echo, 1).get(timeout=20).values() == [[1, 1, 1]] * 3
@@ -590,22 +668,28 @@ def test_a_stopped_proc_mesh_says_so_to_callers_on_every_host(cluster: Cluster, 
             callers.slice(hosts=host).call.call_one(echo, 1).get(timeout=20)
 
 
-def test_a_message_knows_its_rank_in_the_mesh_it_was_sent_to_from_elsewhere(spawn_far: Spawn) -> None:
+def test_a_message_knows_its_rank_in_the_mesh_it_was_sent_to_from_elsewhere(
+    spawn_far: Spawn,
+) -> None:
     class Asks(Actor):
         @endpoint
         def points(self, ranks: Any) -> list[Point]:
-            return ranks.point.call().get(timeout=20).values()  # type: ignore[no-any-return]  # a mesh
+            # a mesh
+            return ranks.point.call().get(timeout=20).values()  # type: ignore[no-any-return]
 
         @endpoint
         def my_coordinates_at(self, ranks: Any) -> Point:
-            return ranks.slice(**current_rank()).point.call_one().get(timeout=20)  # type: ignore[no-any-return]  # a mesh
+            # a mesh
+            return ranks.slice(**current_rank()).point.call_one().get(timeout=20)  # type: ignore[no-any-return]
 
     procs = spawn_far(2)
     ranks = procs.spawn("r", Ranks)
     asks = procs.spawn("a", Asks)
     points = asks.slice(hosts=2, gpus=0).points.call_one(ranks.slice(gpus=1)).get(timeout=20)
     assert [dict(point) for point in points] == [{"hosts": host} for host in range(3)]
-    assert [point.rank for point in asks.my_coordinates_at.call(ranks).get(timeout=20).values()] == [0] * 6
+    assert [
+        point.rank for point in asks.my_coordinates_at.call(ranks).get(timeout=20).values()
+    ] == [0] * 6
 
 
 class Waits(Actor):
@@ -623,7 +707,9 @@ class Waits(Actor):
         return "end" if steps == 0 else self.next.ask.call_one(steps - 1).get()
 
 
-def test_actors_of_several_hosts_that_wait_for_each_other_in_a_circle_are_told(spawn_far: Spawn) -> None:
+def test_actors_of_several_hosts_that_wait_for_each_other_in_a_circle_are_told(
+    spawn_far: Spawn,
+) -> None:
     waits = spawn_far(1).spawn("w", Waits)
     ring = [waits.slice(hosts=host, gpus=0) for host in range(3)]
     for host in range(3):

@@ -1,4 +1,6 @@
-"""Messages between hosts: their order, whichever path each takes; large ones; more of them than a receiver can take."""
+"""Messages between hosts: their order, whichever path each takes; large ones; more of them than a
+receiver can take.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def seed() -> int:
     return random.SystemRandom().randrange(1 << 30)
 
 
-def test_a_call_to_several_hosts_is_dropped_where_it_has_not_begun(spawn_far: Spawn, tmp_path: Path) -> None:
+def test_a_call_to_several_hosts_is_dropped_where_it_has_not_begun(
+    spawn_far: Spawn, tmp_path: Path
+) -> None:
     gates = spawn_far(1).spawn("gates", Gate).flatten("rank")
     gates.say.call(0).get(timeout=PATIENCE)
     held = gates.slice(rank=0).wait_for_file.call_one(str(tmp_path / "door"))
@@ -54,21 +58,31 @@ def test_a_call_to_several_hosts_is_dropped_where_it_has_not_begun(spawn_far: Sp
 
 
 @pytest.mark.parametrize("kind", [Recorder, AsyncRecorder])
-def test_what_the_client_sends_in_many_ways_is_handled_in_its_order(spawn_far: Spawn, kind: Any, seed: int) -> None:
+def test_what_the_client_sends_in_many_ways_is_handled_in_its_order(
+    spawn_far: Spawn, kind: Any, seed: int
+) -> None:
     recorders = spawn_far(2).spawn("r", kind).flatten("rank")
     check(recorders, [interleave(recorders, "client", seed, 200)], seed)
 
 
-def test_senders_on_every_host_are_each_handled_in_their_own_order(spawn: Spawn, spawn_far: Spawn, seed: int) -> None:
+def test_senders_on_every_host_are_each_handled_in_their_own_order(
+    spawn: Spawn, spawn_far: Spawn, seed: int
+) -> None:
     procs = spawn_far(1)
     recorders = procs.spawn("r", Recorder).flatten("rank")
     far = procs.spawn("i", Interleaver)
     near = spawn(1).spawn("i", Interleaver)
     calls = [
-        *(far.slice(hosts=host, gpus=0).interleave.call_one(recorders, f"far {host}", seed, 60) for host in range(3)),
+        *(
+            far.slice(hosts=host, gpus=0).interleave.call_one(recorders, f"far {host}", seed, 60)
+            for host in range(3)
+        ),
         near.slice(gpus=0).interleave.call_one(recorders, "near", seed, 60),
     ]
-    expected = [interleave(recorders, "client", seed, 60), *(call.get(timeout=PATIENCE) for call in calls)]
+    expected = [
+        interleave(recorders, "client", seed, 60),
+        *(call.get(timeout=PATIENCE) for call in calls),
+    ]
     check(recorders, expected, seed)
 
 
@@ -126,16 +140,25 @@ def test_messages_through_ports_and_calls_of_one_sender_keep_their_order(spawn_f
     port, receiver = open_channel()
     procs.spawn("b", Both).slice(hosts=0).send.call_one(recorder, port, 100).get(timeout=PATIENCE)
     assert [receiver.recv().get(timeout=PATIENCE) for _ in range(100)] == list(range(100))
-    wait_until(lambda: len(recorder.recorded.call_one().get(timeout=PATIENCE)) == 100, what="all that was recorded")
+    wait_until(
+        lambda: len(recorder.recorded.call_one().get(timeout=PATIENCE)) == 100,
+        what="all that was recorded",
+    )
     assert recorder.recorded.call_one().get(timeout=PATIENCE) == list(range(100))
 
 
-def test_messages_to_actors_that_are_still_being_made_wait_for_them_in_order(spawn_far: Spawn) -> None:
+def test_messages_to_actors_that_are_still_being_made_wait_for_them_in_order(
+    spawn_far: Spawn,
+) -> None:
     recorders = spawn_far(1).spawn("r", Recorder)
     for number in range(50):
         (recorders.record if number % 2 else recorders.slice(hosts=1).record).broadcast(number)
     everything = list(range(50))
-    assert recorders.recorded.call().get(timeout=PATIENCE).values() == [everything[1::2], everything, everything[1::2]]
+    assert recorders.recorded.call().get(timeout=PATIENCE).values() == [
+        everything[1::2],
+        everything,
+        everything[1::2],
+    ]
 
 
 def test_large_and_small_messages_to_several_hosts_keep_their_order(spawn_far: Spawn) -> None:
@@ -212,7 +235,9 @@ def test_each_rank_has_a_copy_of_its_own(spawn_far: Spawn) -> None:
     arrays = spawn_far(2).spawn("a", Arrays)
     sent = np.ones(1_000_000)
     arrays.keep.call(sent).get(timeout=PATIENCE)
-    assert arrays.sum.call().get(timeout=PATIENCE).values() == [1e6 * (1 + rank) for rank in range(6)]
+    assert arrays.sum.call().get(timeout=PATIENCE).values() == [
+        1e6 * (1 + rank) for rank in range(6)
+    ]
     assert sent.sum() == 1e6
 
 
@@ -248,7 +273,9 @@ def test_large_arrays_go_from_host_to_host(spawn: Spawn, spawn_far: Spawn) -> No
     for one, other in (
         (arrays.slice(hosts=0), arrays.slice(hosts=2)), (near, arrays.slice(hosts=1)), (arrays.slice(hosts=1), near),
     ):  # fmt: skip
-        np.testing.assert_array_equal(one.pass_on.call_one(other, sent).get(timeout=PATIENCE), sent * 2)
+        np.testing.assert_array_equal(
+            one.pass_on.call_one(other, sent).get(timeout=PATIENCE), sent * 2
+        )
 
 
 def test_many_arrays_in_one_message_and_arrays_through_ports(spawn_far: Spawn) -> None:
@@ -353,12 +380,16 @@ def test_a_producer_on_another_host_than_its_slow_consumers_makes_nobody_grow_wi
             grown = [done.recv().get(timeout=50)]
 
         def all_taken() -> bool:
-            return all(taken == count for taken, _ in consumers.took.call().get(timeout=50).values())
+            return all(
+                taken == count for taken, _ in consumers.took.call().get(timeout=50).values()
+            )
 
         wait_until(all_taken, what="everything to be taken")
         grown += [growth for _, growth in consumers.took.call().get(timeout=50).values()]
         grown += [memory("VmHWM", pid) - rss for pid, rss in zip(agents, before, strict=True)]
-    assert max(grown) < 30 * MEGABYTE, f"grown by {[round(g / MEGABYTE) for g in grown]} of {count * size >> 20} MiB"
+    assert max(grown) < 30 * MEGABYTE, (
+        f"grown by {[round(g / MEGABYTE) for g in grown]} of {count * size >> 20} MiB"
+    )
 
 
 def flood(gate: Any) -> None:
@@ -366,7 +397,9 @@ def flood(gate: Any) -> None:
         gate.say.broadcast(b"x" * 100_000)
 
 
-@pytest.mark.parametrize("select", [lambda mesh: mesh, lambda mesh: mesh.slice(hosts=1)], ids=["all", "one"])
+@pytest.mark.parametrize(
+    "select", [lambda mesh: mesh, lambda mesh: mesh.slice(hosts=1)], ids=["all", "one"]
+)
 def test_a_receiver_that_stands_still_is_an_error_of_the_sender_in_the_end(
     spawn_far: Spawn, tmp_path: Path, select: Callable[[Any], Any]
 ) -> None:
@@ -377,10 +410,15 @@ def test_a_receiver_that_stands_still_is_an_error_of_the_sender_in_the_end(
         port, started = open_channel()
         stuck = gate.slice(hosts=1).wait_for_file.call_one(str(door), port)
         started.recv().get(timeout=PATIENCE)
-        with pytest.raises(BackpressureError, match="no room for this message for 0.7s: it reads nothing, or slower"):
+        with pytest.raises(
+            BackpressureError,
+            match="no room for this message for 0.7s: it reads nothing, or slower",
+        ):
             flood(select(gate))
         # nobody else is held up
-        assert procs.slice(hosts=0).spawn("echo", Echo).say.call(1).get(timeout=PATIENCE).values() == [1]
+        assert procs.slice(hosts=0).spawn("echo", Echo).say.call(1).get(
+            timeout=PATIENCE
+        ).values() == [1]
         door.touch()
         assert stuck.get(timeout=PATIENCE) == "through"
         assert gate.slice(hosts=1).say.call_one(7).get(timeout=PATIENCE) == 7
@@ -388,7 +426,9 @@ def test_a_receiver_that_stands_still_is_an_error_of_the_sender_in_the_end(
 
 
 @pytest.mark.parametrize("kind", [Recorder, AsyncRecorder])
-def test_a_mailbox_limit_pauses_senders_on_other_hosts_and_nothing_is_lost(spawn_far: Spawn, kind: Any) -> None:
+def test_a_mailbox_limit_pauses_senders_on_other_hosts_and_nothing_is_lost(
+    spawn_far: Spawn, kind: Any
+) -> None:
     with configured(mailbox_limit=2):
         recorder = spawn_far(1).spawn("r", kind)
         one = recorder.slice(hosts=1)
@@ -416,7 +456,9 @@ def test_ports_hold_back_a_fast_sender_on_another_host_and_lose_nothing(spawn_fa
     assert [receiver.recv().get(timeout=PATIENCE)[0] for _ in range(300)] == list(range(300))
 
 
-def test_many_small_calls_back_and_forth_between_hosts_leave_nothing_behind(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_many_small_calls_back_and_forth_between_hosts_leave_nothing_behind(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     class Hammer(Actor):
         @endpoint
         def hammer(self, counters: Any, count: int) -> int:
@@ -430,4 +472,7 @@ def test_many_small_calls_back_and_forth_between_hosts_leave_nothing_behind(clus
         hammers = [procs.spawn("h", Hammer), here.spawn("h", Hammer).flatten("h")]
         for call in [hammer.hammer.call(counters, 300) for hammer in hammers]:
             call.get(timeout=PATIENCE)
-        wait_until(lambda: counters.get.call().get(timeout=PATIENCE).values() == [1200] * 3, what="all that was added")
+        wait_until(
+            lambda: counters.get.call().get(timeout=PATIENCE).values() == [1200] * 3,
+            what="all that was added",
+        )

@@ -1,4 +1,6 @@
-"""Procs on attached hosts: how they start, what they find there, what they print, how they come back."""
+"""Procs on attached hosts: how they start, what they find there, what they print, how they come
+back.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ def method(request: pytest.FixtureRequest) -> Iterator[str]:
 # the environment is that of the host
 
 
-def test_procs_have_the_environment_of_their_worker_and_not_that_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_procs_have_the_environment_of_their_worker_and_not_that_of_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from monarch.actor import attach_to_workers
 
     monkeypatch.setenv("OF_THE_CLIENT", "yes")
@@ -96,7 +100,9 @@ def test_procs_have_the_environment_of_their_worker_and_not_that_of_the_client(m
         hosts.shutdown().get(timeout=20)
 
 
-def test_bootstrap_commands_change_the_environment_of_each_rank(spawn_far: Spawn, method: str) -> None:
+def test_bootstrap_commands_change_the_environment_of_each_rank(
+    spawn_far: Spawn, method: str
+) -> None:
     procs = spawn_far(
         2,
         bootstrap_command=lambda point: default_bootstrap_cmd().with_env(
@@ -104,12 +110,21 @@ def test_bootstrap_commands_change_the_environment_of_each_rank(spawn_far: Spawn
         ),
     )
     looker = procs.spawn("l", Looker)
-    assert looker.environment.call("WHO").get(timeout=20).values() == ["0.0", "0.1", "1.0", "1.1", "2.0", "2.1"]
+    assert looker.environment.call("WHO").get(timeout=20).values() == [
+        "0.0",
+        "0.1",
+        "1.0",
+        "1.1",
+        "2.0",
+        "2.1",
+    ]
     assert looker.environment.call("HOME").get(timeout=20).values() == [None] * 6
 
 
 def test_a_command_that_is_no_proc_is_an_error_that_comes_soon(cluster: Cluster) -> None:
-    procs = cluster.hosts.spawn_procs(bootstrap_command=BootstrapCommand("/bin/false"), name="nothing")
+    procs = cluster.hosts.spawn_procs(
+        bootstrap_command=BootstrapCommand("/bin/false"), name="nothing"
+    )
     with pytest.raises(ValueError, match="nothing"):
         procs.initialized.get(timeout=20)
     with pytest.raises(SupervisionError):
@@ -141,7 +156,8 @@ def test_a_working_directory_that_the_host_does_not_have_is_no_hindrance(
     monkeypatch.chdir(gone)
     with configured():
         looker = spawn_far(1).spawn("l", Looker)
-        assert looker.directory.call().get(timeout=20).values() == [str(gone)] * 3  # it is there on this machine
+        # it is there on this machine
+        assert looker.directory.call().get(timeout=20).values() == [str(gone)] * 3
         real = os.getcwd
         monkeypatch.setattr(os, "getcwd", lambda: "/only/on/the/client")
         elsewhere = spawn_far(1).spawn("l", Looker)
@@ -150,7 +166,9 @@ def test_a_working_directory_that_the_host_does_not_have_is_no_hindrance(
             assert os.path.isdir(directory)
 
 
-def test_another_interpreter_is_used_on_every_host_and_inherited(cluster: Cluster, tmp_path: Path) -> None:
+def test_another_interpreter_is_used_on_every_host_and_inherited(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     python = tmp_path / "another_python"
     python.write_text(f'#!/bin/sh\nexport STARTED_BY=another_python\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
@@ -164,12 +182,18 @@ def test_another_interpreter_is_used_on_every_host_and_inherited(cluster: Cluste
     hosts = cluster.hosts.with_python_executable(str(python))
     with hosts.slice(hosts=slice(0, 2)).spawn_procs() as procs:
         assert (
-            procs.spawn("l", Looker).environment.call("STARTED_BY").get(timeout=20).values() == ["another_python"] * 2
+            procs.spawn("l", Looker).environment.call("STARTED_BY").get(timeout=20).values()
+            == ["another_python"] * 2
         )
-        assert procs.spawn("s", Spawner).spawn.call().get(timeout=20).values() == ["another_python"] * 2
+        assert (
+            procs.spawn("s", Spawner).spawn.call().get(timeout=20).values()
+            == ["another_python"] * 2
+        )
 
 
-def test_an_interpreter_that_a_host_does_not_have_is_an_error_when_procs_are_spawned(cluster: Cluster) -> None:
+def test_an_interpreter_that_a_host_does_not_have_is_an_error_when_procs_are_spawned(
+    cluster: Cluster,
+) -> None:
     procs = cluster.hosts.with_python_executable("/no/such/python").spawn_procs()
     with pytest.raises(ValueError, match="/no/such/python"):
         procs.initialized.get(timeout=20)
@@ -186,7 +210,9 @@ def test_procs_are_bound_to_cpus_of_their_host(spawn_far: Spawn) -> None:
 # a function that runs first
 
 
-def test_the_bootstrap_function_runs_on_every_proc_before_any_actor(spawn_far: Spawn, method: str) -> None:
+def test_the_bootstrap_function_runs_on_every_proc_before_any_actor(
+    spawn_far: Spawn, method: str
+) -> None:
     def bootstrap() -> None:
         os.set_by_bootstrap = os.getpid()  # type: ignore[attr-defined]  # what is tested
 
@@ -198,10 +224,15 @@ def test_an_async_bootstrap_function_runs_too(spawn_far: Spawn) -> None:
     async def bootstrap() -> None:
         os.set_by_bootstrap = 7  # type: ignore[attr-defined]  # what is tested
 
-    assert spawn_far(1, bootstrap=bootstrap).spawn("l", Looker).found.call().get(timeout=20).values() == [7] * 3
+    assert (
+        spawn_far(1, bootstrap=bootstrap).spawn("l", Looker).found.call().get(timeout=20).values()
+        == [7] * 3
+    )
 
 
-def test_a_bootstrap_function_that_raises_on_one_host_is_told_to_whoever_uses_the_procs(cluster: Cluster) -> None:
+def test_a_bootstrap_function_that_raises_on_one_host_is_told_to_whoever_uses_the_procs(
+    cluster: Cluster,
+) -> None:
     def bootstrap() -> None:
         from monarch.actor import current_rank
 
@@ -244,7 +275,9 @@ def test_modules_next_to_the_script_are_found_where_they_are_shared(tmp_path: Pa
             return "mine"
     """
     with workers(2) as found:
-        result = run_script(script, files={"my_actors.py": module}, env={"ADDRESSES": " ".join(found.addresses)})
+        result = run_script(
+            script, files={"my_actors.py": module}, env={"ADDRESSES": " ".join(found.addresses)}
+        )
     assert result.stdout == "['mine', 'mine']\n", str(result)
 
 
@@ -287,7 +320,9 @@ PRINTS = """
 """
 
 
-def test_output_of_other_hosts_reaches_the_terminal_of_the_client_in_whole_lines_with_mesh_and_rank() -> None:
+def test_output_of_other_hosts_reaches_the_terminal_of_the_client_in_whole_lines_with_mesh_and_rank() -> (
+    None
+):
     script = (
         PRINTS
         + """
@@ -307,7 +342,9 @@ def test_output_of_other_hosts_reaches_the_terminal_of_the_client_in_whole_lines
     for mesh, ranks in (("far", 4), ("near", 2)):
         for rank in range(ranks):
             said = [line for line in lines if line.startswith(f"[{mesh} {rank}] <")]
-            assert said == [f"[{mesh} {rank}] <{rank} {number} {str(rank) * 300}>" for number in range(100)]
+            assert said == [
+                f"[{mesh} {rank}] <{rank} {number} {str(rank) * 300}>" for number in range(100)
+            ]
     assert len(lines) == 600
     for rank in range(4):
         assert f"[far {rank}] to stderr" in result.stderr.splitlines()
@@ -324,8 +361,13 @@ def test_each_client_sees_the_output_of_its_own_procs() -> None:
     )
     with workers(1) as found:
         found.wait_until_they_listen()
-        results = [run_script(script, env={"ADDRESSES": found.addresses[0], "NAME": name}) for name in ("one", "two")]
-    assert [result.stdout.count("<0 ") for result in results] == [3, 3], "\n".join(map(str, results))
+        results = [
+            run_script(script, env={"ADDRESSES": found.addresses[0], "NAME": name})
+            for name in ("one", "two")
+        ]
+    assert [result.stdout.count("<0 ") for result in results] == [3, 3], "\n".join(
+        map(str, results)
+    )
 
 
 def test_the_last_words_of_a_process_on_another_host_are_in_the_report_of_its_failure() -> None:
@@ -410,7 +452,8 @@ def test_calls_to_a_rank_that_is_starting_again_are_held_for_it_wherever_they_co
     class Asks(Actor):
         @endpoint
         def ask(self, other: Any) -> list[int]:
-            return other.pid.call().get(timeout=20).values()  # type: ignore[no-any-return]  # a mesh
+            # a mesh
+            return other.pid.call().get(timeout=20).values()  # type: ignore[no-any-return]
 
     asks = spawn_far(1).spawn("asks", Asks)
     procs = spawn_far(1, restart=OneForOne())
@@ -436,7 +479,9 @@ def test_a_call_that_comes_after_a_death_on_another_host_waits_for_the_restart(
         assert far.pid.call_one().get(timeout=20) != before
 
 
-def test_the_bootstrap_function_runs_again_with_the_proc(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_the_bootstrap_function_runs_again_with_the_proc(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     def bootstrap() -> None:
         os.set_by_bootstrap = os.getpid()  # type: ignore[attr-defined]  # what is tested
 
@@ -478,11 +523,16 @@ class Supervisor(Actor):
         return True
 
 
-def test_an_actor_on_one_host_supervises_what_it_owns_on_others(cluster: Cluster, spawn_far: Spawn) -> None:
+def test_an_actor_on_one_host_supervises_what_it_owns_on_others(
+    cluster: Cluster, spawn_far: Spawn
+) -> None:
     supervisor = spawn_far(1).spawn("s", Supervisor).slice(hosts=0)
     echo = supervisor.spawn.call_one(cluster.hosts).get(timeout=20)
     pids = echo.pid.call().get(timeout=20).values()
     os.kill(pids[2], signal.SIGKILL)
-    wait_until(lambda: supervisor.what_was_heard.call_one().get(timeout=20), what="the supervisor to hear of it")
+    wait_until(
+        lambda: supervisor.what_was_heard.call_one().get(timeout=20),
+        what="the supervisor to hear of it",
+    )
     assert supervisor.what_was_heard.call_one().get(timeout=20) == [("owned_echo", [2])]
     assert echo.slice(hosts=slice(0, 2)).say.call(1).get(timeout=20).values() == [1, 1]

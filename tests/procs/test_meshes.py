@@ -29,7 +29,9 @@ def test_a_call_on_a_two_by_two_mesh_returns_values_in_row_major_order(spawn: Sp
     assert [point.rank for point, _ in values.items()] == [0, 1, 2, 3]
 
 
-def test_a_slice_numbers_its_messages_over_the_slice_and_its_instances_over_the_whole_mesh(spawn: Spawn) -> None:
+def test_a_slice_numbers_its_messages_over_the_slice_and_its_instances_over_the_whole_mesh(
+    spawn: Spawn,
+) -> None:
     ranks = spawn({"gpus": 2, "z": 2}).spawn("a", Ranks)
     part = ranks.slice(gpus=1)
     assert part.message_rank.call().get().values() == [{"z": 0}, {"z": 1}]
@@ -261,7 +263,9 @@ def test_proc_bind_places_each_proc_on_its_cpus(spawn: Spawn) -> None:
 def test_a_name_may_be_given_to_a_mesh_and_need_not_be_unique(spawn: Spawn) -> None:
     first = spawn(1, name="my procs")
     second = spawn(1, name="my procs")
-    assert first.spawn("a", Echo).pid.call_one().get() != second.spawn("a", Echo).pid.call_one().get()
+    assert (
+        first.spawn("a", Echo).pid.call_one().get() != second.spawn("a", Echo).pid.call_one().get()
+    )
 
 
 def test_to_table_draws_the_mesh_as_a_grid(spawn: Spawn) -> None:
@@ -283,7 +287,10 @@ def test_to_table_shows_pids_on_request_and_notebooks_get_html(spawn: Spawn) -> 
     pids = procs.spawn("e", Echo).pid.call().get().values()
     here = os.uname().nodename
     table = procs.to_table(pids=True)
-    assert [f"{here} · gpu[{rank}] · {pid}" in table for rank, pid in enumerate(pids)] == [True, True]
+    assert [f"{here} · gpu[{rank}] · {pid}" in table for rank, pid in enumerate(pids)] == [
+        True,
+        True,
+    ]
     shown = procs._repr_html_()
     assert shown is not None
     assert f"<tr><th>1</th><td>{here} · gpu[1]</td></tr>" in shown

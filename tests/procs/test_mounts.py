@@ -1,5 +1,5 @@
-"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes, nodes of Slurm, or reached by ssh; those on hosts of a
-network are in test_mounts_faults.py.
+"""Mounts of jobs, as a user sees them: by FUSE, on hosts that are processes, nodes of Slurm, or
+reached by ssh; those on hosts of a network are in test_mounts_faults.py.
 """
 
 from __future__ import annotations
@@ -197,7 +197,9 @@ def test_folders_are_shown_to_and_by_nodes_of_slurm(home: Home, slurm: Slurm) ->
     mount_and_read(home, "slurm", 2)
 
 
-def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(home: Home, ssh: Ssh) -> None:
+def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(
+    home: Home, ssh: Ssh
+) -> None:
     mount_and_read(home, "ssh", 2)
     wait_until(
         lambda: not any(ssh.mounts(name, home.folder) for name in ssh.daemons),

@@ -1,4 +1,6 @@
-"""What a newcomer gets wrong, and what they are told: each case gives a message that says what to do, and a prompt back."""
+"""What a newcomer gets wrong, and what they are told: each case gives a message that says what to
+do, and a prompt back.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
 # typos
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("gett", "get"), ("ad", "add"), ("descrbe", "describe")])
-def test_a_typo_in_an_endpoint_name_is_answered_with_the_nearest_name(spawn: Spawn, typed: str, meant: str) -> None:
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("gett", "get"), ("ad", "add"), ("descrbe", "describe")]
+)
+def test_a_typo_in_an_endpoint_name_is_answered_with_the_nearest_name(
+    spawn: Spawn, typed: str, meant: str
+) -> None:
     counters: Any = spawn(1).spawn("c", Counter)
     with pytest.raises(AttributeError) as caught:
         getattr(counters, typed)
@@ -85,7 +91,9 @@ def test_an_unpicklable_argument_is_named(spawn: Spawn) -> None:
     with pytest.raises((TypeError, pickle.PicklingError)) as caught:
         echo.say.call_one({"config": [threading.Lock()]})
     assert "['config'][0], a _thread.lock" in str(caught.value)
-    assert "say" in str(caught.value) or any("say" in note for note in getattr(caught.value, "__notes__", []))
+    assert "say" in str(caught.value) or any(
+        "say" in note for note in getattr(caught.value, "__notes__", [])
+    )
 
 
 def test_an_unpicklable_constructor_argument_is_refused_at_spawn(spawn: Spawn) -> None:
@@ -185,7 +193,9 @@ procs = this_host().spawn_procs(per_host={"gpus": 2})
 
 
 @pytest.mark.parametrize("actor", ["Waits", "WaitsAsync", "Spins", "Deaf"])
-def test_control_c_during_a_call_that_never_returns_ends_the_script_promptly_and_quietly(actor: str) -> None:
+def test_control_c_during_a_call_that_never_returns_ends_the_script_promptly_and_quietly(
+    actor: str,
+) -> None:
     result = run_script(
         WAITS_FOR_EVER + f"procs.spawn('w', {actor}).for_ever.call().get()\n",
         signal_after=("endpoint runs", signal.SIGINT),
@@ -201,7 +211,8 @@ def test_control_c_during_a_call_that_never_returns_ends_the_script_promptly_and
 def test_control_c_during_an_await_ends_the_script_promptly_and_quietly() -> None:
     result = run_script(
         WAITS_FOR_EVER
-        + "async def main():\n    await procs.spawn('w', Waits).for_ever.call()\nimport asyncio\nasyncio.run(main())\n",
+        + "async def main():\n    await procs.spawn('w', Waits).for_ever.call()\nimport"
+        " asyncio\nasyncio.run(main())\n",
         signal_after=("endpoint runs", signal.SIGINT),
     )
     assert result.exit_code == -signal.SIGINT, str(result)
@@ -254,15 +265,15 @@ receiver.recv().get()
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_client_that_is_killed_leaves_no_process(number: signal.Signals) -> None:
     result = run_script(
-        WAITS_FOR_EVER + "procs.spawn('w', Waits).for_ever.call().get()\n", signal_after=("endpoint runs", number)
+        WAITS_FOR_EVER + "procs.spawn('w', Waits).for_ever.call().get()\n",
+        signal_after=("endpoint runs", number),
     )
     assert result.exit_code == -number, str(result)
     assert result.left_behind == [], str(result)
 
 
 def test_a_script_that_raises_shows_its_own_traceback_and_leaves_nothing() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_host
 
         class Worker(Actor):
@@ -271,8 +282,7 @@ def test_a_script_that_raises_shows_its_own_traceback_and_leaves_nothing() -> No
                 raise ValueError("the remote problem")
 
         this_host().spawn_procs(per_host={"gpus": 2}).spawn("w", Worker).fail.call().get()
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "the remote problem" in result.stderr
     assert "ActorError" in result.stderr
@@ -280,8 +290,7 @@ def test_a_script_that_raises_shows_its_own_traceback_and_leaves_nothing() -> No
 
 
 def test_a_fault_at_the_very_end_of_the_script_is_not_lost() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_host
 
         class Fragile(Actor):
@@ -290,8 +299,7 @@ def test_a_fault_at_the_very_end_of_the_script_is_not_lost() -> None:
                 raise ValueError("the last statement failed")
 
         this_host().spawn_procs().spawn("fragile", Fragile).fail.broadcast()
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "the last statement failed" in result.stderr, str(result)
     assert result.left_behind == [], str(result)
@@ -299,8 +307,7 @@ def test_a_fault_at_the_very_end_of_the_script_is_not_lost() -> None:
 
 def test_a_fault_of_procs_that_take_long_to_start_is_not_lost_at_the_end(tmp_path: Path) -> None:
     (tmp_path / "takes_long_to_import.py").write_text("import time\ntime.sleep(2)\n")
-    result = run_script(
-        f"""
+    result = run_script(f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
         from monarch.actor import Actor, endpoint, this_host
@@ -313,15 +320,13 @@ def test_a_fault_of_procs_that_take_long_to_start_is_not_lost_at_the_end(tmp_pat
 
         configure(preload=["takes_long_to_import"])
         this_host().spawn_procs().spawn("fragile", Fragile).fail.broadcast()
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "the last statement failed" in result.stderr, str(result)
 
 
 def test_an_unhandled_fault_runs_the_finally_blocks_and_exit_handlers_of_the_program() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import atexit, time
         from monarch.actor import Actor, endpoint, this_host
 
@@ -337,16 +342,14 @@ def test_an_unhandled_fault_runs_the_finally_blocks_and_exit_handlers_of_the_pro
             time.sleep(600)
         finally:
             print("finally ran")
-        """
-    )
+        """)
     assert result.exit_code == 1, str(result)
     assert "finally ran" in result.stdout, str(result)
     assert "exit handler ran" in result.stdout, str(result)
 
 
 def test_the_fault_hook_is_looked_up_when_a_fault_arrives() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import threading
         import monarch.actor
         from monarch.actor import Actor, endpoint, this_host
@@ -366,8 +369,7 @@ def test_the_fault_hook_is_looked_up_when_a_fault_arrives() -> None:
         monarch.actor.unhandled_fault_hook = hook
         fragile.fail.broadcast()
         assert heard.wait(20)
-        """
-    )
+        """)
     assert (result.exit_code, result.stdout.strip()) == (0, "hook: True"), str(result)
 
 

@@ -1,4 +1,6 @@
-"""Messages from one sender to one receiver are handled in the order of sending, whichever adverb and slice each took."""
+"""Messages from one sender to one receiver are handled in the order of sending, whichever adverb
+and slice each took.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,18 @@ SEEDS = [int(seed) for seed in os.environ.get("MONARCH_TEST_SEEDS", "").split()]
 ]
 
 
-def interleave(mesh: Any, rng: random.Random, count: int, log: dict[int, list[int]]) -> list[Future[Any]]:
-    """Sends `count` numbers by random adverbs to random parts of a 2 x 2 mesh; `log` gets what each rank must see."""
+def interleave(
+    mesh: Any, rng: random.Random, count: int, log: dict[int, list[int]]
+) -> list[Future[Any]]:
+    """Sends `count` numbers by random adverbs to random parts of a 2 x 2 mesh; `log` gets what each
+    rank must see.
+    """
     port, _ = open_channel()
     futures: list[Future[Any]] = []
     for number in range(count):
-        kind = rng.choice(["broadcast", "call", "call_one", "stream", "send", "slice_a", "slice_b", "flat"])
+        kind = rng.choice(
+            ["broadcast", "call", "call_one", "stream", "send", "slice_a", "slice_b", "flat"]
+        )
         if kind in ("broadcast", "call", "stream", "send"):
             target, ranks = mesh, [0, 1, 2, 3]
         elif kind == "slice_a":
@@ -54,7 +62,8 @@ def interleave(mesh: Any, rng: random.Random, count: int, log: dict[int, list[in
     return futures
 
 
-@pytest.mark.parametrize("seed", SEEDS, ids=[f"seed{index}" for index in range(len(SEEDS))])  # who fails shows the seed
+# who fails shows the seed
+@pytest.mark.parametrize("seed", SEEDS, ids=[f"seed{index}" for index in range(len(SEEDS))])
 @pytest.mark.parametrize("recorder", [Recorder, AsyncRecorder])
 def test_interleaved_adverbs_and_slices_from_the_client_are_handled_in_the_order_of_sending(
     spawn: Spawn, recorder: type[Any], seed: int
@@ -68,7 +77,9 @@ def test_interleaved_adverbs_and_slices_from_the_client_are_handled_in_the_order
         future.get(timeout=20)
 
 
-def test_interleaved_adverbs_from_an_actor_are_handled_in_the_order_of_sending(spawn: Spawn) -> None:
+def test_interleaved_adverbs_from_an_actor_are_handled_in_the_order_of_sending(
+    spawn: Spawn,
+) -> None:
     class Speaks(Actor):
         @endpoint
         def speak(self, mesh: Any, seed: int, count: int) -> dict[int, list[int]]:
@@ -86,13 +97,22 @@ def test_interleaved_adverbs_from_an_actor_are_handled_in_the_order_of_sending(s
     print("seed", seed)
     procs = spawn(2)
     mesh = procs.spawn("r", Recorder)
-    # One speaker shares a proc with a receiver, the other with nobody it sends to first: both paths are covered.
+    # One speaker shares a proc with a receiver, the other with nobody it sends to first: both paths
+    # are covered.
     for rank in range(2):
         fresh = procs.spawn("r", Recorder)
-        log = procs.slice(gpus=rank).spawn("s", Speaks).speak.call_one(fresh, seed, 300).get(timeout=40)
+        log = (
+            procs.slice(gpus=rank)
+            .spawn("s", Speaks)
+            .speak.call_one(fresh, seed, 300)
+            .get(timeout=40)
+        )
 
         def complete(fresh: Recorder = fresh, log: dict[int, list[int]] = log) -> bool:
-            return [len(seen) for seen in fresh.recorded.call().get().values()] == [len(log[0]), len(log[1])]
+            return [len(seen) for seen in fresh.recorded.call().get().values()] == [
+                len(log[0]),
+                len(log[1]),
+            ]
 
         from helpers.waiting import wait_until
 
@@ -111,7 +131,9 @@ def test_each_of_many_senders_is_handled_in_its_own_order(spawn: Spawn) -> None:
 
     procs = spawn(3)
     mesh = procs.spawn("r", Recorder)
-    futures = [procs.slice(gpus=i).spawn("s", Speaks).speak.call_one(mesh, i, 100) for i in range(3)]
+    futures = [
+        procs.slice(gpus=i).spawn("s", Speaks).speak.call_one(mesh, i, 100) for i in range(3)
+    ]
     for future in futures:
         future.get(timeout=40)
     for seen in mesh.recorded.call().get().values():
@@ -188,7 +210,9 @@ def test_large_and_small_messages_keep_their_order(spawn: Spawn) -> None:
     assert mesh.taken.call().get(timeout=40).values() == [list(range(120))] * 2
 
 
-def test_a_message_before_the_port_message_of_the_same_sender_is_handled_first(spawn: Spawn) -> None:
+def test_a_message_before_the_port_message_of_the_same_sender_is_handled_first(
+    spawn: Spawn,
+) -> None:
     class Tells(Actor):
         @endpoint
         def tell(self, port: Port[int], count: int) -> int:

@@ -1,4 +1,6 @@
-"""What a collector of OpenTelemetry is told: metrics, spans and records of logging, decoded by the official schema."""
+"""What a collector of OpenTelemetry is told: metrics, spans and records of logging, decoded by the
+official schema.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ import pytest
 from helpers.scripts import run_script
 
 pytest.importorskip("opentelemetry.sdk", reason="pip install 'pymonarch[otel]'")
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="pip install 'pymonarch[otel]'")
+pytest.importorskip(
+    "opentelemetry.exporter.otlp.proto.http", reason="pip install 'pymonarch[otel]'"
+)
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -63,7 +67,8 @@ class Collector(ThreadingHTTPServer):
     """Decodes what it is sent, and keeps it.
 
     Attributes:
-        found: What came in one message each: what its process says of itself, its scope, and itself.
+        found: What came in one message each: what its process says of itself, its scope, and
+            itself.
         headers: Of the last request.
     """
 
@@ -71,7 +76,11 @@ class Collector(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Receiver)
-        self.found: dict[str, list[tuple[dict[str, Any], str, Any]]] = {"metrics": [], "spans": [], "logs": []}
+        self.found: dict[str, list[tuple[dict[str, Any], str, Any]]] = {
+            "metrics": [],
+            "spans": [],
+            "logs": [],
+        }
         self.headers: dict[str, str] = {}
         self.refused: tuple[str, ...] = ()
         self.seen = ("", Path())  # a file to make when both ranks have exported something of a kind
@@ -94,10 +103,16 @@ class Collector(ThreadingHTTPServer):
     def _keep(self, kind: str, of_process: Any, scopes: Any, name: str) -> None:
         resource = attributes(of_process.resource)
         for scope in scopes:
-            self.found[kind] += [(resource, scope.scope.name, each) for each in getattr(scope, name)]
+            self.found[kind] += [
+                (resource, scope.scope.name, each) for each in getattr(scope, name)
+            ]
         wanted, file = self.seen
         who = (
-            {resource["monarch.rank"] for resource, scope, _ in self.found[wanted] if scope in ("training", "trainer")}
+            {
+                resource["monarch.rank"]
+                for resource, scope, _ in self.found[wanted]
+                if scope in ("training", "trainer")
+            }
             if wanted
             else ()
         )
@@ -109,7 +124,8 @@ class Collector(ThreadingHTTPServer):
         return [
             each
             for resource, _, each in self.found[kind]
-            if each.name == name and (resource["monarch.mesh"], resource["monarch.rank"]) == ("ranks", rank)
+            if each.name == name
+            and (resource["monarch.mesh"], resource["monarch.rank"]) == ("ranks", rank)
         ]
 
 
@@ -119,12 +135,15 @@ class _Receiver(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.headers = dict(self.headers)
-        self.server.take(self.path, gzip.decompress(data) if self.headers["Content-Encoding"] == "gzip" else data)
+        self.server.take(
+            self.path, gzip.decompress(data) if self.headers["Content-Encoding"] == "gzip" else data
+        )
         self.send_response(404 if self.path in self.server.refused else 200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its base class calls it that
+    # its base class calls it that
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
 
 
@@ -137,14 +156,18 @@ def collector() -> Iterator[Collector]:
 
 
 def attributes(message: Any) -> dict[str, Any]:
-    return {each.key: getattr(each.value, each.value.WhichOneof("value")) for each in message.attributes}
+    return {
+        each.key: getattr(each.value, each.value.WhichOneof("value")) for each in message.attributes
+    }
 
 
 def environment(endpoint: str, **more: str) -> dict[str, str]:
     return {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, "OTEL_METRIC_EXPORT_INTERVAL": "200", **more}
 
 
-def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collector: Collector, tmp_path: Path) -> None:
+def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(
+    collector: Collector, tmp_path: Path
+) -> None:
     standard = {
         "OTEL_SERVICE_NAME": "my-training",
         "OTEL_RESOURCE_ATTRIBUTES": "team=research,host.name=here",
@@ -158,18 +181,31 @@ def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collecto
     assert done.exit_code == 0 and "OpenTelemetry" not in done.stderr, done
     assert (collector.headers["x-token"], collector.headers["Content-Encoding"]) == ("abc", "gzip")
 
-    resource, scope, counter = next(found for found in collector.found["metrics"] if found[2].name == "samples")
+    resource, scope, counter = next(
+        found for found in collector.found["metrics"] if found[2].name == "samples"
+    )
     assert (scope, counter.unit, counter.description, counter.sum.is_monotonic) == (
         "training",
         "1",
         "samples seen",
         True,
     )
-    assert (resource["service.name"], resource["team"], resource["host.name"]) == ("my-training", "research", "here")
+    assert (resource["service.name"], resource["team"], resource["host.name"]) == (
+        "my-training",
+        "research",
+        "here",
+    )
     assert done.stderr.count("] done after 2 steps") == 2  # they are printed, as ever
-    [job] = {found["monarch.job"] for found, _, _ in collector.found["metrics"] if found["monarch.mesh"] == "ranks"}
+    [job] = {
+        found["monarch.job"]
+        for found, _, _ in collector.found["metrics"]
+        if found["monarch.mesh"] == "ranks"
+    }
     assert re.fullmatch(r"\d{8}-\d{6}_\d+", job)  # as of a program that is no job
-    assert {found["monarch.mesh"] for found, _, _ in collector.found["metrics"]} == {"client", "ranks"}
+    assert {found["monarch.mesh"] for found, _, _ in collector.found["metrics"]} == {
+        "client",
+        "ranks",
+    }
     for rank in (0, 1):
         [point] = collector.of_rank("metrics", "samples", rank)[-1].sum.data_points
         assert (point.as_int, attributes(point)) == (24, {"split": "train"})
@@ -177,7 +213,9 @@ def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collecto
         assert (point.count, point.sum, point.min, point.max) == (3, 90, 30, 30)
         assert point.bucket_counts[list(point.explicit_bounds).index(50)] == 3
         assert collector.of_rank("metrics", "loss", rank)[-1].gauge.data_points[0].as_double == 0.25
-        [received] = collector.of_rank("metrics", "actor.messages_received", rank)[-1].sum.data_points
+        [received] = collector.of_rank("metrics", "actor.messages_received", rank)[
+            -1
+        ].sum.data_points
         assert received.as_int >= 1 and attributes(received)["actor"] == "trainer"
 
         steps = collector.of_rank("spans", "step", rank)  # each once
@@ -185,20 +223,34 @@ def test_a_collector_is_told_metrics_spans_and_records_of_all_processes(collecto
         backward = collector.of_rank("spans", "Trainer.backward", rank)
         assert [span.parent_span_id for span in backward] == [step.span_id for step in steps]
         assert [span.trace_id for span in backward] == [step.trace_id for step in steps]
-        assert all(step.start_time_unix_nano <= step.end_time_unix_nano and not step.parent_span_id for step in steps)
+        assert all(
+            step.start_time_unix_nano <= step.end_time_unix_nano and not step.parent_span_id
+            for step in steps
+        )
     ids = [(span.trace_id, span.span_id) for _, _, span in collector.found["spans"]]
     assert len(set(ids)) == len(ids) == 13
     [failing] = collector.of_rank("spans", "failing", 0)
-    assert failing.status.code == failing.status.STATUS_CODE_ERROR and "on purpose" in failing.status.message
+    assert (
+        failing.status.code == failing.status.STATUS_CODE_ERROR
+        and "on purpose" in failing.status.message
+    )
 
     logs = [
-        (resource["monarch.rank"], record) for resource, scope, record in collector.found["logs"] if scope == "trainer"
+        (resource["monarch.rank"], record)
+        for resource, scope, record in collector.found["logs"]
+        if scope == "trainer"
     ]
-    assert sorted((rank, record.body.string_value.rpartition("] ")[2]) for rank, record in logs) == [
-        (rank, f"done after {steps} steps") for rank in (0, 1) for steps in (1, 2)
-    ]
-    assert all(record.severity_text == "ERROR" and attributes(record)["code.line.number"] > 0 for _, record in logs)
-    assert not {scope for _, scope, _ in collector.found["logs"]} & {"urllib3.connectionpool", "opentelemetry"}
+    assert sorted(
+        (rank, record.body.string_value.rpartition("] ")[2]) for rank, record in logs
+    ) == [(rank, f"done after {steps} steps") for rank in (0, 1) for steps in (1, 2)]
+    assert all(
+        record.severity_text == "ERROR" and attributes(record)["code.line.number"] > 0
+        for _, record in logs
+    )
+    assert not {scope for _, scope, _ in collector.found["logs"]} & {
+        "urllib3.connectionpool",
+        "opentelemetry",
+    }
 
 
 ACROSS = """
@@ -241,9 +293,12 @@ def test_the_trace_context_of_a_caller_goes_along_with_its_calls_and_theirs(
 ) -> None:
     done = run_script(ACROSS, cwd=tmp_path, env=environment(collector.endpoint))
     assert done.exit_code == 0, done
-    [request, inner, outer], [trace, *theirs], flags_out = (line.split() for line in done.stdout.splitlines())
+    [request, inner, outer], [trace, *theirs], flags_out = (
+        line.split() for line in done.stdout.splitlines()
+    )
     version, number, own, flags = request.split("-")
-    assert (version, flags, outer) == ("00", "01", request)  # who calls on has the context of its own call
+    # who calls on has the context of its own call
+    assert (version, flags, outer) == ("00", "01", request)
     assert inner.split("-")[1] == number and inner.split("-")[2] != own
     assert [each.split("-")[1] for each in theirs] == [trace, trace]
     [of_request] = [each for _, _, each in collector.found["spans"] if each.name == "request"]
@@ -256,10 +311,16 @@ def test_the_trace_context_of_a_caller_goes_along_with_its_calls_and_theirs(
 
 def test_signals_that_are_switched_off_are_not_sent(collector: Collector, tmp_path: Path) -> None:
     collector.seen = "logs", tmp_path / "seen"
-    off = {"OTEL_TRACES_EXPORTER": "none", "ENABLE_OTEL_METRICS": "false", "UNTIL": str(tmp_path / "seen")}
+    off = {
+        "OTEL_TRACES_EXPORTER": "none",
+        "ENABLE_OTEL_METRICS": "false",
+        "UNTIL": str(tmp_path / "seen"),
+    }
     done = run_script(PROGRAM, cwd=tmp_path, env=environment(collector.endpoint, **off))
     assert done.exit_code == 0, done
-    assert collector.found["logs"] and not collector.found["metrics"] and not collector.found["spans"]
+    assert (
+        collector.found["logs"] and not collector.found["metrics"] and not collector.found["spans"]
+    )
 
 
 def test_a_collector_that_is_not_there_costs_one_warning(tmp_path: Path) -> None:
@@ -284,7 +345,9 @@ def test_a_collector_that_is_not_there_costs_one_warning(tmp_path: Path) -> None
             time.sleep(0.5)  # more exports fail meanwhile
             procs.stop().get()
         """
-    done = run_script(program, cwd=tmp_path, env=environment(endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="1"))
+    done = run_script(
+        program, cwd=tmp_path, env=environment(endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="1")
+    )
     assert done.exit_code == 0, done
     warnings = [line for line in done.stderr.splitlines() if "collector" in line]
     assert 1 <= len(warnings) <= 2, done  # of the client, and of the first rank
@@ -301,7 +364,10 @@ def test_a_collector_that_never_answers_holds_up_no_end(tmp_path: Path) -> None:
     with Silent() as server:
         threading.Thread(target=server.serve_forever, name="collector", daemon=True).start()
         done = run_script(
-            PROGRAM, cwd=tmp_path, env=environment(server.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="50"), timeout=40
+            PROGRAM,
+            cwd=tmp_path,
+            env=environment(server.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="50"),
+            timeout=40,
         )
         held.set()
         server.shutdown()
@@ -321,14 +387,19 @@ def test_a_collector_that_takes_no_metrics_is_told_spans_and_records_all_the_sam
         logging.getLogger("trainer").error("half of a pair: \\ud800")
         trainers.train.call(2)""",
     )
-    done = run_script(program, cwd=tmp_path, env=environment(collector.endpoint, UNTIL=str(tmp_path / "seen")))
+    done = run_script(
+        program, cwd=tmp_path, env=environment(collector.endpoint, UNTIL=str(tmp_path / "seen"))
+    )
     assert done.exit_code == 0, done
-    assert len(collector.of_rank("spans", "step", 0)) == 3  # those of the first round and of the last
+    # those of the first round and of the last
+    assert len(collector.of_rank("spans", "step", 0)) == 3
     bodies = {record.body.string_value for _, _, record in collector.found["logs"]}
     assert {"not of the library", "%d is a number", "half of a pair: \\ud800"} <= bodies
 
 
-def test_a_collector_that_takes_long_for_records_is_told_metrics_all_the_same(tmp_path: Path) -> None:
+def test_a_collector_that_takes_long_for_records_is_told_metrics_all_the_same(
+    tmp_path: Path,
+) -> None:
     held = threading.Event()
 
     class Slow(Collector):
@@ -340,14 +411,18 @@ def test_a_collector_that_takes_long_for_records_is_told_metrics_all_the_same(tm
     with Slow() as server:
         server.seen = "metrics", tmp_path / "seen"
         threading.Thread(target=server.serve_forever, name="collector", daemon=True).start()
-        wanted = environment(server.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="100", UNTIL=str(tmp_path / "seen"))
+        wanted = environment(
+            server.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="100", UNTIL=str(tmp_path / "seen")
+        )
         done = run_script(PROGRAM, cwd=tmp_path, env=wanted, timeout=90)
         held.set()
         server.shutdown()
     assert done.exit_code == 0 and (tmp_path / "seen").exists(), done
 
 
-def test_a_callback_that_hangs_holds_up_neither_spans_nor_the_end(collector: Collector, tmp_path: Path) -> None:
+def test_a_callback_that_hangs_holds_up_neither_spans_nor_the_end(
+    collector: Collector, tmp_path: Path
+) -> None:
     program = """
         import threading
         from monarch.actor import get_meter, span, this_host

@@ -8,8 +8,7 @@ from helpers.scripts import run_script
 
 
 def test_lines_of_several_procs_arrive_whole_with_mesh_and_rank_in_front() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, current_rank, endpoint, this_host
 
         class Prints(Actor):
@@ -21,8 +20,7 @@ def test_lines_of_several_procs_arrive_whole_with_mesh_and_rank_in_front() -> No
 
         procs = this_host().spawn_procs(per_host={"gpus": 4}, name="workers")
         procs.spawn("prints", Prints).print_lines.call(200).get()
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     lines = [line for line in result.stdout.splitlines() if "<rank" in line]
     assert len(lines) == 800
@@ -39,8 +37,7 @@ def test_lines_of_several_procs_arrive_whole_with_mesh_and_rank_in_front() -> No
 
 
 def test_lines_of_a_single_proc_have_no_prefix() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_host
 
         class Prints(Actor):
@@ -49,14 +46,12 @@ def test_lines_of_a_single_proc_have_no_prefix() -> None:
                 print("just this")
 
         this_host().spawn_procs().spawn("prints", Prints).print_it.call_one().get()
-        """
-    )
+        """)
     assert result.stdout == "just this\n", str(result)
 
 
 def test_stderr_of_procs_goes_to_stderr() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import sys
         from monarch.actor import Actor, endpoint, this_host
 
@@ -66,15 +61,13 @@ def test_stderr_of_procs_goes_to_stderr() -> None:
                 print("to stderr", file=sys.stderr)
 
         this_host().spawn_procs(per_host={"gpus": 2}).spawn("prints", Prints).print_it.call().get()
-        """
-    )
+        """)
     assert result.stderr.count("to stderr") == 2, str(result)
     assert result.stdout == ""
 
 
 def test_what_was_printed_before_the_end_is_not_lost() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import atexit, os
         from monarch.actor import Actor, endpoint, this_host
 
@@ -92,16 +85,14 @@ def test_what_was_printed_before_the_end_is_not_lost() -> None:
         procs = this_host().spawn_procs(per_host={"gpus": 2})
         procs.spawn("prints", Prints).print_it.call().get()
         procs.stop().get()
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     for text in ("no newline", "in cleanup", "at exit"):
         assert result.stdout.count(text) == 2, str(result)
 
 
 def test_output_of_child_processes_of_actors_arrives_too() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import subprocess
         from monarch.actor import Actor, endpoint, this_host
 
@@ -111,14 +102,12 @@ def test_output_of_child_processes_of_actors_arrives_too() -> None:
                 subprocess.run(["echo", "from a subprocess"], check=True)
 
         this_host().spawn_procs(per_host={"gpus": 2}).spawn("prints", Prints).run.call().get()
-        """
-    )
+        """)
     assert result.stdout.count("from a subprocess") == 2, str(result)
 
 
 def test_a_client_that_captures_its_output_in_a_pipe_gets_it_before_it_ends() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_host
 
         class Prints(Actor):
@@ -129,16 +118,14 @@ def test_a_client_that_captures_its_output_in_a_pipe_gets_it_before_it_ends() ->
         worker = this_host().spawn_procs().spawn("prints", Prints)
         for i in range(50):
             worker.print_it.call_one(i).get()
-        """
-    )
+        """)
     assert [line for line in result.stdout.splitlines() if line.startswith("remote")] == [
         f"remote {i}" for i in range(50)
     ]
 
 
 def test_logging_records_carry_the_actor() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import logging
         from monarch.actor import Actor, endpoint, this_host
 
@@ -149,8 +136,7 @@ def test_logging_records_carry_the_actor() -> None:
                 self.logger.warning("a warning of the actor")
 
         this_host().spawn_procs(per_host={"gpus": 2}).spawn("my_logs", Logs).log.call().get()
-        """
-    )
+        """)
     for text in ("a warning from a library", "a warning of the actor"):
         lines = [line for line in result.stderr.splitlines() if text in line]
         assert len(lines) == 2, str(result)
@@ -158,8 +144,7 @@ def test_logging_records_carry_the_actor() -> None:
 
 
 def test_logging_records_carry_the_actor_in_a_format_of_the_users_own() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import logging
         from monarch.actor import Actor, endpoint, this_host
 
@@ -173,16 +158,14 @@ def test_logging_records_carry_the_actor_in_a_format_of_the_users_own() -> None:
                 logging.info("")
 
         this_host().spawn_procs().spawn("my_logs", Logs).log.call_one().get()
-        """
-    )
+        """)
     (line,) = [line for line in result.stderr.splitlines() if "formatted" in line]
     assert re.search(r"MINE INFO \[actor=.*my_logs.*\] formatted 7", line), str(result)
     assert "MINE INFO \n" in result.stderr, "an empty message is left alone: " + str(result)
 
 
 def test_the_prefix_of_logging_records_can_be_turned_off() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import logging
         from monarch.actor import Actor, endpoint, this_host
 
@@ -194,8 +177,7 @@ def test_the_prefix_of_logging_records_can_be_turned_off() -> None:
                 logging.warning("plain warning")
 
         this_host().spawn_procs().spawn("my_logs", Logs).log.call_one().get()
-        """
-    )
+        """)
     (line,) = [line for line in result.stderr.splitlines() if "plain warning" in line]
     assert "actor=" not in line
 
@@ -220,22 +202,32 @@ def log(configure=False):
 
 def test_procs_log_at_the_level_and_in_the_format_of_the_client() -> None:
     result = run_script(
-        LOGS + 'logging.basicConfig(level="INFO", format="CLIENT {levelname} {message}", style="{")\nlog()'
+        LOGS + 'logging.basicConfig(level="INFO", format="CLIENT {levelname} {message}",'
+        ' style="{")\nlog()'
     )
     assert "said for debugging" not in result.stderr, str(result)
-    assert re.search(r"CLIENT INFO \[actor=.*my_logs.*\] said for information\n", result.stderr), str(result)
-    assert re.search(r"CLIENT WARNING \[actor=.*my_logs.*\] said as a warning\n", result.stderr), str(result)
+    assert re.search(r"CLIENT INFO \[actor=.*my_logs.*\] said for information\n", result.stderr), (
+        str(result)
+    )
+    assert re.search(r"CLIENT WARNING \[actor=.*my_logs.*\] said as a warning\n", result.stderr), (
+        str(result)
+    )
 
 
 def test_what_an_actor_configures_for_its_logs_counts() -> None:
-    result = run_script(LOGS + 'logging.basicConfig(level="INFO", format="CLIENT %(message)s")\nlog(configure=True)')
-    assert "CLIENT" not in result.stderr, str(result)
-    assert re.search(r"MINE \[actor=.*my_logs.*\] said for information\n", result.stderr), str(result)
-
-
-def test_functions_of_logging_itself_keep_the_format_of_the_client_until_an_actor_sets_one() -> None:
     result = run_script(
-        """
+        LOGS + 'logging.basicConfig(level="INFO", format="CLIENT %(message)s")\nlog(configure=True)'
+    )
+    assert "CLIENT" not in result.stderr, str(result)
+    assert re.search(r"MINE \[actor=.*my_logs.*\] said for information\n", result.stderr), str(
+        result
+    )
+
+
+def test_functions_of_logging_itself_keep_the_format_of_the_client_until_an_actor_sets_one() -> (
+    None
+):
+    result = run_script("""
         import logging
         from monarch.actor import Actor, endpoint, this_host
 
@@ -255,9 +247,12 @@ def test_functions_of_logging_itself_keep_the_format_of_the_client_until_an_acto
 
         logging.basicConfig(level="INFO", format="CLIENT %(message)s")
         this_host().spawn_procs().spawn("my_logs", Logs).log.call_one().get()
-        """
-    )
-    said = [(line.split()[0], line.split()[-1]) for line in result.stderr.splitlines() if "my_logs" in line]
+        """)
+    said = [
+        (line.split()[0], line.split()[-1])
+        for line in result.stderr.splitlines()
+        if "my_logs" in line
+    ]
     expected = [("CLIENT", "first"), ("CLIENT", "second"), ("CLIENT", "third"), ("MINE", "fifth")]
     assert [one for one in said if one[1] != "fourth"] == expected, str(result)
     assert re.search(r"^ERROR:root:\[actor=.*\] fourth$", result.stderr, re.MULTILINE), str(result)

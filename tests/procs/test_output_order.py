@@ -42,7 +42,9 @@ def test_a_line_is_shown_before_the_answer_that_follows_it(spawn: Spawn, shown: 
         assert shown() == f"line {number}\n"
 
 
-def test_the_lines_of_all_ranks_are_shown_before_the_answer_of_the_mesh(spawn: Spawn, shown: Read) -> None:
+def test_the_lines_of_all_ranks_are_shown_before_the_answer_of_the_mesh(
+    spawn: Spawn, shown: Read
+) -> None:
     prints = spawn(4).spawn("prints", Prints)
     for number in range(ROUNDS):
         prints.say.call(f"line {number}").get(timeout=PATIENCE)
@@ -50,7 +52,9 @@ def test_the_lines_of_all_ranks_are_shown_before_the_answer_of_the_mesh(spawn: S
 
 
 @pytest.mark.parametrize("way", ["complain", "write_bytes", "warn"])
-def test_the_way_in_which_python_prints_does_not_matter(spawn: Spawn, shown: Read, way: str) -> None:
+def test_the_way_in_which_python_prints_does_not_matter(
+    spawn: Spawn, shown: Read, way: str
+) -> None:
     prints = spawn().spawn("prints", Prints)
     for number in range(ROUNDS):
         getattr(prints, way).call_one(f"line {number}").get(timeout=PATIENCE)
@@ -76,7 +80,9 @@ def test_a_line_is_shown_before_the_error_that_follows_it(spawn: Spawn, shown: R
         assert f"line {number}\n" in shown()
 
 
-def test_a_line_is_shown_before_a_value_that_comes_through_a_port(spawn: Spawn, shown: Read) -> None:
+def test_a_line_is_shown_before_a_value_that_comes_through_a_port(
+    spawn: Spawn, shown: Read
+) -> None:
     prints = spawn().spawn("prints", Prints)
     for number in range(ROUNDS):
         port, receiver = Channel[int].open()
@@ -98,7 +104,9 @@ def test_a_line_is_shown_before_what_is_awaited(spawn: Spawn, shown: Read) -> No
     asyncio.run(ask())
 
 
-def test_what_an_actor_has_caused_to_be_printed_is_shown_before_its_answer(spawn: Spawn, shown: Read) -> None:
+def test_what_an_actor_has_caused_to_be_printed_is_shown_before_its_answer(
+    spawn: Spawn, shown: Read
+) -> None:
     prints = spawn(2).spawn("prints", Prints)
     asks = spawn().spawn("asks", Asks, prints)
     for number in range(ROUNDS):
@@ -113,7 +121,9 @@ def test_lines_of_other_hosts_are_shown_before_their_answers(spawn_far: Spawn, s
         assert shown().count(f"line {number}\n") == 6
 
 
-def test_an_answer_that_was_there_before_it_is_read_waits_for_its_line(spawn: Spawn, shown: Read) -> None:
+def test_an_answer_that_was_there_before_it_is_read_waits_for_its_line(
+    spawn: Spawn, shown: Read
+) -> None:
     prints = spawn().spawn("prints", Prints)
     for number in range(ROUNDS):
         answer = prints.say.call_one(f"line {number}")
@@ -129,7 +139,8 @@ def test_who_waits_for_an_answer_does_not_wait_for_a_reader_that_stands_still(
     stuck = Stuck()
     monkeypatch.setattr(sys, "stdout", stuck)
     try:
-        for number in range(ROUNDS):  # the first waits for a while, to see that nothing moves; the others do not
+        # the first waits for a while, to see that nothing moves; the others do not
+        for number in range(ROUNDS):
             assert prints.say.call_one(f"line {number}").get(timeout=PATIENCE) == 0
         assert stuck.begun.is_set()
     finally:
@@ -142,8 +153,7 @@ def test_who_waits_for_an_answer_does_not_wait_for_a_reader_that_stands_still(
 
 
 def test_lines_come_in_order_again_when_a_host_is_lost_that_held_some_back() -> None:
-    source = program(
-        """
+    source = program("""
         import sys
         import monarch.actor
         from helpers.faults import Faults
@@ -171,8 +181,7 @@ def test_lines_come_in_order_again_when_a_host_is_lost_that_held_some_back() -> 
             assert stuck.getvalue().endswith(f"line {number}\\n")
         sys.stdout = stdout
         print("in order")
-        """
-    )
+        """)
     result = run_script(source)
     assert result.stdout == "in order\n", result
 
@@ -201,10 +210,14 @@ def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_counted(
     assert len(lines) < 2000  # the limit, and what was being written
 
 
-def test_what_a_child_process_has_written_is_shown_before_a_line_printed_after_it(spawn: Spawn, shown: Read) -> None:
+def test_what_a_child_process_has_written_is_shown_before_a_line_printed_after_it(
+    spawn: Spawn, shown: Read
+) -> None:
     prints = spawn().spawn("prints", Prints)
     for number in range(ROUNDS):
-        prints.have_a_child_write.call_one(f"child {number}", f"line {number}").get(timeout=PATIENCE)
+        prints.have_a_child_write.call_one(f"child {number}", f"line {number}").get(
+            timeout=PATIENCE
+        )
         assert shown() == f"child {number}\nline {number}\n"
 
 
@@ -222,8 +235,7 @@ def test_a_program_whose_ranks_print_nothing_asks_for_no_marks(spawn: Spawn) -> 
 
 
 def test_lines_are_whole_where_the_environment_asks_for_unbuffered_output() -> None:
-    source = program(
-        """
+    source = program("""
         from monarch.actor import this_host
         from helpers.printing import Prints
 
@@ -235,8 +247,7 @@ def test_lines_are_whole_where_the_environment_asks_for_unbuffered_output() -> N
         for answer in answers:
             answer.get()
         print("all have answered")
-        """
-    )
+        """)
     result = run_script(source, env={"PYTHONUNBUFFERED": "1"})
     *lines, last = result.stdout.splitlines()
     assert last == "all have answered", str(result)
@@ -246,8 +257,7 @@ def test_lines_are_whole_where_the_environment_asks_for_unbuffered_output() -> N
 
 
 def test_unbuffered_output_reaches_its_reader_in_whole_lines() -> None:
-    source = program(
-        """
+    source = program("""
         import os, sys, threading
         from monarch.actor import this_host
         from helpers.printing import Prints
@@ -279,22 +289,19 @@ def test_unbuffered_output_reaches_its_reader_in_whole_lines() -> None:
         assert written.pop() == b"no end of a line", written
         assert b"".join(written).count(b"\\n") == 21 and all(data.endswith(b"\\n") for data in written), written
         assert sys.stdout is stdout
-        """
-    )
+        """)
     result = run_script(source, env={"PYTHONUNBUFFERED": "1"})
     assert result.exit_code == 0, str(result)
 
 
 def test_lines_that_the_output_cannot_encode_are_shown_all_the_same() -> None:
-    source = program(
-        """
+    source = program("""
         from monarch.actor import this_host
         from helpers.printing import Prints
 
         prints = this_host().spawn_procs().spawn("prints", Prints)
         prints.say.call_one("readable\\na \\N{SNOWMAN}\\nreadable, too").get()
-        """
-    )
+        """)
     result = run_script(source, env={"PYTHONIOENCODING": "ascii"})
     assert result.exit_code == 0, str(result)
     assert "readable\n" in result.stdout

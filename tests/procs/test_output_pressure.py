@@ -1,4 +1,6 @@
-"""A proc that prints more than is shown, or than a disk takes: it waits, or is thinned, and nobody else is slowed down."""
+"""A proc that prints more than is shown, or than a disk takes: it waits, or is thinned, and nobody
+else is slowed down.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,16 @@ def numbers(text: str) -> list[int]:
 def test_a_proc_that_prints_more_than_is_shown_waits_and_calls_of_others_go_on(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monarch._core.processes.output._LIMIT", 3 << 20)  # beyond it lines would be left out
+    # beyond it lines would be left out
+    monkeypatch.setattr("monarch._core.processes.output._LIMIT", 3 << 20)
     prints, other = spawn().spawn("prints", Prints), spawn().spawn("other", Prints)
     stuck = Stuck()
     monkeypatch.setattr(sys, "stdout", stuck)
     try:
         printing = prints.say_lines.call_one(6000, LINE)
-        wait_until(lambda: client().printer._waiting >= 1 << 20, what="more to be printed than is shown")
+        wait_until(
+            lambda: client().printer._waiting >= 1 << 20, what="more to be printed than is shown"
+        )
         for _ in range(200):
             other.say_quietly.call_one("nobody sees this").get(timeout=PATIENCE)
         assert not printing.done()
@@ -42,12 +47,13 @@ def test_a_proc_that_prints_more_than_is_shown_waits_and_calls_of_others_go_on(
         stuck.reads.set()
     printing.get(timeout=PATIENCE)
     lines = [line for line in stuck.getvalue().splitlines() if LINE in line]
-    assert numbers("\n".join(lines)) == list(range(6000)), "all of them, in order, before the answer"
+    assert numbers("\n".join(lines)) == list(range(6000)), (
+        "all of them, in order, before the answer"
+    )
 
 
 def test_what_is_left_out_of_the_stream_is_counted_and_is_in_the_files(tmp_path: Path) -> None:
-    source = program(
-        """
+    source = program("""
         import re, sys
         from helpers.printing import Prints, Stuck
         from monarch.actor import this_host
@@ -62,15 +68,17 @@ def test_what_is_left_out_of_the_stream_is_counted_and_is_in_the_files(tmp_path:
             prints.say.call_one("more").get()
         shown = len(re.findall("<rank", stuck.getvalue()))
         print(shown, stderr.getvalue(), file=stdout)
-        """
-    )
+        """)
     result = run_script(source, env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "1"}, cwd=tmp_path)
     said = re.fullmatch(
-        r"(\d+) monarch: ([\d,]+) lines were left out here; they are in (.*/gpus_0\.log)\n\n", result.stdout
+        r"(\d+) monarch: ([\d,]+) lines were left out here; they are in (.*/gpus_0\.log)\n\n",
+        result.stdout,
     )
     assert said is not None, str(result)
     shown, left_out, path = int(said[1]), int(said[2].replace(",", "")), said[3]
     assert shown < 3000
     kept = [line for line in Path(path).read_text().splitlines() if "<rank" in line]
     assert numbers("\n".join(kept)) == list(range(6000)), "nothing is missing there"
-    assert 6000 - shown <= left_out <= 6000 - shown + len(re.findall("more", Path(path).read_text()))
+    assert (
+        6000 - shown <= left_out <= 6000 - shown + len(re.findall("more", Path(path).read_text()))
+    )

@@ -1,4 +1,6 @@
-"""Meshes of some ranks, in no regular steps: they are called, spawned on, sliced, sent and supervised like any other."""
+"""Meshes of some ranks, in no regular steps: they are called, spawned on, sliced, sent and
+supervised like any other.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_calls_reach_the_ranks_that_were_picked_in_their_order(spawn: Spawn) -> 
     answers = picked.rank_of_spawn_and_message.call().get()
     assert answers.extent == picked.extent
     assert [value[0] for value in answers.values()] == [2, 0, 5, 3]
-    assert [value[1:] for value in answers.values()] == [(rank, {"hosts_": 2, "gpus": 2}) for rank in range(4)]
+    assert [value[1:] for value in answers.values()] == [
+        (rank, {"hosts_": 2, "gpus": 2}) for rank in range(4)
+    ]
     assert where.select([4, 1, 0]).slice(rank=0).rank_of_spawn_and_message.call_one().get()[0] == 4
     assert where.slice(hosts_=0, gpus=0).ask.call_one(where.without([0, 2])).get() == [1, 3, 4, 5]
 

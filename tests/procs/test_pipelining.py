@@ -72,7 +72,9 @@ def train_here() -> tuple[list[float], list[torch.Tensor]]:
 
 
 @pytest.mark.parametrize("schedule", ["dora-dfs", "1f1b"])
-def test_a_network_in_three_stages_learns_as_in_one_process(meshes: list[Any], schedule: str) -> None:
+def test_a_network_in_three_stages_learns_as_in_one_process(
+    meshes: list[Any], schedule: str
+) -> None:
     loss_list: list[Any] = []
     net = stages()
     pipeline = PipelineParallelism(
@@ -80,7 +82,9 @@ def test_a_network_in_three_stages_learns_as_in_one_process(meshes: list[Any], s
         batch_size=ROWS, microbatch_size=MICRO, loss_fn=nn.functional.mse_loss, loss_list=loss_list,
     )  # fmt: skip
     pipeline.initialize()
-    pipeline.configure_optimizers({"lr": 0.05}, lambda config, parameters: torch.optim.Adam(parameters, **config))
+    pipeline.configure_optimizers(
+        {"lr": 0.05}, lambda config, parameters: torch.optim.Adam(parameters, **config)
+    )
     losses = [pipeline.run(*batch(step)) for step in range(STEPS)]
     expected, parameters = train_here()
     assert [inspect(loss).item() for loss in losses] == pytest.approx(expected, abs=1e-5)
@@ -98,7 +102,11 @@ def test_without_optimizers_gradients_add_up(meshes: list[Any]) -> None:
         second = nn.Linear(4, 1)
         y = torch.zeros(4, 1)
     pipeline = PipelineParallelism(
-        meshes[:2], [[first], [second]], batch_size=4, microbatch_size=4, loss_fn=nn.functional.mse_loss
+        meshes[:2],
+        [[first], [second]],
+        batch_size=4,
+        microbatch_size=4,
+        loss_fn=nn.functional.mse_loss,
     )
     pipeline.initialize()
     pipeline.run(x, y)
@@ -128,7 +136,12 @@ def test_gradients_add_up_where_parameters_share_one(meshes: list[Any], schedule
 def test_sizes_that_do_not_fit_are_refused(meshes: list[Any]) -> None:
     def make(stages: Any, rows: int, micro: int, **options: Any) -> None:
         PipelineParallelism(
-            meshes[:2], stages, batch_size=rows, microbatch_size=micro, loss_fn=nn.functional.mse_loss, **options
+            meshes[:2],
+            stages,
+            batch_size=rows,
+            microbatch_size=micro,
+            loss_fn=nn.functional.mse_loss,
+            **options,
         )
 
     one: list[nn.Module] = [nn.Linear(1, 1)]
@@ -213,9 +226,13 @@ def test_stages_of_all_kinds_learn_as_in_one_process(meshes: list[Any], schedule
     loss = on(meshes[3], compute, loss_there)
     last = on(meshes[3], compute, OpaqueModule, part, 3)
     stages: list[list[Any]] = [[part(0)], [module], [ref], [nn.Identity(), last]]
-    pipeline = PipelineParallelism(meshes, stages, compute, Stream("travel"), schedule, ROWS, MICRO, loss)
+    pipeline = PipelineParallelism(
+        meshes, stages, compute, Stream("travel"), schedule, ROWS, MICRO, loss
+    )
     pipeline.initialize()
-    pipeline.configure_optimizers(0.1, lambda rate, parameters: torch.optim.SGD(parameters, lr=rate, momentum=0.9))
+    pipeline.configure_optimizers(
+        0.1, lambda rate, parameters: torch.optim.SGD(parameters, lr=rate, momentum=0.9)
+    )
     losses = [pipeline.run(*points(step)) for step in range(STEPS)]
     expected, parameters = train_parts_here()
     assert [inspect(each).item() for each in losses] == pytest.approx(expected, abs=1e-5)
@@ -228,7 +245,11 @@ def test_what_is_in_an_opaque_ref_is_trained_on_its_ranks(meshes: list[Any]) -> 
     refs = [on(meshes[number], get_active_stream(), part_there, number) for number in range(4)]
     optimizers = [optimizer_there(ref) for ref in refs]
     pipeline = PipelineParallelism(
-        meshes, [[ref] for ref in refs], batch_size=ROWS, microbatch_size=MICRO, loss_fn=nn.MSELoss()
+        meshes,
+        [[ref] for ref in refs],
+        batch_size=ROWS,
+        microbatch_size=MICRO,
+        loss_fn=nn.MSELoss(),
     )
     losses = []
     for step in range(STEPS):

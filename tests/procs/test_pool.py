@@ -81,6 +81,8 @@ async def nothing(item: int) -> None: ...
         (square, 0, ValueError),
     ],
 )
-def test_a_pool_of_what_cannot_be_one_is_refused(spawn: Spawn, function: Any, in_flight: Any, error: Any) -> None:
+def test_a_pool_of_what_cannot_be_one_is_refused(
+    spawn: Spawn, function: Any, in_flight: Any, error: Any
+) -> None:
     with pytest.raises(error):
         pool(spawn(1), function, in_flight=in_flight)

@@ -70,8 +70,12 @@ def get(port: int) -> bytes:
 def test_a_server_on_a_host_is_in_ones_browser(
     home: Home, server: http.server.ThreadingHTTPServer, tmp_path: Path
 ) -> None:
-    (home.folder / "cluster.py").write_text("from monarch.job import *\njob = ProcessJob({'hosts': 2})\n")
-    with pytest.raises(ValueError, match=r"MESH\[RANK\]:PORT, such as trainers\[0\]:6006, got 'hosts'"):
+    (home.folder / "cluster.py").write_text(
+        "from monarch.job import *\njob = ProcessJob({'hosts': 2})\n"
+    )
+    with pytest.raises(
+        ValueError, match=r"MESH\[RANK\]:PORT, such as trainers\[0\]:6006, got 'hosts'"
+    ):
         port_forward("hosts")
     home.monarch("apply", "cluster.job")
     for wrong, why in (
@@ -91,7 +95,10 @@ def test_a_server_on_a_host_is_in_ones_browser(
     assert command.communicate(timeout=_PATIENCE) == ("", "") and command.returncode == 0
 
     command, port = start(home, f"hosts[1]:{free}")
-    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection, pytest.raises(ConnectionResetError):
+    with (
+        socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection,
+        pytest.raises(ConnectionResetError),
+    ):
         connection.recv(1)
     assert command.stderr is not None
     assert f"nothing listens on 127.0.0.1:{free}" in command.stderr.readline()
@@ -99,6 +106,8 @@ def test_a_server_on_a_host_is_in_ones_browser(
     assert isinstance(saved, ProcessJob)
     os.kill(saved._all_workers()[1].pid, signal.SIGKILL)
     _, said = command.communicate(timeout=_PATIENCE)
-    assert command.returncode == 1 and "error: hosts[1] is gone: " in said and "Traceback" not in said, said
+    assert (
+        command.returncode == 1 and "error: hosts[1] is gone: " in said and "Traceback" not in said
+    ), said
     nobody.close()
     home.monarch("kill")

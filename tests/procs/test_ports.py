@@ -27,14 +27,17 @@ def test_what_is_sent_to_a_port_is_received_in_order() -> None:
     assert [receiver.recv().get(timeout=20) for _ in range(100)] == list(range(100))
 
 
-def test_a_future_that_is_read_while_its_value_arrives_takes_no_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_future_that_is_read_while_its_value_arrives_takes_no_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     give = _Queue._give
 
     def give_while_somebody_reads(future: Any, frame: Any) -> None:
         readers.append(threading.Thread(target=future.get))
         readers[0].start()
         wait_until(lambda: read, what="the reader to ask")
-        time.sleep(0.05)  # where it has to wait; if it had not, it would have got a second place by now
+        # where it has to wait; if it had not, it would have got a second place by now
+        time.sleep(0.05)
         give(future, frame)
 
     read: list[Any] = []
@@ -58,7 +61,9 @@ def test_a_future_that_is_read_while_its_value_arrives_takes_no_second_one(monke
     assert second.get(timeout=20) == "second"
 
 
-def test_a_value_that_comes_in_the_last_moment_of_a_wait_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_comes_in_the_last_moment_of_a_wait_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     port, receiver = open_channel()
     withdraw = _Queue.withdraw
 
@@ -304,7 +309,9 @@ def test_an_exception_through_an_explicit_port_is_raised_as_it_is(spawn: Spawn) 
     assert desk.waiting.call_one().get() == 0
 
 
-def test_an_explicit_port_endpoint_that_raises_fails_the_actor(spawn: Spawn, faults: Faults) -> None:
+def test_an_explicit_port_endpoint_that_raises_fails_the_actor(
+    spawn: Spawn, faults: Faults
+) -> None:
     desk = spawn(1).spawn("d", Desk)
     with pytest.raises(SupervisionError, match="no answer today"):
         desk.raise_instead.call_one().get(timeout=20)

@@ -112,7 +112,8 @@ def test_a_module_of_the_user_runs_once_for_all_procs(
 ) -> None:
     runs = tmp_path / "runs"
     (tmp_path / "costly_to_import.py").write_text(
-        f"import os\npid = os.getpid()\ntable = [0] * 10\nopen({str(runs)!r}, 'a').write('run\\n')\n"
+        f"import os\npid = os.getpid()\ntable = [0] * 10\nopen({str(runs)!r},"
+        " 'a').write('run\\n')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with configured(preload=["costly_to_import"]):
@@ -133,7 +134,10 @@ def test_procs_do_not_share_the_state_of_a_preloaded_module(
     with configured(preload=["shared_at_first"]):
         modules = spawn(2).spawn("modules", Modules)
     modules.slice(gpus=0).set_attribute.call_one("shared_at_first", "value", "changed").get()
-    assert modules.attribute.call("shared_at_first", "value").get().values() == ["changed", "as imported"]
+    assert modules.attribute.call("shared_at_first", "value").get().values() == [
+        "changed",
+        "as imported",
+    ]
     later = spawn(1).spawn("modules", Modules)
     assert later.attribute.call_one("shared_at_first", "value").get() == "as imported"
 
@@ -143,8 +147,9 @@ def test_what_a_preloaded_module_has_to_undo_is_not_undone_by_each_proc(
 ) -> None:
     scratch = tmp_path / "scratch"
     (tmp_path / "has_a_folder.py").write_text(
-        f"import os, shutil, weakref\nclass Folder: pass\nfolder = Folder()\nos.mkdir({str(scratch)!r})\n"
-        f"weakref.finalize(folder, shutil.rmtree, {str(scratch)!r})\n"
+        "import os, shutil, weakref\nclass Folder: pass\nfolder ="
+        f" Folder()\nos.mkdir({str(scratch)!r})\nweakref.finalize(folder, shutil.rmtree,"
+        f" {str(scratch)!r})\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with configured(preload=["has_a_folder"]):
@@ -196,4 +201,6 @@ def test_ranks_that_import_the_compiler_one_by_one_say_how_to_avoid_it(preloaded
         timeout=90,
     )
     assert result.exit_code == 0, result
-    assert (result.stdout + result.stderr).count('configure(preload=["torch._dynamo"])') == (0 if preloaded else 1)
+    assert (result.stdout + result.stderr).count('configure(preload=["torch._dynamo"])') == (
+        0 if preloaded else 1
+    )

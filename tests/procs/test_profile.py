@@ -49,7 +49,9 @@ def recorded(profile: Profile, tmp_path: Path) -> list[Shown]:
     return shown_by(profile.export_perfetto_trace(tmp_path / "t.pftrace"))
 
 
-def test_a_program_on_several_hosts_has_its_tracks_slices_and_arrows(spawn_far: Spawn, tmp_path: Path) -> None:
+def test_a_program_on_several_hosts_has_its_tracks_slices_and_arrows(
+    spawn_far: Spawn, tmp_path: Path
+) -> None:
     with configured(telemetry="sampled"):
         procs = spawn_far(2, name="traced")
         trainers = procs.spawn("trainer", Trains)
@@ -63,7 +65,9 @@ def test_a_program_on_several_hosts_has_its_tracks_slices_and_arrows(spawn_far: 
     handled = [each for each in found if each.category == "message" and each.name == "train"]
     ranks = trainers.size()
     assert len(handled) == ranks * 3
-    assert {each.track.split(" / ")[-1] for each in handled} == {f"actor trainer[{rank}]" for rank in range(ranks)}
+    assert {each.track.split(" / ")[-1] for each in handled} == {
+        f"actor trainer[{rank}]" for rank in range(ranks)
+    }
     procs_of = {each.track.rpartition(" / ")[0] for each in handled}
     assert len({track.partition(" / ")[0] for track in procs_of}) == ranks // 2  # hosts
     assert {track.partition(" / ")[2].partition(" (process ")[0] for track in procs_of} == {
@@ -75,11 +79,15 @@ def test_a_program_on_several_hosts_has_its_tracks_slices_and_arrows(spawn_far: 
     assert len(sends) == 3 and all(each.track.endswith("/ actor driver[0]") for each in sends)
     for number, send in enumerate(sends):
         targets = [each for each in handled if set(each.ends) & set(send.starts)]
-        assert {each.track for each in targets} == {each.track for each in handled} and len(targets) == ranks
-        assert all(each.begin >= send.begin - 1_000 for each in targets), number  # one machine has one clock
+        assert {each.track for each in targets} == {each.track for each in handled} and len(
+            targets
+        ) == ranks
+        # one machine has one clock
+        assert all(each.begin >= send.begin - 1_000 for each in targets), number
 
     spans = [each for each in found if each.category == "span"]
-    assert [(each.name, each.depth) for each in spans] == [("forward", 1)] * 3 * ranks  # in the message
+    # in the message
+    assert [(each.name, each.depth) for each in spans] == [("forward", 1)] * 3 * ranks
     assert sorted(each.fields["batch"] for each in spans) == sorted([0, 1, 2] * ranks)
     steps = [each for each in found if each.track.endswith("trainer[3] / steps")]
     assert [each.name for each in steps] == [
@@ -91,7 +99,9 @@ def test_a_program_on_several_hosts_has_its_tracks_slices_and_arrows(spawn_far: 
     assert all(before.end == after.begin for before, after in itertools.pairwise(steps))
 
 
-def test_a_flood_is_recorded_whole_while_a_profile_runs_and_sampled_afterwards(spawn: Spawn) -> None:
+def test_a_flood_is_recorded_whole_while_a_profile_runs_and_sampled_afterwards(
+    spawn: Spawn,
+) -> None:
     with configured(telemetry="sampled", telemetry_memory="64 MiB"):
         trainers = spawn(1).spawn("flooded", Trains)
 
@@ -106,8 +116,13 @@ def test_a_flood_is_recorded_whole_while_a_profile_runs_and_sampled_afterwards(s
             pass  # its end is not the end of the other one
         flood()
     assert profile.timeline is not None
-    found = [each for each in shown_by(profile.timeline.content) if each.name == "train" and each.category == "message"]
-    assert not [each for each in found[100:] if "sample_weight" in each.fields]  # the first may be what was under way
+    found = [
+        each
+        for each in shown_by(profile.timeline.content)
+        if each.name == "train" and each.category == "message"
+    ]
+    # the first may be what was under way
+    assert not [each for each in found[100:] if "sample_weight" in each.fields]
     assert len(found) > 5_900
 
 
@@ -122,16 +137,27 @@ def test_a_rank_that_dies_meanwhile_is_named_and_the_others_are_there(
         trainers.slice(gpus=1).end.broadcast(signal.SIGKILL)
         faults.wait_for(1)
     found = recorded(profile, tmp_path)
-    [(why)] = [why for who, why in profile.missing.items() if who == "halved[1]"]
+    [why] = [why for who, why in profile.missing.items() if who == "halved[1]"]
     assert why.startswith("has ended, most of what it did is lost: ") and "SIGKILL" in why
-    alive = [each.track.split(" / ")[-1] for each in found if each.name == "train" and each.category == "message"]
+    alive = [
+        each.track.split(" / ")[-1]
+        for each in found
+        if each.name == "train" and each.category == "message"
+    ]
     assert "actor half[0]" in alive
     [last] = [each for each in found if each.name == "end" and each.category == "message"]
-    assert last.track.endswith(" / actor half[1]") and last.fields["unfinished"]  # what its black box has kept
-    assert [track for track in tracks_of(tmp_path / "t.pftrace") if "proc halved[1]" in track and "ended" in track]
+    # what its black box has kept
+    assert last.track.endswith(" / actor half[1]") and last.fields["unfinished"]
+    assert [
+        track
+        for track in tracks_of(tmp_path / "t.pftrace")
+        if "proc halved[1]" in track and "ended" in track
+    ]
 
 
-def test_a_proc_that_was_spawned_meanwhile_is_named_if_its_messages_are_sampled(spawn: Spawn) -> None:
+def test_a_proc_that_was_spawned_meanwhile_is_named_if_its_messages_are_sampled(
+    spawn: Spawn,
+) -> None:
     with configured(telemetry="sampled"):
         empty = spawn(1, name="empty")
         empty.initialized.get(timeout=PATIENCE)
@@ -143,8 +169,14 @@ def test_a_proc_that_was_spawned_meanwhile_is_named_if_its_messages_are_sampled(
                 for number in range(6_000):
                     flooded.train.broadcast(number)
                 flooded.train.call_one(0).get(timeout=60)
-    said = {who: why for who, why in profile.missing.items() if who.startswith(("empty[", "quiet[", "late["))}
-    assert list(said) == ["late[0]"] and said["late[0]"].startswith("was spawned after the profile had begun")
+    said = {
+        who: why
+        for who, why in profile.missing.items()
+        if who.startswith(("empty[", "quiet[", "late["))
+    }
+    assert list(said) == ["late[0]"] and said["late[0]"].startswith(
+        "was spawned after the profile had begun"
+    )
 
 
 def test_a_process_without_telemetry_and_one_that_stands_still_are_named(spawn: Spawn) -> None:
@@ -161,13 +193,18 @@ def test_a_process_without_telemetry_and_one_that_stands_still_are_named(spawn: 
     finally:
         os.kill(pid, signal.SIGCONT)
     said = {who.partition(" on ")[0]: why for who, why in profile.missing.items()}
-    assert said["plain[0]"].startswith("was spawned without telemetry") and "did not answer" in said["stopped[0]"]
+    assert (
+        said["plain[0]"].startswith("was spawned without telemetry")
+        and "did not answer" in said["stopped[0]"]
+    )
 
 
 def test_a_profile_is_used_once_and_exported_after_its_end(spawn: Spawn, tmp_path: Path) -> None:
     spawn(1)
     exported: list[Path] = []
-    with Profile(lambda profile: exported.append(profile.export_perfetto_trace(tmp_path / "a"))) as profile:
+    with Profile(
+        lambda profile: exported.append(profile.export_perfetto_trace(tmp_path / "a"))
+    ) as profile:
         with pytest.raises(RuntimeError, match="when its block has ended"):
             profile.export_perfetto_trace()
     assert exported == [tmp_path / "a"] and tracks_of(tmp_path / "a")
@@ -207,10 +244,17 @@ def test_the_command_profiles_a_running_program(tmp_path: Path) -> None:
     with running(PROGRAM, tmp_path, {"MONARCH_TELEMETRY": "sampled"}) as program:
         program.wait_for("go")
         path = tmp_path / "out.pftrace"
-        shown = program.monarch("profile", "-p", str(program.pid), "--seconds", "0.3", "-o", str(path), "--json")
+        shown = program.monarch(
+            "profile", "-p", str(program.pid), "--seconds", "0.3", "-o", str(path), "--json"
+        )
         assert shown.returncode == 0, shown.stderr
         told = json.loads(shown.stdout)
-        assert (told["path"], told["actors"], told["procs"], told["missing"]) == (str(path), 3, 3, {})
+        assert (told["path"], told["actors"], told["procs"], told["missing"]) == (
+            str(path),
+            3,
+            3,
+            {},
+        )
         assert shown.stderr.startswith("Collecting traces for 0.3...\nWrote ")
         assert " spans from 3 actors on 3 procs.\n" in shown.stderr
         found = shown_by(path)

@@ -69,7 +69,9 @@ def test_another_terminal_finds_a_program_and_what_runs_on_its_host(tmp_path: Pa
         assert program.end() == 0
 
 
-def test_who_is_connected_neither_keeps_a_program_alive_nor_sees_what_it_prints(tmp_path: Path) -> None:
+def test_who_is_connected_neither_keeps_a_program_alive_nor_sees_what_it_prints(
+    tmp_path: Path,
+) -> None:
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
         said = looked_at(
@@ -128,9 +130,17 @@ def test_processes_on_attached_hosts_are_asked_through_the_program(tmp_path: Pat
     """,
             )
             assert said.strip() == "[[], [('far', 0), ('far', 1)], [('far', 2), ('far', 3)]]"
-            workers_found = [each for each in programs.find() if each.is_worker and "run_worker_loop" in each.command]
+            workers_found = [
+                each
+                for each in programs.find()
+                if each.is_worker and "run_worker_loop" in each.command
+            ]
             assert len(workers_found) >= 2
-            here = [each.pid for each in workers_found if each.pid in {process.pid for process in attached.processes}]
+            here = [
+                each.pid
+                for each in workers_found
+                if each.pid in {process.pid for process in attached.processes}
+            ]
             assert len(here) == 2
             result = program.other(
                 CONNECT
@@ -149,10 +159,20 @@ def test_monarch_list_shows_programs_as_a_table_or_as_json(tmp_path: Path) -> No
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
         table = program.monarch("list")
-        [row] = [line for line in table.stdout.splitlines() if line.split()[:1] == [str(program.pid)]]
+        [row] = [
+            line for line in table.stdout.splitlines() if line.split()[:1] == [str(program.pid)]
+        ]
         assert "trainers (3)" in row and "train.py" in row and " program " in row, table
-        [entry] = [each for each in json.loads(program.monarch("list", "--json").stdout) if each["pid"] == program.pid]
-        assert entry["meshes"] == {"trainers": 3} and len(entry["hosts"]) == 1 and entry["error"] is None
+        [entry] = [
+            each
+            for each in json.loads(program.monarch("list", "--json").stdout)
+            if each["pid"] == program.pid
+        ]
+        assert (
+            entry["meshes"] == {"trainers": 3}
+            and len(entry["hosts"]) == 1
+            and entry["error"] is None
+        )
 
 
 def test_a_program_whose_agent_is_stopped_is_named_within_a_time_limit(tmp_path: Path) -> None:
@@ -174,19 +194,26 @@ def test_a_program_whose_agent_is_stopped_is_named_within_a_time_limit(tmp_path:
         assert f"program {program.pid} " in result.stderr and "does not answer" in result.stderr
 
 
-def test_none_or_several_programs_is_an_error_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_none_or_several_programs_is_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unix, "PLACES", (str(tmp_path),))
     with pytest.raises(ConnectionError, match="no Monarch program of yours runs"):
         programs.connect()
     several = [programs.Program(pid, f"python {pid}.py", 0.0, False, "x") for pid in (11, 12)]
     monkeypatch.setattr(programs, "find", lambda: several)
-    with pytest.raises(ValueError, match=r"2 programs run here, say which: 11 \(python 11.py\), 12 \(python 12.py\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"2 programs run here, say which: 11 \(python 11.py\), 12 \(python 12.py\)",
+    ):
         programs.connect()
     with pytest.raises(ValueError, match=r"13 is no Monarch program of yours on this machine; 11"):
         programs.connect(13)
 
 
-def test_of_several_programs_the_one_of_this_folder_is_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_programs_the_one_of_this_folder_is_meant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     several = [
         programs.Program(pid, f"python {pid}.py", 0.0, False, "x", folder)
         for pid, folder in ((11, "/"), (12, os.getcwd()))
@@ -222,9 +249,13 @@ def test_a_program_that_uses_monarch_cannot_connect_to_another(tmp_path: Path) -
 def test_a_guest_that_is_killed_leaves_a_program_that_goes_on(tmp_path: Path) -> None:
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
-        result = program.other(CONNECT + "import signal; os.kill(os.getpid(), signal.SIGKILL)", str(program.pid))
+        result = program.other(
+            CONNECT + "import signal; os.kill(os.getpid(), signal.SIGKILL)", str(program.pid)
+        )
         assert result.returncode == -signal.SIGKILL
-        wait_until(lambda: looked_at(program, "print(connection.program.pid)"), what="others to be let in")
+        wait_until(
+            lambda: looked_at(program, "print(connection.program.pid)"), what="others to be let in"
+        )
         folder = folder_of(program.pid)
         assert program.end() == 0
         assert not folder.exists()

@@ -1,4 +1,6 @@
-"""`Queue` and `ReplayBuffer`: bounded, fair; what was on its way to a consumer that dies is there again."""
+"""`Queue` and `ReplayBuffer`: bounded, fair; what was on its way to a consumer that dies is there
+again.
+"""
 
 from __future__ import annotations
 
@@ -62,15 +64,22 @@ def small_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
 
-def test_each_item_of_many_producers_is_taken_once_in_the_order_of_its_producer(spawn: Spawn) -> None:
+def test_each_item_of_many_producers_is_taken_once_in_the_order_of_its_producer(
+    spawn: Spawn,
+) -> None:
     queue: Queue[tuple[int, int]] = Queue(spawn(1), maxsize=3)
     procs = spawn(2)
     workers = procs.spawn("producers", Worker)
-    taken = [procs.spawn("a", Worker).consume.call(queue), procs.spawn("b", AsyncWorker).consume.call(queue)]
+    taken = [
+        procs.spawn("a", Worker).consume.call(queue),
+        procs.spawn("b", AsyncWorker).consume.call(queue),
+    ]
     workers.produce.call(queue, 50).get(timeout=120)
     queue.close().get(timeout=60)
     lists = [items for each in taken for items in each.get(timeout=120).values()]
-    assert Counter(item for items in lists for item in items) == Counter((r, n) for r in range(2) for n in range(50))
+    assert Counter(item for items in lists for item in items) == Counter(
+        (r, n) for r in range(2) for n in range(50)
+    )
     for items in lists:
         for rank in range(2):
             numbers = [number for producer, number in items if producer == rank]
@@ -108,12 +117,16 @@ def test_a_closed_queue_gives_what_it_has_and_then_says_so(spawn: Spawn) -> None
         queue.get().get(timeout=60)
 
 
-def test_an_item_for_a_consumer_that_has_died_is_given_to_another(spawn: Spawn, faults: Faults) -> None:
+def test_an_item_for_a_consumer_that_has_died_is_given_to_another(
+    spawn: Spawn, faults: Faults
+) -> None:
     queue: Queue[str] = Queue(spawn(1), maxsize=2, lease=0.5)
     workers = spawn(1).spawn("workers", Worker)
     pid = workers.pid.call_one().get(timeout=60)
     waiting = workers.wait_for_one.call_one(queue)
-    wait_until(lambda: queue.statistics().get(timeout=60).consumers == 1, what="the consumer in the line")
+    wait_until(
+        lambda: queue.statistics().get(timeout=60).consumers == 1, what="the consumer in the line"
+    )
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SupervisionError):
         waiting.get(timeout=60)
@@ -126,7 +139,9 @@ def test_an_item_for_a_consumer_that_has_died_is_given_to_another(spawn: Spawn, 
     assert seen == {"first", "second"}
 
 
-def test_a_batch_for_a_consumer_that_has_died_can_be_drawn_again(spawn: Spawn, faults: Faults) -> None:
+def test_a_batch_for_a_consumer_that_has_died_can_be_drawn_again(
+    spawn: Spawn, faults: Faults
+) -> None:
     buffer: ReplayBuffer[int] = ReplayBuffer(spawn(1), 4, consume=True, lease=0.5)
     workers = spawn(1).spawn("workers", Worker)
     pid = workers.pid.call_one().get(timeout=60)
@@ -252,12 +267,20 @@ def test_a_replay_buffer_draws_by_order_and_drops_what_is_too_old(spawn: Spawn) 
         buffer.sample(2, version=2, timeout=0).get(timeout=60)
     buffer.add(7, version=0).get(timeout=60)  # is too old already
     found = buffer.statistics().get(timeout=60)
-    assert (found.items, found.added, found.expired, found.dropped, found.version) == (1, 8, 4, 3, 2)
+    assert (found.items, found.added, found.expired, found.dropped, found.version) == (
+        1,
+        8,
+        4,
+        3,
+        2,
+    )
     buffer.clear().get(timeout=60)
     assert buffer.statistics().get(timeout=60).items == 0
 
 
-def test_where_items_are_consumed_producers_wait_for_room_and_consumers_for_a_batch(spawn: Spawn) -> None:
+def test_where_items_are_consumed_producers_wait_for_room_and_consumers_for_a_batch(
+    spawn: Spawn,
+) -> None:
     buffer: ReplayBuffer[int] = ReplayBuffer(spawn(1), 2, consume=True)
     batch = buffer.sample(2, order="oldest")
     buffer.add(0).get(timeout=60)
@@ -280,9 +303,13 @@ async def _draw(buffer: ReplayBuffer[int]) -> list[int]:
     return await buffer.sample(1)
 
 
-def test_what_memory_does_not_hold_is_on_disk_and_gone_with_the_items(spawn: Spawn, tmp_path: Path) -> None:
+def test_what_memory_does_not_hold_is_on_disk_and_gone_with_the_items(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     procs = spawn(1)
-    buffer: ReplayBuffer[bytes] = ReplayBuffer(procs, 200, memory=2 << 20, folder=str(tmp_path), consume=True)
+    buffer: ReplayBuffer[bytes] = ReplayBuffer(
+        procs, 200, memory=2 << 20, folder=str(tmp_path), consume=True
+    )
     pid = procs.spawn("beside", Worker).pid.call_one().get(timeout=60)
     items = [bytes([number]) * (1 << 20) for number in range(150)]
     for item in items:

@@ -51,7 +51,9 @@ def test_what_ray_prints_holds_up_no_answer() -> None:
 def test_a_broken_connection_is_explained_by_the_last_words_of_ray() -> None:
     with (
         control("broken") as cluster,
-        pytest.raises(JobError, match=r"at broken is broken; it said:\n  \| the head node does not know us"),
+        pytest.raises(
+            JobError, match=r"at broken is broken; it said:\n  \| the head node does not know us"
+        ),
     ):
         cluster.ask("look", bundle={})
 

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module", autouse=True)
 def _libraries_have_their_threads() -> None:
-    """They start them when they are first used, which is no leak of the test that happens to do it."""
+    """They start them when they are first used, which is no leak of the test that happens to do
+    it.
+    """
     with suppress(ImportError):
         importlib.import_module("numpy")
         importlib.import_module("torch").ones(1 << 20).sum()
@@ -273,7 +275,10 @@ def test_what_can_be_done_is_done_and_every_error_is_told(owner: Any) -> None:
     assert targets[1] == pattern(100)
     assert caught.value.transferred == 100
     assert [type(error) for error in caught.value.others] == [BufferDroppedError]
-    assert {caught.value.buffer, *(e.buffer for e in caught.value.others if isinstance(e, RDMAError))} == {
+    assert {
+        caught.value.buffer,
+        *(e.buffer for e in caught.value.others if isinstance(e, RDMAError)),
+    } == {
         repr(bad),
         repr(worse),
     }
@@ -348,13 +353,20 @@ def test_errors_travel_with_all_they_say(owner: Any, spawn: Spawn) -> None:
 
 
 def test_importing_it_brings_in_neither_torch_nor_numpy() -> None:
-    program = "import sys, monarch.rdma; print([name for name in ('torch', 'numpy', 'asyncio') if name in sys.modules])"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    program = (
+        "import sys, monarch.rdma; print([name for name in ('torch', 'numpy', 'asyncio') if name in"
+        " sys.modules])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
     assert result.stdout.strip() == "[]", result.stdout + result.stderr
 
 
 class ParameterServer(Actor):
-    """As in Monarch's guide: it hands out its weights, and has no endpoint to read or write them."""
+    """As in Monarch's guide: it hands out its weights, and has no endpoint to read or write
+    them.
+    """
 
     def __init__(self) -> None:
         self.weights = bytearray(range(100))
@@ -405,10 +417,15 @@ class TestMemoryOfAnotherDevice:
         buffer = owner.make.call_one("a", 1000).get()
         memory = self.device_memory(bytes(1200))
         with configured(rdma_paths=path):
-            submit(buffer.plane, [buffer.operation(memory, 100, 0, 1000, False)], Deadline(60)).get()
+            submit(
+                buffer.plane, [buffer.operation(memory, 100, 0, 1000, False)], Deadline(60)
+            ).get()
             assert bytes(memory.read(0, 1200)) == bytes(100) + pattern(1000) + bytes(100)
             submit(buffer.plane, [buffer.operation(memory, 0, 500, 50, True)], Deadline(60)).get()
-        assert owner.content.call_one("a").get() == pattern(1000)[:500] + bytes(50) + pattern(1000)[550:]
+        assert (
+            owner.content.call_one("a").get()
+            == pattern(1000)[:500] + bytes(50) + pattern(1000)[550:]
+        )
 
     def test_it_is_copied_within_a_process(self) -> None:
         memory = self.device_memory(bytes(pattern(1000)))
@@ -425,5 +442,9 @@ class TestMemoryOfAnotherDevice:
 
 def test_an_action_shows_what_is_in_it() -> None:
     buffer = RDMABuffer(pattern(100))
-    action = RDMAAction().read_remote(bytearray(10), buffer, nbytes=10).write_remote(buffer, bytes(10), offset=50)
+    action = (
+        RDMAAction()
+        .read_remote(bytearray(10), buffer, nbytes=10)
+        .write_remote(buffer, bytes(10), offset=50)
+    )
     assert repr(action) == "<RDMAAction of 1 reads and 1 writes>"

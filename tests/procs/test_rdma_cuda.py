@@ -1,4 +1,6 @@
-"""Memory of a GPU: shared between processes, read and written from the host, staged where a path can't take it."""
+"""Memory of a GPU: shared between processes, read and written from the host, staged where a path
+can't take it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ torch: Any = pytest.importorskip("torch", reason="shares tensors; torch is not i
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="shares memory of a GPU; there is none here")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="shares memory of a GPU; there is none here"
+)
 
 SIZE = 5_000_001
 
@@ -95,7 +99,9 @@ def pair(spawn: Spawn, path: str, device: str) -> Pair:
         ("messages", "cpu", "cuda"),
     ],
 )
-def test_bytes_arrive_whatever_device_either_side_is_on(spawn: Spawn, path: str, theirs: str, mine: str) -> None:
+def test_bytes_arrive_whatever_device_either_side_is_on(
+    spawn: Spawn, path: str, theirs: str, mine: str
+) -> None:
     owner, user = pair(spawn, path, theirs)
     buffer = owner.share.call_one().get()
     assert user.path_to.call_one(buffer).get() == path
@@ -116,14 +122,24 @@ def test_memory_that_others_had_open_is_freed_when_it_is_let_go(spawn: Spawn, pa
     owner, user = pair(spawn, path, "cuda")
     assert user.read.call_one(owner.share.call_one().get(), "cpu").get()
     owner.let_go.call_one().get()
-    wait_until(lambda: owner.allocated.call_one().get() == 0, what="the memory of the GPU to be freed")
+    wait_until(
+        lambda: owner.allocated.call_one().get() == 0, what="the memory of the GPU to be freed"
+    )
 
 
 @pytest.mark.timeout(180)
 def test_a_state_with_tensors_on_both_devices_has_a_region_on_each() -> None:
-    state = {"a": torch.ones(3, device="cuda"), "b": torch.ones(4), "c": torch.ones(5, device="cuda")}
+    state = {
+        "a": torch.ones(3, device="cuda"),
+        "b": torch.ones(4),
+        "c": torch.ones(5, device="cuda"),
+    }
     shared = share_state(state)
     assert sorted(buffer.device for buffer in shared.buffers) == ["cpu", "cuda:0"]
-    into = {"a": torch.zeros(3), "b": torch.zeros(4, device="cuda"), "c": torch.zeros(5, device="cuda")}
+    into = {
+        "a": torch.zeros(3),
+        "b": torch.zeros(4, device="cuda"),
+        "c": torch.zeros(5, device="cuda"),
+    }
     pull(shared, into).get()
     assert all(bool((tensor == 1).all()) for tensor in into.values())

@@ -30,7 +30,9 @@ RANKS = 2
 
 
 class Model(torch.nn.Module):
-    """The second layer has one row, which one of the ranks of FSDP has: the others have nothing of it."""
+    """The second layer has one row, which one of the ranks of FSDP has: the others have nothing of
+    it.
+    """
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -55,7 +57,9 @@ def in_layout(model: Model, layout: str) -> Model:
         fully_shard(model)
     elif layout == "tp":
         parallelize_module(
-            model, init_device_mesh("cpu", (RANKS,)), {"up": ColwiseParallel(), "down": RowwiseParallel()}
+            model,
+            init_device_mesh("cpu", (RANKS,)),
+            {"up": ColwiseParallel(), "down": RowwiseParallel()},
         )
     elif layout == "tp, other dimensions":
         parallelize_module(model, init_device_mesh("cpu", (RANKS,)), {"up": RowwiseParallel()})
@@ -110,7 +114,11 @@ class Rank(Actor):
         """Of which one rank has all, and the others nothing."""
         row = distribute_tensor(torch.zeros(1, 3), init_device_mesh("cpu", (RANKS,)), [Shard(0)])
         replica = Replica(source, {"row": row})
-        return pull(source, {"row": row}).get(), replica.pull().get(), row.to_local().flatten().tolist()
+        return (
+            pull(source, {"row": row}).get(),
+            replica.pull().get(),
+            row.to_local().flatten().tolist(),
+        )
 
     @endpoint
     def refusals(self) -> list[str]:
@@ -118,7 +126,13 @@ class Rank(Actor):
         return [
             refusal({"w": DTensor.from_local(torch.ones(2), mesh, [Partial()])}),
             refusal({"w": distribute_tensor(torch.ones(2, 2), mesh, [Replicate()])}),
-            refusal({"w": DTensor.from_local(torch.ones(2), mesh, [Shard(0)], shape=torch.Size((7,)), stride=(1,))}),
+            refusal(
+                {
+                    "w": DTensor.from_local(
+                        torch.ones(2), mesh, [Shard(0)], shape=torch.Size((7,)), stride=(1,)
+                    )
+                }
+            ),
         ]
 
 
@@ -132,7 +146,9 @@ def refusal(state: Any) -> str:
 
 def whole(model: Model) -> dict[str, torch.Tensor]:
     values = model.state_dict().items()
-    return {name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in values}
+    return {
+        name: value.full_tensor() if isinstance(value, DTensor) else value for name, value in values
+    }
 
 
 def same(model: Model, expected: Model) -> bool:
@@ -144,7 +160,9 @@ def same(model: Model, expected: Model) -> bool:
 def procs(_booted: None) -> Iterator[ProcMesh]:
     with suppress(ImportError):
         torch.ones(1 << 20).sum()  # its threads
-    with configured(preload=["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"]):
+    with configured(
+        preload=["torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"]
+    ):
         procs = this_host().spawn_procs({"gpus": RANKS})
     setup_torch_elastic_env(procs)
     yield procs

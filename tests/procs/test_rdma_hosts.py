@@ -30,7 +30,9 @@ def pair(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Pair]:
     path: str = request.param
     job = ProcessJob({"owners": 1, "users": 1})
     state = job.state(None)
-    with configured(rdma_paths=path, rdma_lease_grace=0, preload=["nixl._api"] if path == "nixl" else []):
+    with configured(
+        rdma_paths=path, rdma_lease_grace=0, preload=["nixl._api"] if path == "nixl" else []
+    ):
         owner = state.owners.spawn_procs().spawn("owner", Owner)
         user = state.users.spawn_procs().spawn("user", User)
     yield Pair(owner, user, path)
@@ -55,7 +57,8 @@ def test_bytes_go_both_ways_between_hosts(pair: Pair) -> None:
 def test_leases_and_deaths_are_told_of_between_hosts(pair: Pair, faults: Faults) -> None:
     kept = pair.owner.make_and_keep.call_one("kept", 100).get()
     pair.user.keep.call_one("mine", kept).get()
-    pair.user.read_kept.call_one("mine").get()  # now the owner knows of this holder, whichever message is faster
+    # now the owner knows of this holder, whichever message is faster
+    pair.user.read_kept.call_one("mine").get()
     pair.owner.forget.call_one("kept").get()
     del kept
     assert pair.user.read_kept.call_one("mine").get() == bytes(100)

@@ -30,7 +30,9 @@ def actors(spawn: Spawn) -> Actors:
     """Where handles on their way keep nothing, so that the end of the last one shows."""
     with configured(rdma_lease_grace=0):
         procs = spawn(2)
-    return Actors(procs.slice(gpus=0).spawn("owner", Owner), procs.slice(gpus=1).spawn("user", User))
+    return Actors(
+        procs.slice(gpus=0).spawn("owner", Owner), procs.slice(gpus=1).spawn("user", User)
+    )
 
 
 def wait_gone(owner: Any, name: str) -> None:
@@ -47,8 +49,13 @@ def test_memory_outlives_what_the_owner_had_as_long_as_somebody_has_a_handle(spa
 
 
 def wait_held(owner: Any, name: str) -> None:
-    """By the owner, the client and the user; each tells for itself, and a word on its way holds nothing."""
-    wait_until(lambda: owner.holders.call_one(name).get() == 3, what=f"three holders of the memory {name!r}")
+    """By the owner, the client and the user; each tells for itself, and a word on its way holds
+    nothing.
+    """
+    wait_until(
+        lambda: owner.holders.call_one(name).get() == 3,
+        what=f"three holders of the memory {name!r}",
+    )
 
 
 def test_memory_that_nobody_was_told_of_goes_with_its_handle(spawn: Spawn) -> None:
@@ -138,7 +145,9 @@ def test_the_future_of_a_transfer_does_not_keep_its_memory(actors: Actors) -> No
 
 
 def test_a_lease_that_ends_can_not_be_had_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that unpacks a handle just then would go on with a lease whose end the owner has been told of."""
+    """A thread that unpacks a handle just then would go on with a lease whose end the owner has
+    been told of.
+    """
     put = Outbox.put
     leases: list[weakref.ref[Any]] = []
     at_the_end: list[Any] = []
@@ -161,4 +170,6 @@ def test_a_client_lets_go_of_what_it_forgets() -> None:
     before = registry.statistics()
     assert before.buffers >= 100
     del buffers
-    wait_until(lambda: registry.statistics().buffers <= before.buffers - 100, what="the end of the buffers")
+    wait_until(
+        lambda: registry.statistics().buffers <= before.buffers - 100, what="the end of the buffers"
+    )

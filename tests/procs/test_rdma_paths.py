@@ -24,9 +24,12 @@ class Pair(NamedTuple):
 
 @pytest.fixture(scope="module", params=["copy", "vm", NIXL, "messages"])
 def pair(request: pytest.FixtureRequest, _booted: None) -> Iterator[Pair]:
-    """An owner and a user of its memory, between whom only one path is allowed; the tests share them."""
+    """An owner and a user of its memory, between whom only one path is allowed; the tests share
+    them.
+    """
     path: str = request.param
-    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):  # it takes seconds to import
+    # it takes seconds to import
+    with configured(rdma_paths=path, preload=["nixl._api"] if path == "nixl" else []):
         procs = this_host().spawn_procs(per_host={"gpus": 2})
     owner = procs.slice(gpus=0).spawn("owner", Owner)
     user = procs.slice(gpus=0 if path == "copy" else 1).spawn("user", User)
@@ -113,7 +116,8 @@ def test_read_only_memory_is_not_written_whatever_a_handle_claims(pair: Pair) ->
     with pytest.raises(BufferAccessError, match="read-only"):
         pair.user.write.call_one(forged(buffer, readonly=False), b"changed!").get()
     assert pair.user.read.call_one(buffer).get() == b"constant"
-    pair.user.collect_garbage.call_one().get()  # errors refer to the frames of the endpoint, and those to the handle
+    # errors refer to the frames of the endpoint, and those to the handle
+    pair.user.collect_garbage.call_one().get()
 
 
 def test_no_time_at_all_is_a_time_out_before_anything_is_moved(pair: Pair) -> None:

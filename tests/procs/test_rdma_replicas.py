@@ -68,7 +68,9 @@ class Generator(Actor):
 def test_a_replica_has_each_version_that_it_pulls(spawn: Spawn) -> None:
     procs = spawn(3)
     trainer = procs.slice(gpus=0).spawn("trainer", Trainer)
-    generators = procs.slice(gpus=slice(1, 3)).spawn("generators", Generator, trainer.share.call_one().get())
+    generators = procs.slice(gpus=slice(1, 3)).spawn(
+        "generators", Generator, trainer.share.call_one().get()
+    )
     assert list(generators.versions.call().get().values()) == [None, None]
     for step in range(3):
         assert list(generators.pull.call().get().values()) == [((step,), [step])] * 2

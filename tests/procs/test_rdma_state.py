@@ -46,7 +46,10 @@ def _torch_has_its_threads() -> None:
 def state(factor: float = 1) -> dict[str, Any]:
     return {
         "layers": [
-            {"weight": np.arange(6, dtype=np.float32).reshape(2, 3) * factor, "bias": np.ones(2, dtype=np.float16)},
+            {
+                "weight": np.arange(6, dtype=np.float32).reshape(2, 3) * factor,
+                "bias": np.ones(2, dtype=np.float16),
+            },
             {"weight": np.arange(4, dtype=np.float64) * factor, "bias": np.ones(1, dtype=np.int8)},
         ],
         "step": np.array(7 * factor, dtype=np.int64),
@@ -96,7 +99,9 @@ class Trainer(Actor):
         rows = whole_matrix().reshape(count, -1, COLUMNS)[self.rank]
         self.matrix = np.ascontiguousarray(rows)
         self.rows = share_state(
-            {"matrix": self.matrix}, shards={"matrix": Shard.of((ROWS, COLUMNS), 0, self.rank, count)}, copy=False
+            {"matrix": self.matrix},
+            shards={"matrix": Shard.of((ROWS, COLUMNS), 0, self.rank, count)},
+            copy=False,
         )
         return self.rows
 
@@ -122,8 +127,12 @@ class Generator(Actor):
     @endpoint
     def push_columns(self, targets: list[SharedState], count: int) -> None:
         rank = context().actor_instance.rank.rank
-        mine = np.ascontiguousarray(-whole_matrix()[:, rank * COLUMNS // count : (rank + 1) * COLUMNS // count])
-        push({"matrix": mine}, targets, shards={"matrix": Shard.of((ROWS, COLUMNS), 1, rank, count)}).get()
+        mine = np.ascontiguousarray(
+            -whole_matrix()[:, rank * COLUMNS // count : (rank + 1) * COLUMNS // count]
+        )
+        push(
+            {"matrix": mine}, targets, shards={"matrix": Shard.of((ROWS, COLUMNS), 1, rank, count)}
+        ).get()
 
 
 def whole_matrix() -> Any:
@@ -136,7 +145,9 @@ def test_a_whole_state_is_pulled(spawn: Spawn, copy: bool) -> None:
     shared = procs.slice(gpus=0).spawn("trainer", Trainer, copy).share.call_one().get()
     assert len(shared.buffers) == (1 if copy else 5)
     assert shared.nbytes == 6 * 4 + 2 * 2 + 4 * 8 + 1 + 8
-    assert same(procs.slice(gpus=1).spawn("generator", Generator).pull.call_one(shared).get(), state())
+    assert same(
+        procs.slice(gpus=1).spawn("generator", Generator).pull.call_one(shared).get(), state()
+    )
     into = empty()
     pull(shared, into).get()
     assert same(into, state())
@@ -236,7 +247,11 @@ def test_tensors_and_arrays_of_one_type_go_together(spawn: Spawn) -> None:
 
 
 def test_one_rule_says_how_all_of_a_state_is_divided(spawn: Spawn) -> None:
-    whole = {"a": np.arange(24.0).reshape(6, 4), "layers": [{"b": np.arange(12)}], "step": np.array(3)}
+    whole = {
+        "a": np.arange(24.0).reshape(6, 4),
+        "layers": [{"b": np.arange(12)}],
+        "step": np.array(3),
+    }
     halves = [
         share_state(
             {
@@ -253,7 +268,14 @@ def test_one_rule_says_how_all_of_a_state_is_divided(spawn: Spawn) -> None:
     assert same(into, whole)
     third = empty_like(halves, shards=Split(dim=0, rank=1, count=3))
     pull(halves, third, shards=Split(dim=0, rank=1, count=3)).get()
-    assert same(third, {"a": whole["a"][2:4], "layers": [{"b": whole["layers"][0]["b"][4:8]}], "step": whole["step"]})
+    assert same(
+        third,
+        {
+            "a": whole["a"][2:4],
+            "layers": [{"b": whole["layers"][0]["b"][4:8]}],
+            "step": whole["step"],
+        },
+    )
 
 
 def test_a_rule_may_differ_by_name(spawn: Spawn) -> None:
@@ -281,7 +303,9 @@ def test_a_rule_may_differ_by_name(spawn: Spawn) -> None:
         ({"v": Split(0, 0, 2)}, KeyError, "does not have"),
     ],
 )
-def test_a_rule_that_can_not_be_meant_is_refused(shards: Any, error: type[Exception], text: str) -> None:
+def test_a_rule_that_can_not_be_meant_is_refused(
+    shards: Any, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         share_state({"w": np.ones(4)}, shards=shards)
 
@@ -329,7 +353,9 @@ class Writer(Actor):
 
 class Reader(Actor):
     @endpoint
-    def read_until(self, shared: SharedState, last: int, started: Port[None]) -> tuple[bool, list[int]]:
+    def read_until(
+        self, shared: SharedState, last: int, started: Port[None]
+    ) -> tuple[bool, list[int]]:
         """Whether every pull was of one version, and the versions."""
         into = empty_like(shared)
         whole, versions = True, list[int]()
@@ -368,7 +394,9 @@ def test_a_pull_tells_which_versions_it_got(spawn: Spawn) -> None:
     assert into["a"][0] == 6
 
 
-def test_a_write_that_failed_is_told_to_readers_until_all_has_been_written_anew(spawn: Spawn) -> None:
+def test_a_write_that_failed_is_told_to_readers_until_all_has_been_written_anew(
+    spawn: Spawn,
+) -> None:
     writer = spawn(1).spawn("writer", Writer, 10)
     shared = writer.share.call_one().get()
     with pytest.raises(Exception, match="the disk is full"):
@@ -425,7 +453,11 @@ class OfADevice(Memory):
 
     def __init__(self) -> None:
         self.content = np.zeros(4, dtype=np.uint64)
-        self.address, self.nbytes, self.readonly = int(self.content.ctypes.data), self.content.nbytes, False
+        self.address, self.nbytes, self.readonly = (
+            int(self.content.ctypes.data),
+            self.content.nbytes,
+            False,
+        )
 
     def read(self, offset: int, nbytes: int) -> memoryview:
         return memoryview(self.content).cast("B")[offset : offset + nbytes]
@@ -443,7 +475,9 @@ def test_writes_are_counted_in_memory_of_the_cpu_only() -> None:
     assert not memory.content.any()
 
 
-def test_a_state_that_is_dropped_as_a_write_begins_lets_its_memory_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_state_that_is_dropped_as_a_write_begins_lets_its_memory_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shared = share_state({"w": np.zeros(3)})
     kept = list[weakref.ref[Any]]()
 

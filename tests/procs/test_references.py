@@ -143,7 +143,8 @@ def test_a_mesh_that_went_away_and_came_back_is_the_same_actors(spawn: Spawn) ->
     assert counters.get.call().get().values() == [3, 3]
     returned_procs: ProcMesh = echo.say.call_one(procs).get()
     assert (
-        returned_procs.spawn("e2", Echo).pid.call().get().values() == procs.spawn("e3", Echo).pid.call().get().values()
+        returned_procs.spawn("e2", Echo).pid.call().get().values()
+        == procs.spawn("e3", Echo).pid.call().get().values()
     )
 
 
@@ -233,7 +234,9 @@ def test_receivers_and_futures_can_not_be_sent(spawn: Spawn) -> None:
     assert echo.say.call_one(2).get() == 2
 
 
-def test_third_parties_may_call_an_actor_before_its_constructor_has_finished(spawn: Spawn, tmp_path: Any) -> None:
+def test_third_parties_may_call_an_actor_before_its_constructor_has_finished(
+    spawn: Spawn, tmp_path: Any
+) -> None:
     class SlowStart(Actor):
         def __init__(self, door: str) -> None:
             import time

@@ -1,4 +1,6 @@
-"""`options(timeout=..., retries=...)`: who is asked again, how often, with what, and what the caller hears in the end."""
+"""`options(timeout=..., retries=...)`: who is asked again, how often, with what, and what the
+caller hears in the end.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ import pytest
 
 from helpers.attempts import let_expire, open_attempts, wait_for_attempt
 from helpers.waiting import wait_until
-from monarch.actor import Accumulator, Actor, ActorError, DeadlockError, as_endpoint, context, endpoint
+from monarch.actor import (
+    Accumulator,
+    Actor,
+    ActorError,
+    DeadlockError,
+    as_endpoint,
+    context,
+    endpoint,
+)
 from monarch.errors import CallTimeoutError
 
 if TYPE_CHECKING:
@@ -30,8 +40,9 @@ class Worker(Actor):
 
     @endpoint
     def work(self, number: int, door: str = "", stuck: int = -1) -> tuple[int, int]:
-        """Rank `stuck` (-1: each) says that it has begun, and goes on when the door is open; its rank, and how often it was
-        asked."""
+        """Rank `stuck` (-1: each) says that it has begun, and goes on when the door is open; its
+        rank, and how often it was asked.
+        """
         self.asked.append(number)
         rank = context().actor_instance.rank.rank
         if door and stuck in (-1, rank):
@@ -72,7 +83,9 @@ def test_a_call_whose_first_attempt_is_answered_is_as_any_other(spawn: Spawn) ->
     mesh = spawn(2).spawn("workers", Worker)
     work = mesh.work.options(timeout=PATIENCE, retries=3)
     assert work.call(1).get(timeout=PATIENCE).values() == [(0, 1), (1, 1)]
-    assert mesh.slice(gpus=1).work.options(timeout=PATIENCE, retries=3).call_one(2).get(timeout=PATIENCE) == (1, 2)
+    assert mesh.slice(gpus=1).work.options(timeout=PATIENCE, retries=3).call_one(2).get(
+        timeout=PATIENCE
+    ) == (1, 2)
     assert work.choose(3).get(timeout=PATIENCE)[0] in (0, 1)
 
     async def main() -> None:
@@ -90,7 +103,10 @@ def test_only_ranks_that_have_not_answered_are_asked_again(spawn: Spawn, tmp_pat
     let_expire(1, {1})
     let_expire(2, {1})
     wait_for_attempt(3, {1})
-    wait_until(lambda: [attempt.number for attempt in open_attempts()] == [1, 3], what="the second to be dropped")
+    wait_until(
+        lambda: [attempt.number for attempt in open_attempts()] == [1, 3],
+        what="the second to be dropped",
+    )
     assert not call.done()
     door.touch()
     # the answer of rank 1 is that of the first attempt, which came late
@@ -101,7 +117,9 @@ def test_only_ranks_that_have_not_answered_are_asked_again(spawn: Spawn, tmp_pat
     assert numbers[1] in ([1], [1, 1])  # the third may have begun before the word to drop it came
 
 
-def test_a_call_that_runs_out_of_attempts_says_so_and_has_the_answers_so_far(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_call_that_runs_out_of_attempts_says_so_and_has_the_answers_so_far(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     mesh = spawn(3).spawn("workers", Worker)
     call = mesh.work.options(timeout=PATIENCE, retries=2).call(1, str(door), stuck=1)
@@ -110,10 +128,15 @@ def test_a_call_that_runs_out_of_attempts_says_so_and_has_the_answers_so_far(spa
         let_expire(number, {1})
     with pytest.raises(CallTimeoutError, match=r"1/3.*within 30s; 3 attempts were made") as caught:
         call.get(timeout=PATIENCE)
-    assert {point.rank: value for point, value in caught.value.values.items()} == {0: (0, 1), 2: (2, 1)}
+    assert {point.rank: value for point, value in caught.value.values.items()} == {
+        0: (0, 1),
+        2: (2, 1),
+    }
 
     one = mesh.slice(gpus=1).work
-    with pytest.raises(TimeoutError, match=r"workers.work\(\): no answer within 0.2s; 2 attempts were made"):
+    with pytest.raises(
+        TimeoutError, match=r"workers.work\(\): no answer within 0.2s; 2 attempts were made"
+    ):
         one.options(timeout=0.2, retries=1).call_one(2).get(timeout=PATIENCE)
 
     async def main() -> None:
@@ -121,13 +144,18 @@ def test_a_call_that_runs_out_of_attempts_says_so_and_has_the_answers_so_far(spa
             await one.options(timeout=0.2).call_one(3)
 
     asyncio.run(main())
-    wait_until(lambda: [attempt.number for attempt in open_attempts()] == [1], what="what has not begun to be dropped")
+    wait_until(
+        lambda: [attempt.number for attempt in open_attempts()] == [1],
+        what="what has not begun to be dropped",
+    )
     door.touch()
     wait_until(lambda: not open_attempts(), what="the end of the first attempt")
     assert asked(mesh) == [[1], [1], [1]]
 
 
-def test_a_call_that_waits_for_all_tells_of_errors_rather_than_of_late_ranks(spawn: Spawn, tmp_path: Path) -> None:
+def test_a_call_that_waits_for_all_tells_of_errors_rather_than_of_late_ranks(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
 
     class Uneven(Worker):
@@ -148,7 +176,10 @@ def test_a_call_that_waits_for_all_tells_of_errors_rather_than_of_late_ranks(spa
     door.touch()
     by_rank = error.by_rank
     assert isinstance(error, KeyError)
-    assert {point.rank: isinstance(reason, TimeoutError) for point, reason in by_rank.items()} == {1: True, 2: False}
+    assert {point.rank: isinstance(reason, TimeoutError) for point, reason in by_rank.items()} == {
+        1: True,
+        2: False,
+    }
 
 
 def test_what_an_endpoint_raises_is_raised_at_once_and_never_asked_again(spawn: Spawn) -> None:
@@ -212,7 +243,9 @@ def test_options_that_make_no_sense_are_refused_where_they_are_given(spawn: Spaw
     mesh = spawn(1).spawn("workers", Worker)
     wrong: Any
     for wrong in (True, "5", [1]):
-        with pytest.raises(TypeError, match=r"timeout of workers.work\(\) is a number of seconds or None, got "):
+        with pytest.raises(
+            TypeError, match=r"timeout of workers.work\(\) is a number of seconds or None, got "
+        ):
             mesh.work.options(timeout=wrong)
     for wrong in (0, -1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match=r"timeout of .* is > 0 and finite, got "):
@@ -222,7 +255,9 @@ def test_options_that_make_no_sense_are_refused_where_they_are_given(spawn: Spaw
             mesh.work.options(retries=wrong)
     with pytest.raises(ValueError, match="retries of .* is >= 0, got -1"):
         mesh.work.options(retries=-1)
-    with pytest.raises(TypeError, match="no option 'retry'; there are: wait_for_all, timeout, retries"):
+    with pytest.raises(
+        TypeError, match="no option 'retry'; there are: wait_for_all, timeout, retries"
+    ):
         mesh.work.options(retry=1)
 
 
@@ -262,7 +297,9 @@ class Asker(Actor):
         return "no error"
 
 
-def test_an_actor_may_repeat_calls_with_an_endpoint_that_it_was_sent(spawn: Spawn, tmp_path: Path) -> None:
+def test_an_actor_may_repeat_calls_with_an_endpoint_that_it_was_sent(
+    spawn: Spawn, tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     mesh = spawn(2).spawn("workers", Worker)
     asker = spawn(1).spawn("asker", Asker)
@@ -310,7 +347,10 @@ def test_nothing_is_kept_of_a_call_that_is_over(spawn: Spawn) -> None:
             work.call(1).get(timeout=PATIENCE)
         wait_until(lambda: len(requests) <= before, what="the end of all requests")
         wait_until(
-            lambda: len([o for o in gc.get_objects() if str(type(o).__module__).endswith("retrying")]) <= tracked,
+            lambda: (
+                len([o for o in gc.get_objects() if str(type(o).__module__).endswith("retrying")])
+                <= tracked
+            ),
             what="the end of what they need",
         )
     finally:

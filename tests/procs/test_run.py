@@ -76,13 +76,20 @@ TRAIN = """
 
 
 def launch(
-    home: Home, launcher: str, source: str, *options: str, exit_code: int = 0, args: tuple[str, ...] = ()
+    home: Home,
+    launcher: str,
+    source: str,
+    *options: str,
+    exit_code: int = 0,
+    args: tuple[str, ...] = (),
 ) -> str:
     """What the launcher prints when it runs a script, on stdout and then on stderr."""
     (home.folder / "script.py").write_text(textwrap.dedent(source))
     leaves_files = launcher.startswith("torch") or "import torch" in source
     env = {"TMPDIR": str(home.folder)} if leaves_files else {}
-    return home._finish(home._start(["-m", *launcher.split(), *options, "script.py", *args], env), exit_code)
+    return home._finish(
+        home._start(["-m", *launcher.split(), *options, "script.py", *args], env), exit_code
+    )
 
 
 def seen(home: Home, rank: int) -> dict[str, object]:
@@ -92,16 +99,36 @@ def seen(home: Home, rank: int) -> dict[str, object]:
 
 @needs_torch
 def test_a_script_sees_what_torchrun_shows_it(home: Home) -> None:
-    launch(home, "torch.distributed.run", RECORD, "--nproc-per-node", "2", "--max-restarts", "2", args=("--lr", "1"))
+    launch(
+        home,
+        "torch.distributed.run",
+        RECORD,
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "2",
+        args=("--lr", "1"),
+    )
     theirs = seen(home, 1)
-    launch(home, "monarch.tools run", RECORD, "--nproc-per-node", "2", "--max-restarts", "2", args=("--lr", "1"))
+    launch(
+        home,
+        "monarch.tools run",
+        RECORD,
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "2",
+        args=("--lr", "1"),
+    )
     ours = seen(home, 1)
     their_environment, our_environment = theirs.pop("environment"), ours.pop("environment")
     assert isinstance(their_environment, dict) and isinstance(our_environment, dict)
     assert ours == theirs
     assert set(their_environment) - set(our_environment) == set()
     differ = {name for name, value in their_environment.items() if our_environment[name] != value}
-    assert differ - OWN == set(), {name: (their_environment[name], our_environment[name]) for name in differ - OWN}
+    assert differ - OWN == set(), {
+        name: (their_environment[name], our_environment[name]) for name in differ - OWN
+    }
 
 
 @LAUNCHERS
@@ -169,16 +196,22 @@ def test_rank_0_serves_the_store_which_outlives_its_script_and_shows_it_nothing(
 
 @needs_torch
 @pytest.mark.parametrize("options", [(), ("--no-python",)])
-def test_a_training_that_the_script_starts_has_a_store_as_well(home: Home, options: tuple[str, ...]) -> None:
+def test_a_training_that_the_script_starts_has_a_store_as_well(
+    home: Home, options: tuple[str, ...]
+) -> None:
     (home.folder / "train.py").write_text(textwrap.dedent(TRAIN))
     script = home.folder / "script.py"
     if options:
         script.write_text(f"#!/bin/sh\nexec {sys.executable} train.py\n")
         script.chmod(0o700)
     else:
-        script.write_text("import subprocess, sys; subprocess.run([sys.executable, 'train.py'], check=True)")
+        script.write_text(
+            "import subprocess, sys; subprocess.run([sys.executable, 'train.py'], check=True)"
+        )
     # torch leaves a folder for temporary files
-    home.monarch("run", "--nproc-per-node=2", *options, "./script.py", env={"TMPDIR": str(home.folder)})
+    home.monarch(
+        "run", "--nproc-per-node=2", *options, "./script.py", env={"TMPDIR": str(home.folder)}
+    )
     assert (home.folder / "weights").exists()
 
 
@@ -204,7 +237,9 @@ def test_an_error_that_the_script_has_recorded_is_the_one_that_is_shown(home: Ho
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_the_scripts_which_may_end_in_their_own_way(home: Home, number: signal.Signals) -> None:
+def test_a_signal_reaches_the_scripts_which_may_end_in_their_own_way(
+    home: Home, number: signal.Signals
+) -> None:
     (home.folder / "script.py").write_text(
         "import os, signal, sys, time\n"
         "def save(number, frame):\n"
@@ -238,38 +273,72 @@ def test_a_script_that_ignores_sigterm_is_killed_after_the_time_that_it_has(home
         open("ready", "w").close()
         time.sleep(600)
     """
-    said = launch(home, "monarch.tools run", source, "--nproc-per-node", "2", "--shutdown-timeout", "0.2", exit_code=1)
+    said = launch(
+        home,
+        "monarch.tools run",
+        source,
+        "--nproc-per-node",
+        "2",
+        "--shutdown-timeout",
+        "0.2",
+        exit_code=1,
+    )
     assert "failed on rank 1 first" in said
     wait_until(lambda: not home.processes(), what="the end of all ranks")
 
 
 def test_ranks_end_with_a_launcher_that_is_killed(home: Home) -> None:
     (home.folder / "script.py").write_text(
-        "import os, time\nopen('pid_' + os.environ['RANK'], 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+        "import os, time\nopen('pid_' + os.environ['RANK'],"
+        " 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
     launcher = home._start(["-m", "monarch.tools", "run", "--nproc-per-node", "2", "script.py"], {})
     files = [home.folder / f"pid_{rank}" for rank in range(2)]
-    pids = [int(wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file))) for file in files]  # type: ignore[misc]  # bound now
+    # bound now
+    pids = [
+        int(wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file)))  # type: ignore[misc]
+        for file in files
+    ]
     launcher.kill()
     launcher.communicate()
     for pid in pids:
-        wait_until(lambda pid=pid: not is_alive(pid), what=f"the end of {pid}")  # type: ignore[misc]  # bound now
+        # bound now
+        wait_until(lambda pid=pid: not is_alive(pid), what=f"the end of {pid}")  # type: ignore[misc]
     wait_until(lambda: not home.processes(), what="the end of all")
 
 
 def test_output_goes_to_files_per_rank_and_not_to_the_terminal(home: Home) -> None:
-    source = "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', os.environ['RANK'], file=sys.stderr)\n"
-    options = ("--nproc-per-node", "2", "--log-dir", "logs", "--rdzv-id", "night", "--redirects", "1", "--tee", "0:2")
+    source = (
+        "import os, sys\nprint('out', os.environ['RANK'])\nprint('err', os.environ['RANK'],"
+        " file=sys.stderr)\n"
+    )
+    options = (
+        "--nproc-per-node",
+        "2",
+        "--log-dir",
+        "logs",
+        "--rdzv-id",
+        "night",
+        "--redirects",
+        "1",
+        "--tee",
+        "0:2",
+    )
     said = launch(home, "monarch.tools run", source, *options)
     folder = home.folder / "logs" / "night" / "attempt_0"
-    assert [(folder / str(rank) / "stdout.log").read_text() for rank in range(2)] == ["out 0\n", "out 1\n"]
+    assert [(folder / str(rank) / "stdout.log").read_text() for rank in range(2)] == [
+        "out 0\n",
+        "out 1\n",
+    ]
     assert (folder / "0" / "stderr.log").read_text() == "err 0\n"
     assert "out" not in said and "err 0" in said and "err 1" in said
 
 
 def test_only_the_ranks_that_are_asked_for_are_shown(home: Home) -> None:
     source = "import os\nprint('rank', os.environ['RANK'], 'speaks')\n"
-    said = launch(home, "monarch.tools run", source, "--nproc-per-node", "3", "--local-ranks-filter", "0,2")
+    said = launch(
+        home, "monarch.tools run", source, "--nproc-per-node", "3", "--local-ranks-filter", "0,2"
+    )
     assert "rank 0 speaks" in said and "rank 2 speaks" in said and "rank 1 speaks" not in said
 
 
@@ -284,14 +353,19 @@ def test_what_can_not_be_run_is_an_error_in_one_line(home: Home) -> None:
         (("nowhere.py",), "there is no script 'nowhere.py'"),
         (("-m", "no_such_module"), "there is no module 'no_such_module'"),
         (("--nnodes", "2", "nowhere.py"), "there is no script"),
-        (("--nproc-per-node", "x", "a.py"), "--nproc-per-node is a number, gpu, cpu or auto, got 'x'"),
+        (
+            ("--nproc-per-node", "x", "a.py"),
+            "--nproc-per-node is a number, gpu, cpu or auto, got 'x'",
+        ),
     ):
         shown = home.monarch("run", *arguments, exit_code=1)
         assert said in shown and len(shown.splitlines()) == 1, shown
 
 
 def test_a_program_that_can_not_be_started_has_failed_and_the_error_says_why(home: Home) -> None:
-    said = home.monarch("run", "--json", "--no-python", "--nproc-per-node", "2", "/no/such/program", exit_code=1)
+    said = home.monarch(
+        "run", "--json", "--no-python", "--nproc-per-node", "2", "/no/such/program", exit_code=1
+    )
     told = json.loads(said.splitlines()[0])
     assert sorted(told.pop("failed")) in ([0], [1], [0, 1]) and told == {"status": 1, "restarts": 0}
     assert "exit status 127" in said and "No such file or directory: '/no/such/program'" in said
@@ -309,7 +383,17 @@ JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'nodes': 3})\n"
 
 def test_a_script_runs_on_the_hosts_of_a_job(home: Home) -> None:
     (home.folder / "cluster.py").write_text(JOB)
-    said = launch(home, "monarch.tools run", RECORD, "--job", "cluster.job", "--nnodes", "2", "--nproc-per-node", "2")
+    said = launch(
+        home,
+        "monarch.tools run",
+        RECORD,
+        "--job",
+        "cluster.job",
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "2",
+    )
     environment = seen(home, 3)["environment"]
     assert isinstance(environment, dict), said
     names = ("WORLD_SIZE", "GROUP_RANK", "LOCAL_RANK", "GROUP_WORLD_SIZE")
@@ -336,7 +420,8 @@ def test_a_run_goes_on_with_fewer_hosts_when_one_is_lost(home: Home) -> None:
     try:
         files = [home.folder / f"ready_{rank}" for rank in range(3)]
         for file in files:
-            wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file))  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(lambda file=file: file.exists() and file.read_text(), what=str(file))  # type: ignore[misc]
         host = _agent_above(int(files[1].read_text()))
         os.kill(host, signal.SIGKILL)
         said = home._finish(launcher, 0)
@@ -374,23 +459,34 @@ def test_ranks_that_fall_silent_show_their_stacks_and_so_they_do_on_request(home
     program = home.monarch_started("run", "--nproc-per-node", "2", "--hang-timeout", "1", script)
     assert program.stderr is not None
     said = ""
-    while not all(text in said for text in ("is_stuck at program.py", "waits_for_it at program.py")):
+    while not all(
+        text in said for text in ("is_stuck at program.py", "waits_for_it at program.py")
+    ):
         line = program.stderr.readline()
         assert line, said
         said += line
     assert "monarch run: stacks of all ranks, no rank has printed or ended for 1 s" in said
     shown = home.monarch("stacks", "-p", str(program.pid), "--mesh", "rank", "--rank", "1")
-    assert "is_stuck at program.py" in shown and "waits_for_it" not in shown and "monarch/spmd" not in shown
+    assert (
+        "is_stuck at program.py" in shown
+        and "waits_for_it" not in shown
+        and "monarch/spmd" not in shown
+    )
     program.send_signal(signal.SIGQUIT)
-    assert "stacks of all ranks, before they end, by SIGQUIT" in home._finish(program, 128 + signal.SIGQUIT)
+    assert "stacks of all ranks, before they end, by SIGQUIT" in home._finish(
+        program, 128 + signal.SIGQUIT
+    )
     home.wait_nothing_left()
 
 
 def test_a_sitecustomize_of_the_machine_runs_as_under_python(home: Home) -> None:
     (home.folder / "own").mkdir()
-    (home.folder / "own" / "sitecustomize.py").write_text("import os\nos.environ['CUSTOM'] = 'it was here'\n")
+    (home.folder / "own" / "sitecustomize.py").write_text(
+        "import os\nos.environ['CUSTOM'] = 'it was here'\n"
+    )
     script = home.program(
-        "import os; print(os.environ['CUSTOM'], os.environ['PYTHONPATH'], 'MONARCH_STACKS' in os.environ)"
+        "import os; print(os.environ['CUSTOM'], os.environ['PYTHONPATH'], 'MONARCH_STACKS' in"
+        " os.environ)"
     )
     said = home.monarch("run", script, env={"PYTHONPATH": str(home.folder / "own")})
     assert f"it was here {home.folder / 'own'} False" in said

@@ -41,7 +41,9 @@ def running(path: Path | None = None, **meshes: int) -> Iterator[ProcessJob]:
 def agents(hosts: HostMesh) -> list[int]:
     """The agent of each host."""
     with hosts.spawn_procs() as procs:
-        return [agent_of(pid) for pid in procs.spawn("echo", Echo).pid.call().get(timeout=30).values()]
+        return [
+            agent_of(pid) for pid in procs.spawn("echo", Echo).pid.call().get(timeout=30).values()
+        ]
 
 
 def workers(job: ProcessJob, mesh: str) -> list[int]:
@@ -95,7 +97,9 @@ def test_lost_hosts_are_replaced_on_request_and_told(caplog: pytest.LogCaptureFi
         kept, lost = workers(job, "trainers")
         os.kill(lost, signal.SIGKILL)
         wait_gone(lost)
-        with pytest.raises(JobError, match=r"1 of 2 workers of this job have ended; scale\(replace_lost=True\)"):
+        with pytest.raises(
+            JobError, match=r"1 of 2 workers of this job have ended; scale\(replace_lost=True\)"
+        ):
             job.state(None)
         with caplog.at_level(logging.WARNING, "monarch.supervision"):
             job.scale(replace_lost=True)
@@ -117,7 +121,10 @@ def test_a_new_host_is_watched_as_the_first_ones_are(caplog: pytest.LogCaptureFi
 def test_hosts_that_do_not_come_up_leave_the_job_as_it_was(tmp_path: Path) -> None:
     with running(tmp_path / "job.pkl", trainers=1) as job:
         before = workers(job, "trainers")
-        with configured(host_spawn_ready_timeout="1ms"), pytest.raises(JobError, match="did not serve within"):
+        with (
+            configured(host_spawn_ready_timeout="1ms"),
+            pytest.raises(JobError, match="did not serve within"),
+        ):
             job.scale(trainers=2)
         assert workers(job, "trainers") == before
         assert job.state(None).trainers.sizes == {"hosts": 1}
@@ -163,7 +170,9 @@ class Fixed(WorkersJob):
         return True
 
 
-@pytest.mark.parametrize(("sizes", "replace_lost"), [({"a": 1}, False), ({"a": 3}, False), ({}, True)])
+@pytest.mark.parametrize(
+    ("sizes", "replace_lost"), [({"a": 1}, False), ({"a": 3}, False), ({}, True)]
+)
 def test_a_kind_that_can_not_be_scaled_says_so_before_anything_changes(
     sizes: dict[str, int], replace_lost: bool
 ) -> None:
@@ -174,7 +183,9 @@ def test_a_kind_that_can_not_be_scaled_says_so_before_anything_changes(
 
 
 class Listed(Fixed):
-    """A kind that knows only of the hosts that it is to have, and whose machines can't be given back at first."""
+    """A kind that knows only of the hosts that it is to have, and whose machines can't be given
+    back at first.
+    """
 
     def __init__(self) -> None:
         super().__init__({"a": 3, "b": 1})
@@ -182,7 +193,11 @@ class Listed(Fixed):
         self.troubles = ["refused", "not given back"]
 
     def _reported(self) -> dict[HostId, str]:
-        return {(mesh, rank): f"{mesh}{rank}" for mesh, size in self._meshes.items() for rank in range(size)}
+        return {
+            (mesh, rank): f"{mesh}{rank}"
+            for mesh, size in self._meshes.items()
+            for rank in range(size)
+        }
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         if "refused" in self.troubles:
@@ -234,7 +249,13 @@ ASK = """
 
 def test_other_programs_see_a_job_as_it_was_scaled(home: Home) -> None:
     service = home._start(
-        [home.program(ASK.format(size=1, then="sys.stdin.readline(); print(job.state().workers.sizes)"))], {}, -1
+        [
+            home.program(
+                ASK.format(size=1, then="sys.stdin.readline(); print(job.state().workers.sizes)")
+            )
+        ],
+        {},
+        -1,
     )
     assert service.stdout is not None and service.stdin is not None
     first = service.stdout.readline()
@@ -244,8 +265,12 @@ def test_other_programs_see_a_job_as_it_was_scaled(home: Home) -> None:
     assert service.stdout.readline() == "{'hosts': 2}\n"
     service.communicate(timeout=60)
     scaled = first.replace("1", "2", 1)
-    assert home.run(ASK.format(size=1, then="")) == scaled, "the program that has described it finds it"
-    assert home.run(ASK.format(size=2, then="")) == scaled, "as does one that describes what there is"
+    assert home.run(ASK.format(size=1, then="")) == scaled, (
+        "the program that has described it finds it"
+    )
+    assert home.run(ASK.format(size=2, then="")) == scaled, (
+        "as does one that describes what there is"
+    )
     said = home.run(ASK.format(size=3, then=""), exit_code=1)
     assert "ProcessJob({'workers': 2})" in said and "Nothing was changed" in said
     home.run("from monarch.job import job_load; job_load().kill()")
@@ -253,7 +278,9 @@ def test_other_programs_see_a_job_as_it_was_scaled(home: Home) -> None:
 
 
 def test_hosts_that_another_program_removes_are_no_loss_to_the_owner(home: Home) -> None:
-    owner = home._start([home.program(ASK.format(size=2, then="sys.stdin.readline()"))], {}, subprocess.PIPE)
+    owner = home._start(
+        [home.program(ASK.format(size=2, then="sys.stdin.readline()"))], {}, subprocess.PIPE
+    )
     assert owner.stdout is not None
     assert owner.stdout.readline().startswith("{'hosts': 2} ")
     home.run("from monarch.job import job_load; job_load().scale(workers=1)")

@@ -1,4 +1,6 @@
-"""Servers of `monarch.tools.commands`, as an RL library uses them: found by name, started if they do not run."""
+"""Servers of `monarch.tools.commands`, as an RL library uses them: found by name, started if they
+do not run.
+"""
 
 from __future__ import annotations
 

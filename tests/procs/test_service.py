@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from monarch.actor import Actor, ActorError, SupervisionError, current_rank, endpoint, get_meter, this_host
+from monarch.actor import (
+    Actor,
+    ActorError,
+    SupervisionError,
+    current_rank,
+    endpoint,
+    get_meter,
+    this_host,
+)
 from monarch.service import Service, batched, router
 
 if TYPE_CHECKING:
@@ -153,18 +161,23 @@ def test_a_replica_that_is_busy_gets_less(pair: Service[Replica], tmp_path: Path
     assert others.isdisjoint({held.get(timeout=LIMIT)}) and len(others) == 1
 
 
-def test_calls_wait_for_whichever_replica_is_done_first(pair: Service[Replica], tmp_path: Path) -> None:
+def test_calls_wait_for_whichever_replica_is_done_first(
+    pair: Service[Replica], tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     held = pair.wait_for.call_one(str(door))
     try:
-        others = [pair.pid.call_one() for _ in range(20)]  # one at a time: `in_flight` of this service
+        # one at a time: `in_flight` of this service
+        others = [pair.pid.call_one() for _ in range(20)]
         pids = {each.get(timeout=LIMIT) for each in others}
     finally:
         door.touch()
     assert len(pids) == 1 and held.get(timeout=LIMIT) not in pids
 
 
-def test_a_call_that_has_not_begun_can_be_taken_back(pair: Service[Replica], tmp_path: Path) -> None:
+def test_a_call_that_has_not_begun_can_be_taken_back(
+    pair: Service[Replica], tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
     until(lambda: len(list(tmp_path.glob("door.*"))) == 2)  # one at each replica
@@ -180,11 +193,15 @@ def test_a_call_that_has_not_begun_can_be_taken_back(pair: Service[Replica], tmp
             call.get(timeout=LIMIT)
         assert call.cancelled() and not call.cancel()
     assert len({each.get(timeout=LIMIT) for each in held}) == 2
-    assert not {"sent", "unsent"} & {name for seen in pair.history.call().get(timeout=LIMIT).values() for name in seen}
+    assert not {"sent", "unsent"} & {
+        name for seen in pair.history.call().get(timeout=LIMIT).values() for name in seen
+    }
     assert set(pair.outstanding().values()) == {0}
 
 
-def test_a_call_that_waits_has_its_arguments_as_they_were(pair: Service[Replica], tmp_path: Path) -> None:
+def test_a_call_that_waits_has_its_arguments_as_they_were(
+    pair: Service[Replica], tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     try:
         held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
@@ -197,7 +214,9 @@ def test_a_call_that_waits_has_its_arguments_as_they_were(pair: Service[Replica]
     assert len({each.get(timeout=LIMIT) for each in held}) == 2
 
 
-def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(pair: Service[Replica], spawn: Spawn) -> None:
+def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(
+    pair: Service[Replica], spawn: Spawn
+) -> None:
     caller = spawn().spawn("caller", Caller, pair)
     sessions = [f"user {number}" for number in range(12)]
     pids = {each: pair.pid.options(session=each).call_one().get(timeout=LIMIT) for each in sessions}
@@ -206,7 +225,9 @@ def test_calls_of_a_session_go_to_one_replica_whoever_makes_them(pair: Service[R
         assert caller.pid_for.call_one(session).get(timeout=LIMIT) == pids[session]
 
 
-def test_a_handle_works_where_it_is_sent_and_stops_nothing_there(pair: Service[Replica], spawn: Spawn) -> None:
+def test_a_handle_works_where_it_is_sent_and_stops_nothing_there(
+    pair: Service[Replica], spawn: Spawn
+) -> None:
     caller = spawn().spawn("caller", Caller, pair)
     assert caller.greet.call_one("there").get(timeout=LIMIT) == "hi there"
     with pytest.raises(NotImplementedError, match="only who has made it"):
@@ -227,7 +248,9 @@ def test_futures_of_a_service_can_be_awaited(pair: Service[Replica]) -> None:
     assert asyncio.run(main()) == ["hi a", "hi b", "hi c"]
 
 
-def test_a_call_may_have_a_time_limit_and_then_ask_elsewhere(pair: Service[Replica], tmp_path: Path) -> None:
+def test_a_call_may_have_a_time_limit_and_then_ask_elsewhere(
+    pair: Service[Replica], tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     try:
         held = pair.wait_for.options(timeout=0.05, retries=1).call_one(str(door))
@@ -239,7 +262,9 @@ def test_a_call_may_have_a_time_limit_and_then_ask_elsewhere(pair: Service[Repli
     until(lambda: sum(pair.outstanding().values()) == 0)
 
 
-def test_a_call_has_its_time_also_while_it_waits_and_no_room_after_it(pair: Service[Replica], tmp_path: Path) -> None:
+def test_a_call_has_its_time_also_while_it_waits_and_no_room_after_it(
+    pair: Service[Replica], tmp_path: Path
+) -> None:
     door = tmp_path / "door"
     try:
         held = [pair.wait_for.call_one(str(door)) for _ in range(2)]
@@ -257,7 +282,8 @@ def test_a_call_has_its_time_also_while_it_waits_and_no_room_after_it(pair: Serv
             with pytest.raises(TimeoutError, match="within 0.05s"):
                 each.get(timeout=LIMIT)
         next_one = pair.pid.call_one()
-        until(lambda: sum(pair.outstanding().values()) == 3)  # it has been sent, though both are at work
+        # it has been sent, though both are at work
+        until(lambda: sum(pair.outstanding().values()) == 3)
     finally:
         door.touch()
     assert next_one.get(timeout=LIMIT) > 0
@@ -290,24 +316,36 @@ def test_a_process_has_a_service_in_mind_from_before_it_asks_until_that_ends(
         caller = spawn().spawn("caller", Caller, service)
         assert caller.greet.call_one("you").get(timeout=LIMIT) == "hello you"
         assert caller.knows.call_one("remembered").get(timeout=LIMIT)
-    until(lambda: not caller.knows.call_one("remembered").get(timeout=LIMIT) and not knows("remembered"))
+    until(
+        lambda: (
+            not caller.knows.call_one("remembered").get(timeout=LIMIT) and not knows("remembered")
+        )
+    )
 
 
 def test_a_broadcast_reaches_all(pair: Service[Replica]) -> None:
     pair.greet.broadcast("all of you")
-    assert [seen[-1] for seen in pair.history.call().get(timeout=LIMIT).values()] == ["all of you"] * 2
+    assert [seen[-1] for seen in pair.history.call().get(timeout=LIMIT).values()] == [
+        "all of you"
+    ] * 2
 
 
 def test_misuse_is_refused_at_the_call(pair: Service[Replica]) -> None:
     with pytest.raises(TypeError, match="missing a required argument"):
         pair.greet.call_one()
-    with pytest.raises(AttributeError, match="has no endpoint 'wave'; its endpoints are: greet, history"):
+    with pytest.raises(
+        AttributeError, match="has no endpoint 'wave'; its endpoints are: greet, history"
+    ):
         pair.wave
     with pytest.raises(TypeError, match="is remote"):
         pair.greet("you")
-    with pytest.raises(AttributeError, match="no adverb 'stream'; they are call_one, for one replica, and call"):
+    with pytest.raises(
+        AttributeError, match="no adverb 'stream'; they are call_one, for one replica, and call"
+    ):
         pair.greet.stream("you")
-    with pytest.raises(ValueError, match="timeout must be a number of seconds, from 0 to .*, got '1'"):
+    with pytest.raises(
+        ValueError, match="timeout must be a number of seconds, from 0 to .*, got '1'"
+    ):
         pair.greet.options(timeout="1")
     with pytest.raises(ValueError, match="route is 'least loaded' or 'round robin', got 'random'"):
         Service(this_host(), Replica, route="random")
@@ -323,7 +361,11 @@ def test_misuse_is_refused_at_the_call(pair: Service[Replica]) -> None:
 
 def test_a_process_counts_what_it_asks_of_a_service(pair: Service[Replica]) -> None:
     def calls() -> float:
-        counter = next(each for each in get_meter("monarch.service").instruments() if each.name == "service.calls")
+        counter = next(
+            each
+            for each in get_meter("monarch.service").instruments()
+            if each.name == "service.calls"
+        )
         return float(counter.values()[(("service", "pair"),)])
 
     before = calls()
@@ -360,7 +402,8 @@ def test_a_service_gets_larger_and_smaller_while_it_runs(tmp_path: Path) -> None
         door.touch()
         smaller.get(timeout=LIMIT)
         assert sorted(
-            len([each for each in held if each.get(timeout=LIMIT) == pid]) for pid in {h.get() for h in held}
+            len([each for each in held if each.get(timeout=LIMIT) == pid])
+            for pid in {h.get() for h in held}
         ) == [2, 2]
         assert later.get(timeout=LIMIT) == first
         assert [each.name for each in service.status().get(timeout=LIMIT)] == ["scaled-0"]
@@ -424,7 +467,9 @@ def test_items_are_handled_in_batches() -> None:
         for each in [service.picky.call_one(13) for _ in range(3)]:
             with pytest.raises(RuntimeError, match="13"):
                 each.get(timeout=LIMIT)
-        with pytest.raises(TypeError, match="a batch of 1 items has as many results, in a list; got 0"):
+        with pytest.raises(
+            TypeError, match="a batch of 1 items has as many results, in a list; got 0"
+        ):
             service.picky.call_one(0).get(timeout=LIMIT)
         with pytest.raises(RuntimeError, match="StopIteration"):
             service.picky.call_one(17).get(timeout=LIMIT)

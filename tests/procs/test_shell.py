@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'first': 2})\n"
 _PATIENCE = 50.0  # seconds
-# What a command inherits of the rest of stdin depends on the shell: dash reads on in blocks, bash by lines.
+# What a command inherits of the rest of stdin depends on the shell: dash reads on in blocks, bash
+# by lines.
 READS_BY_LINES = "/bin/bash"
 
 ALONE = """
@@ -128,7 +129,9 @@ class Terminal:
             try:
                 self.shown += os.read(self._fd, 4096).decode(errors="replace")
             except OSError:
-                raise AssertionError(f"it ended, and {text!r} was never shown: {self.shown}") from None
+                raise AssertionError(
+                    f"it ended, and {text!r} was never shown: {self.shown}"
+                ) from None
         before, _, self.shown = self.shown.partition(text)
         return before
 
@@ -155,7 +158,8 @@ def test_a_shell_at_a_terminal_has_its_size_and_keys_and_gives_its_status(home: 
         assert "31 77" in shown and f"vt100 blue {home.folder}" in shown and "/dev/pts/" in shown
         assert "no job control" not in shown
         at.resize(12, 34)
-        at.process.send_signal(signal.SIGWINCH)  # as the kernel does where it is the terminal's foreground
+        # as the kernel does where it is the terminal's foreground
+        at.process.send_signal(signal.SIGWINCH)
         at.type("until [ \"$(stty size)\" = '12 34' ]; do sleep 0.05; done; echo re''sized\r")
         at.wait_for("resized")
         at.wait_for("ready> ")
@@ -173,7 +177,9 @@ def test_a_new_size_is_sent_by_no_handler_as_what_it_interrupts_may_be_sending(h
         assert at.process.wait(_PATIENCE) == 0
 
 
-def test_a_new_size_is_sent_while_the_shell_takes_no_input_and_nobody_waits_for_that(home: Home) -> None:
+def test_a_new_size_is_sent_while_the_shell_takes_no_input_and_nobody_waits_for_that(
+    home: Home,
+) -> None:
     with terminal(home, home.program(FULL)) as at:
         at.wait_for("type")
         at.type("x")
@@ -182,7 +188,9 @@ def test_a_new_size_is_sent_while_the_shell_takes_no_input_and_nobody_waits_for_
 
 
 @pytest.mark.parametrize("how", ["interrupted", "nobody reads what it writes"])
-def test_a_program_ends_whose_shell_takes_no_more_input(home: Home, tmp_path: Path, how: str) -> None:
+def test_a_program_ends_whose_shell_takes_no_more_input(
+    home: Home, tmp_path: Path, how: str
+) -> None:
     typed = tmp_path / "typed"
     typed.write_text("echo here; exec sleep 600\n" + "#" * 2_000_000)
     if how != "interrupted":
@@ -219,7 +227,8 @@ def test_a_client_that_is_killed_takes_its_shell_along(home: Home) -> None:
     home.wait_nothing_left()
 
 
-@pytest.mark.timeout(300)  # four commands, each of which may take its whole patience on a busy machine
+# four commands, each of which may take its whole patience on a busy machine
+@pytest.mark.timeout(300)
 def test_without_a_terminal_commands_are_read_from_stdin(home: Home) -> None:
     (home.folder / "cluster.py").write_text(JOB)
     home.monarch("apply", "cluster.job")
@@ -236,8 +245,12 @@ def test_without_a_terminal_commands_are_read_from_stdin(home: Home) -> None:
         except subprocess.TimeoutExpired:
             where = [stack_of(pid) for pid in home.processes()]
             process.kill()
-            raise AssertionError("\n".join([f"{text!r} has not ended: {process.communicate()}", *where])) from None
-        assert process.returncode == status, f"{text!r}: status {process.returncode}, {out!r}, {err}"
+            raise AssertionError(
+                "\n".join([f"{text!r} has not ended: {process.communicate()}", *where])
+            ) from None
+        assert process.returncode == status, (
+            f"{text!r}: status {process.returncode}, {out!r}, {err}"
+        )
         return out, err
 
     # `cat` has the rest of it, and then its end
@@ -253,8 +266,7 @@ def test_without_a_terminal_commands_are_read_from_stdin(home: Home) -> None:
 
 
 def test_a_shell_is_for_one_host(home: Home) -> None:
-    said = home.run(
-        """
+    said = home.run("""
         from monarch.job import ProcessJob, shell
         if __name__ == "__main__":
             job = ProcessJob({"hosts": 2})
@@ -263,8 +275,7 @@ def test_a_shell_is_for_one_host(home: Home) -> None:
             except ValueError as error:
                 print(error)
             job.kill()
-        """
-    )
+        """)
     assert "shell requires a singleton HostMesh" in said
 
 
@@ -283,7 +294,9 @@ def stdin_of(text: str, folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_process_test")
-def test_input_and_output_of_any_length_come_whole(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_input_and_output_of_any_length_come_whole(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     lines = "".join(f"{number}\n" for number in range(1, 200001))
     with stdin_of("seq 1 200000\ncat\n" + lines, tmp_path):
         assert shell(this_host(), {"SHELL": READS_BY_LINES}) == 0
@@ -293,7 +306,9 @@ def test_input_and_output_of_any_length_come_whole(tmp_path: Path, capfd: pytest
 @pytest.mark.usefixtures("_process_test")
 def test_what_a_shell_leaves_behind_need_not_read_the_rest_of_its_input(tmp_path: Path) -> None:
     (tmp_path / "wanted").touch()
-    left = f"setsid sh -c 'while [ -e {tmp_path}/wanted ]; do sleep 0.1; done' <&0 >/dev/null 2>&1 &"
+    left = (
+        f"setsid sh -c 'while [ -e {tmp_path}/wanted ]; do sleep 0.1; done' <&0 >/dev/null 2>&1 &"
+    )
     try:
         with stdin_of(f"{left}\nexit 3\n" + "more\n" * 200_000, tmp_path):
             assert shell(this_host()) == 3
@@ -302,7 +317,9 @@ def test_what_a_shell_leaves_behind_need_not_read_the_rest_of_its_input(tmp_path
 
 
 def test_what_is_written_just_before_the_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look at two descriptors takes one after the other: in between, a shell may write and end."""
+    """A look at two descriptors takes one after the other: in between, a shell may write and
+    end.
+    """
     there: Any = _Shell({}, None, "/", None)
     theirs, (there._output, output) = os.eventfd(1), os.pipe()
     there._ended = theirs

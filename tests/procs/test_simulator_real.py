@@ -1,4 +1,6 @@
-"""Predictions against real ranks, on a machine that was measured; and simulated tensors in real actors."""
+"""Predictions against real ranks, on a machine that was measured; and simulated tensors in real
+actors.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,21 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from monarch.actor import ProcMesh
 
-NETWORKS = {"small": (64, 16, 2), "narrow": (256, 64, 3), "wide": (768, 64, 2), "large": (512, 256, 3)}
+NETWORKS = {
+    "small": (64, 16, 2),
+    "narrow": (256, 64, 3),
+    "wide": (768, 64, 2),
+    "large": (512, 256, 3),
+}
 STEPS = 4
 
 
 @pytest.fixture(scope="module")
 def machine(pair: ProcMesh) -> Machine:
-    """This one. Ranks have one thread each, as there may be only two cores; others may be using them, too."""
+    """This one.
+
+    Ranks have one thread each, as there may be only two cores; others may be using them, too.
+    """
     with pair.activate():
         remote("torch.set_num_threads", propagate="inspect")(1)
     return measure(pair, shared=True)
@@ -46,7 +56,10 @@ def computed(pair: ProcMesh, shape: tuple[int, int, int]) -> float:
             before = processor_times()
             for _ in range(STEPS):
                 step()
-            best = min(best, *(after - start for start, after in zip(before, processor_times(), strict=True)))
+            best = min(
+                best,
+                *(after - start for start, after in zip(before, processor_times(), strict=True)),
+            )
     return best / STEPS
 
 
@@ -69,7 +82,8 @@ def test_what_ranks_compute_is_predicted_within_a_factor_of_two(
     simulated = {name: predicted(machine, shape, tmp_path) for name, shape in NETWORKS.items()}
     print(
         "\n".join(
-            f"{name:8} real {real[name] * 1e3:8.3f} ms, simulated {simulated[name] * 1e3:8.3f} ms" for name in real
+            f"{name:8} real {real[name] * 1e3:8.3f} ms, simulated {simulated[name] * 1e3:8.3f} ms"
+            for name in real
         )
     )
     assert sorted(NETWORKS, key=real.__getitem__) == sorted(NETWORKS, key=simulated.__getitem__)
@@ -78,7 +92,9 @@ def test_what_ranks_compute_is_predicted_within_a_factor_of_two(
         assert 1 / 3 < simulated[name] / real[name] < 3
 
 
-def reduced(mesh: Any, dim: str, bucket: bool, finish: Callable[[float], float], rounds: int) -> float:
+def reduced(
+    mesh: Any, dim: str, bucket: bool, finish: Callable[[float], float], rounds: int
+) -> float:
     """Seconds to average many small gradients: each for itself, or all in one.
 
     Args:
@@ -99,7 +115,10 @@ def reduced(mesh: Any, dim: str, bucket: bool, finish: Callable[[float], float],
 
 def test_which_way_of_reducing_is_faster_is_predicted(pair: ProcMesh, machine: Machine) -> None:
     sim = Simulator(1, 2, machine=machine, simulate_mode="simulate_with_report_only")
-    simulated = {bucket: reduced(sim.mesh, "gpu", bucket, lambda _: sim.step().seconds, 3) for bucket in (False, True)}
+    simulated = {
+        bucket: reduced(sim.mesh, "gpu", bucket, lambda _: sim.step().seconds, 3)
+        for bucket in (False, True)
+    }
     real = {bucket: reduced(pair, "gpus", bucket, float, 12) for bucket in (False, True)}
     print(f"seconds; one by one: False, in a bucket: True\nreal {real}\nsimulated {simulated}")
     assert simulated[True] < simulated[False] / 3
@@ -124,7 +143,9 @@ def test_procs_made_meanwhile_patch_what_their_actors_spawn(spawn: Spawn) -> Non
 
 
 def test_a_factory_says_what_stands_for_the_procs(spawn: Spawn) -> None:
-    with patch_tensor_engine(Trainer, lambda procs: Simulator(1, 1, simulate_mode="simulate_with_report_only")):
+    with patch_tensor_engine(
+        Trainer, lambda procs: Simulator(1, 1, simulate_mode="simulate_with_report_only")
+    ):
         trainer = spawn(1).spawn("trainer", Trainer)
     assert trainer.train.call_one(1).get(timeout=60) == 0.0
     with pytest.raises(TypeError, match="must give a Simulator with 2 ranks"):

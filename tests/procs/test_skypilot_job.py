@@ -137,7 +137,9 @@ def test_nodes_of_a_cluster_are_dealt_to_meshes_found_again_and_removed(home: Ho
         ),
     ],
 )
-def test_a_cluster_that_does_not_come_up_is_an_error_that_says_why(home: Home, arguments: str, why: str) -> None:
+def test_a_cluster_that_does_not_come_up_is_an_error_that_says_why(
+    home: Home, arguments: str, why: str
+) -> None:
     said = home.run(
         USE
         + f"""
@@ -153,9 +155,13 @@ def test_a_cluster_that_does_not_come_up_is_an_error_that_says_why(home: Home, a
 
 @pytest.mark.usefixtures("sky")
 def test_a_cluster_that_is_not_provisioned_in_time_is_removed(home: Home) -> None:
-    slow = "SkyPilotJob({'a': 1}, {'infra': 'slow'}, monarch_port=PORT, job_start_timeout=0.5).state()"
+    slow = (
+        "SkyPilotJob({'a': 1}, {'infra': 'slow'}, monarch_port=PORT, job_start_timeout=0.5).state()"
+    )
     said = home.run(USE + "\n    " + slow, exit_code=1)
-    assert "was not there within 0.5 s (job_start_timeout), and was removed" in said.splitlines()[-1]
+    assert (
+        "was not there within 0.5 s (job_start_timeout), and was removed" in said.splitlines()[-1]
+    )
     assert (home.folder / "clusters.json").read_text() == "{}"
     assert not (home.folder / ".monarch" / "job_state.pkl").exists()
 
@@ -168,5 +174,7 @@ def test_a_description_that_skypilot_refuses_leaves_no_secret(home: Home) -> Non
 
 
 def test_without_skypilot_the_error_says_what_to_install(home: Home) -> None:
-    said = home.run("from monarch.job.skypilot import SkyPilotJob; SkyPilotJob({'a': 1}).state()", exit_code=1)
+    said = home.run(
+        "from monarch.job.skypilot import SkyPilotJob; SkyPilotJob({'a': 1}).state()", exit_code=1
+    )
     assert said.splitlines()[-1].endswith("pip install 'pymonarch[skypilot]'")

@@ -1,11 +1,14 @@
-"""What one message costs, in counts that are the same on every machine: a lost optimisation fails here.
+"""What one message costs, in counts that are the same on every machine: a lost optimisation fails
+here.
 
-Each limit is what the fast path takes, with room for a wake-up here and there that depends on who runs when. `signal` is
-two for each signal that the program handles: Ctrl-C, and the alarm of a test's time limit. `python`
-counts Python functions, which is what most of the time goes to; it leaves room for other versions of the interpreter.
+Each limit is what the fast path takes, with room for a wake-up here and there that depends on who
+runs when. `signal` is two for each signal that the program handles: Ctrl-C, and the alarm of a
+test's time limit. `python` counts Python functions, which is what most of the time goes to; it
+leaves room for other versions of the interpreter.
 
-A busy machine only ever adds (a wait that was cut in two, memory that was not given back in time), so what is held against the
-limits is the least of five rounds; what a lost optimisation adds is in each of them.
+A busy machine only ever adds (a wait that was cut in two, memory that was not given back in time),
+so what is held against the limits is the least of five rounds; what a lost optimisation adds is in
+each of them.
 """
 
 from __future__ import annotations
@@ -53,14 +56,16 @@ def measure_once(actors: Any, operation: Callable[[], object]) -> Cost:
         operation()
     caller = count.stop()
     called = actors.stop_counting.call().get(timeout=20).values()[0]
-    return Cost(*({kind: number / CALLS for kind, number in side.items()} for side in (caller, called)))
+    return Cost(
+        *({kind: number / CALLS for kind, number in side.items()} for side in (caller, called))
+    )
 
 
 def over(cost: dict[str, float], limits: dict[str, float]) -> list[str]:
     """What is over its limit; what has no limit must not happen, but for one-time costs.
 
-    Nor must wake-ups, but a machine that is busy has some: loans end early, and messages come while something is let go.
-    Each is a byte written to the I/O thread's pipe, or a few to an eventfd.
+    Nor must wake-ups, but a machine that is busy has some: loans end early, and messages come while
+    something is let go. Each is a byte written to the I/O thread's pipe, or a few to an eventfd.
     """
     limits = {"wake": 0.5, "written": 1, **limits}
     return [
@@ -84,9 +89,13 @@ def test_each_of_many_calls_in_flight_costs_less_than_one_that_is_waited_for(spa
         for future in [actor.echo.call_one(number) for number in range(CALLS)]:
             future.get()
 
-    both = {**dict.fromkeys(["receive", "wait", "watch", "switches", "signal", "written"], CALLS), "send": 1.01 * CALLS}
+    both = {
+        **dict.fromkeys(["receive", "wait", "watch", "switches", "signal", "written"], CALLS),
+        "send": 1.01 * CALLS,
+    }
     limits = {**both, "python": 32 * CALLS, "io": 12 * CALLS}
-    for _ in range(8):  # 25 on a quiet machine; on a busy one the actor finds its mailbox empty now and then, and waits
+    # 25 on a quiet machine; on a busy one the actor finds its mailbox empty now and then, and waits
+    for _ in range(8):
         cost = measure(actor, once)
         found = over(cost.caller, limits) + over(cost.called, limits)
         if not found:
@@ -102,7 +111,9 @@ def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spaw
     assert not over(cost.called, {**ROUND_TRIP, "python": 36})
 
 
-def test_a_broadcast_costs_the_sender_one_send_for_each_rank_and_the_receivers_no_reply(spawn: Spawn) -> None:
+def test_a_broadcast_costs_the_sender_one_send_for_each_rank_and_the_receivers_no_reply(
+    spawn: Spawn,
+) -> None:
     actors = spawn(8).spawn("counted", Counted)
     cost = measure(actors, lambda: actors.echo.broadcast(1))
     assert not over(cost.caller, {"send": 8.2, "python": 52, "io": 2})
@@ -130,9 +141,15 @@ def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spaw
     payload = Block(bytearray(MEGABYTE))
     cost = measure(actor, lambda: actor.echo.call_one(payload).get())
     memory = {"memory": 3.1, "written": MEGABYTE * 1.05}
-    # once per so many bytes each side tells that it has read them: that is what bounds the memory on its way
+    # once per so many bytes each side tells that it has read them: that is what bounds the memory
+    # on its way
     credit = MEGABYTE / SEGMENT_CREDIT
-    both = {**ROUND_TRIP, **memory, "receive": ROUND_TRIP["receive"] + credit, "send": ROUND_TRIP["send"] + credit}
+    both = {
+        **ROUND_TRIP,
+        **memory,
+        "receive": ROUND_TRIP["receive"] + credit,
+        "send": ROUND_TRIP["send"] + credit,
+    }
     assert not over(cost.caller, {**both, "signal": 4, "python": 110})
     assert not over(cost.called, {**both, "python": 90})
 
@@ -148,7 +165,13 @@ def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
         for _ in range(CALLS):
             actors.echo.call(1).get(timeout=20)
         after = [this_proc().statistics().get().item(), *procs.statistics().get().values()]
-        return sum(b.io_thread_wakeups - a.io_thread_wakeups for a, b in zip(before, after, strict=True)) / CALLS
+        return (
+            sum(
+                b.io_thread_wakeups - a.io_thread_wakeups
+                for a, b in zip(before, after, strict=True)
+            )
+            / CALLS
+        )
 
     # once per process and call, where a machine is too busy for loans to linger
     assert min(once() for _ in range(ROUNDS)) <= 9
@@ -200,5 +223,6 @@ def test_one_more_proc_runs_few_functions_and_touches_few_pages() -> None:
     functions, compiled, pages = map(int, result.stdout.split())
     assert functions <= 550  # those of the proc, from the fork to its first answer
     assert compiled == 0  # what all procs need was compiled before
-    # each page that is touched is copied: the names of modules that the spawner has imported are not
+    # each page that is touched is copied: the names of modules that the spawner has imported are
+    # not
     assert pages < MANY

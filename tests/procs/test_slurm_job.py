@@ -1,4 +1,6 @@
-"""Jobs on a real Slurm: hosts that are nodes, found again by the next run, gone when they are not wanted any more."""
+"""Jobs on a real Slurm: hosts that are nodes, found again by the next run, gone when they are not
+wanted any more.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def test_two_meshes_on_three_nodes_are_used_found_again_and_ended(home: Home, sl
     assert [*(home.folder / ".monarch" / "slurm").iterdir()] == []
 
 
-def test_lost_workers_nodes_and_clients_leave_the_rest_of_the_job_usable(home: Home, slurm: Slurm) -> None:
+def test_lost_workers_nodes_and_clients_leave_the_rest_of_the_job_usable(
+    home: Home, slurm: Slurm
+) -> None:
     client = home._start([home.program(SERVICE)], {}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['n0', 'n1', 'n2']\n"
@@ -107,7 +111,9 @@ def test_lost_workers_nodes_and_clients_leave_the_rest_of_the_job_usable(home: H
     assert active(slurm) == ["monarch_job RUNNING"]
     client.kill()
     client.communicate()
-    assert active(slurm) == ["monarch_job RUNNING"], "it was saved, and is another program's as well"
+    assert active(slurm) == ["monarch_job RUNNING"], (
+        "it was saved, and is another program's as well"
+    )
     slurm.revive_node("n1")
     said = home.run(SERVICE, env={"MONARCH_FAULT_GRACE": "1s"})
     assert "the job of" in said and "has ended; starting a new one" in said
@@ -139,12 +145,16 @@ SCALED = (
 )
 
 
-def test_hosts_are_added_replaced_and_given_back_while_the_rest_goes_on(home: Home, slurm: Slurm) -> None:
+def test_hosts_are_added_replaced_and_given_back_while_the_rest_goes_on(
+    home: Home, slurm: Slurm
+) -> None:
     client = home._start([home.program(SCALED)], {}, subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "['n0'] ['n1']\n"
     assert client.stdout.readline() == "['n0', 'n2'] n0\n"
-    slurm.ask("scancel", "--signal=KILL", max(slurm.ask("squeue", "-h", "-o", "%i").split(), key=int))
+    slurm.ask(
+        "scancel", "--signal=KILL", max(slurm.ask("squeue", "-h", "-o", "%i").split(), key=int)
+    )
     wait_until(lambda: workers_of(home, "n2") == [], what="the end of the worker")
     print(file=client.stdin, flush=True)
     assert client.stdout.readline() == "['n0', 'n2'] n0\n"
@@ -153,13 +163,17 @@ def test_hosts_are_added_replaced_and_given_back_while_the_rest_goes_on(home: Ho
     assert "sbatch --test-only: allocation failure" in said and client.returncode == 0, told
     assert "host 1 of mesh 'hosts' was lost; another takes its place" in told
     home.run("from monarch.job import job_load; job_load().scale(hosts=1)")
-    wait_until(lambda: active(slurm) == ["monarch_job RUNNING"], what="the end of the job that was added")
+    wait_until(
+        lambda: active(slurm) == ["monarch_job RUNNING"], what="the end of the job that was added"
+    )
     home.monarch("kill")
     home.wait_nothing_left()
     assert active(slurm) == []
 
 
-def test_nodes_of_the_first_job_are_given_back_when_a_mesh_shrinks(home: Home, slurm: Slurm) -> None:
+def test_nodes_of_the_first_job_are_given_back_when_a_mesh_shrinks(
+    home: Home, slurm: Slurm
+) -> None:
     said = home.run(
         USE
         + """
@@ -176,12 +190,10 @@ def test_nodes_of_the_first_job_are_given_back_when_a_mesh_shrinks(home: Home, s
 
 
 def test_a_job_that_no_client_uses_ends_by_itself(home: Home, slurm: Slurm) -> None:
-    home.run(
-        """
+    home.run("""
         from monarch.job import SlurmJob
         SlurmJob({"hosts": 1}, exclusive=False, idle_limit=2).state().hosts.initialized.get(timeout=30)
-        """
-    )
+        """)
     wait_until(lambda: active(slurm) == [], what="the end of the job")
 
 
@@ -190,7 +202,9 @@ def test_a_job_that_is_not_saved_ends_with_its_program(home: Home, slurm: Slurm)
     assert active(slurm) == []
 
 
-def test_meshes_have_resources_of_their_own_and_options_reach_slurm_whole(home: Home, slurm: Slurm) -> None:
+def test_meshes_have_resources_of_their_own_and_options_reach_slurm_whole(
+    home: Home, slurm: Slurm
+) -> None:
     said = home.run(
         USE
         + """
@@ -225,12 +239,17 @@ def test_meshes_have_resources_of_their_own_and_options_reach_slurm_whole(home: 
             "sbatch --test-only: allocation failure: Requested node configuration is not available",
         ),
         ("SlurmJob({'hosts': 1}, partition='nowhere')", "invalid partition specified: nowhere"),
-        ("SlurmJob({'hosts': 1}, slurm_args=['--no-such-thing'])", "unrecognized option '--no-such-thing'"),
+        (
+            "SlurmJob({'hosts': 1}, slurm_args=['--no-such-thing'])",
+            "unrecognized option '--no-such-thing'",
+        ),
         ("SlurmJob({'hosts': 1}, allocation=4711)", "Invalid job id"),
         ("SlurmJob({'hosts': 1}, allocation='current')", "this program runs in no Slurm job"),
     ],
 )
-def test_what_slurm_refuses_is_an_error_in_its_words(home: Home, slurm: Slurm, job: str, why: str) -> None:
+def test_what_slurm_refuses_is_an_error_in_its_words(
+    home: Home, slurm: Slurm, job: str, why: str
+) -> None:
     said = home.run(f"from monarch.job import SlurmJob; {job}.state()", exit_code=1)
     assert why in said.splitlines()[-1]
     assert [*(home.folder / ".monarch" / "slurm").iterdir()] == []
@@ -238,20 +257,35 @@ def test_what_slurm_refuses_is_an_error_in_its_words(home: Home, slurm: Slurm, j
 
 def test_without_slurm_the_error_says_so(home: Home) -> None:
     said = home.run(
-        "from monarch.job import SlurmJob; SlurmJob({'a': 1}).state()", env={"PATH": "/nowhere"}, exit_code=1
+        "from monarch.job import SlurmJob; SlurmJob({'a': 1}).state()",
+        env={"PATH": "/nowhere"},
+        exit_code=1,
     )
     assert "there is no sbatch on the PATH of this machine" in said.splitlines()[-1]
 
 
-def test_workers_that_do_not_come_up_are_an_error_with_what_they_printed(home: Home, slurm: Slurm) -> None:
+def test_workers_that_do_not_come_up_are_an_error_with_what_they_printed(
+    home: Home, slurm: Slurm
+) -> None:
     said = home.run(
-        "from monarch.job import SlurmJob; SlurmJob({'hosts': 2}, python_exe='/no/python').state()", exit_code=1
+        "from monarch.job import SlurmJob; SlurmJob({'hosts': 2}, python_exe='/no/python').state()",
+        exit_code=1,
     )
     assert "has no workers" in said and "/no/python" in said
 
 
-def test_a_job_that_waits_says_why_and_is_cancelled_after_its_time(home: Home, slurm: Slurm) -> None:
-    slurm.ask("sbatch", "--job-name=other", "--exclusive", "-N3", "--wrap", "sleep 600", "--output=/dev/null")
+def test_a_job_that_waits_says_why_and_is_cancelled_after_its_time(
+    home: Home, slurm: Slurm
+) -> None:
+    slurm.ask(
+        "sbatch",
+        "--job-name=other",
+        "--exclusive",
+        "-N3",
+        "--wrap",
+        "sleep 600",
+        "--output=/dev/null",
+    )
     said = home.run(
         """
         from monarch.job import SlurmJob, waiting
@@ -261,12 +295,17 @@ def test_a_job_that_waits_says_why_and_is_cancelled_after_its_time(home: Home, s
         exit_code=1,
     )
     assert "PENDING (" in said.splitlines()[0]
-    assert "1 of 1 workers did not run within 1.5 s (job_start_timeout); it was PENDING (" in said.splitlines()[-1]
+    assert (
+        "1 of 1 workers did not run within 1.5 s (job_start_timeout); it was PENDING ("
+        in said.splitlines()[-1]
+    )
     assert active(slurm) == ["other RUNNING"]
     slurm.ask("scancel", "--name=other")
 
 
-def test_the_nodes_of_a_running_allocation_are_used_and_given_back(home: Home, slurm: Slurm) -> None:
+def test_the_nodes_of_a_running_allocation_are_used_and_given_back(
+    home: Home, slurm: Slurm
+) -> None:
     program = home.program(
         USE
         + """
@@ -295,9 +334,10 @@ def test_the_nodes_of_a_running_allocation_are_used_and_given_back(home: Home, s
     assert said.stdout == "['n0'] ['n1', 'n2']\n['n0'] ['n1']\n"
 
 
-def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(home: Home, slurm: Slurm) -> None:
-    program = home.program(
-        """
+def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(
+    home: Home, slurm: Slurm
+) -> None:
+    program = home.program("""
         from pathlib import Path
         from helpers.waiting import wait_until
         from monarch.job import SlurmJob
@@ -306,8 +346,7 @@ def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(home: Home, 
         job.apply()
         wait_until(Path("begun").exists, what="the setup")
         job.kill()
-        """
-    )
+        """)
     subprocess.run(
         ["salloc", "-N1", sys.executable, program],
         cwd=home.folder,
@@ -321,7 +360,14 @@ def test_a_job_in_an_allocation_is_ended_while_its_setup_still_runs(home: Home, 
 
 WARNINGS = {
     "signal": ["scancel", "--batch", "--signal=TERM", "--name=monarch_job"],
-    "preemption": ["sbatch", "--partition=high", "--exclusive", "--nodes=3", "--wrap=true", "--output=/dev/null"],
+    "preemption": [
+        "sbatch",
+        "--partition=high",
+        "--exclusive",
+        "--nodes=3",
+        "--wrap=true",
+        "--output=/dev/null",
+    ],
 }
 
 
@@ -331,8 +377,7 @@ def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(
 ) -> None:
     (home.folder / "train.py").write_text(
         textwrap.dedent(USE)
-        + textwrap.dedent(
-            """
+        + textwrap.dedent("""
             import signal
             def warned(*_):
                 print("warned by Slurm", flush=True)
@@ -340,16 +385,13 @@ def test_a_script_runs_as_part_of_the_job_and_its_status_is_that_of_the_job(
             signal.signal(signal.SIGTERM, warned)
             print(sys.argv[1:], ask(SlurmJob({"not": 5}).state().hosts), flush=True)
             signal.pause()
-            """
-        )
+            """)
     )
-    home.run(
-        f"""
+    home.run(f"""
         from monarch.job import SlurmJob
         job = SlurmJob({{"hosts": 2}}, exclusive=False, log_dir="out", partition="low")
         job.apply(client_script="{sys.executable} train.py --steps 7")
-        """
-    )
+        """)
 
     def output() -> str:
         return "".join(path.read_text() for path in home.folder.glob("out/*monarch_job.*"))
@@ -366,19 +408,26 @@ def test_a_job_that_slurm_has_requeued_is_used_again(home: Home, slurm: Slurm) -
     first = home.run(one)
     job = slurm.ask("squeue", "-h", "-o", "%i").strip()
     slurm.ask("scontrol", "requeue", job)
-    wait_until(lambda: active(slurm) == ["monarch_job PENDING"], what="the job to wait again", interval=0.05)
     wait_until(
-        lambda: "comp" not in slurm.ask("sinfo", "-h", "-o", "%T"), what="the nodes to be done with its first run"
+        lambda: active(slurm) == ["monarch_job PENDING"],
+        what="the job to wait again",
+        interval=0.05,
     )
-    # Slurm lets it wait for two minutes; in the second in which it has ended the first run, nodes would refuse another one, as
-    # "Job credential revoked", and the job would be FAILED
+    wait_until(
+        lambda: "comp" not in slurm.ask("sinfo", "-h", "-o", "%T"),
+        what="the nodes to be done with its first run",
+    )
+    # Slurm lets it wait for two minutes; in the second in which it has ended the first run, nodes
+    # would refuse another one, as "Job credential revoked", and the job would be FAILED
     slurm.ask("scontrol", "update", f"jobid={job}", "starttime=now+2")
     again = home.run(one, "kill")
     said = "".join(path.read_text() for path in home.folder.glob(".monarch/logs/*/workers/*"))
     assert again.split()[-1] == first.split()[-1], said
 
 
-def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(home: Home, slurm: Slurm) -> None:
+def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(
+    home: Home, slurm: Slurm
+) -> None:
     said = home.run(
         USE
         + """
@@ -396,7 +445,9 @@ def test_a_warning_of_slurm_reaches_the_program_while_its_hosts_still_run(home: 
     assert "Slurm will end job" in said
 
 
-def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(home: Home, slurm: Slurm) -> None:
+def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(
+    home: Home, slurm: Slurm
+) -> None:
     said = home.run(
         USE
         + """
@@ -424,7 +475,9 @@ def test_a_preemption_reaches_the_program_but_not_what_it_has_given_back(home: H
     wait_until(lambda: active(slurm) == [], what="the end of the job that was let in")
 
 
-def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(home: Home, slurm: Slurm) -> None:
+def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(
+    home: Home, slurm: Slurm
+) -> None:
     said = home.run(
         USE
         + """
@@ -439,6 +492,7 @@ def test_a_client_outside_of_the_cluster_reaches_all_nodes_through_the_first(hom
 
 def test_the_example_trains_on_nodes_of_slurm(home: Home, slurm: Slurm) -> None:
     example = Path(__file__).parents[2] / "examples" / "slurm_ddp.py"
-    torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}  # else it stays in the folder for temporary files
+    # else it stays in the folder for temporary files
+    torch = {"TORCHINDUCTOR_CACHE_DIR": str(home.folder / "torch")}
     assert "2 ranks, loss of each: 0.0" in home._finish(home._start([str(example), "1"], torch), 0)
     home.monarch("kill")

@@ -1,4 +1,6 @@
-"""The first program that anybody writes: it works, says nothing of its own, and is gone when it is over."""
+"""The first program that anybody writes: it works, says nothing of its own, and is gone when it is
+over.
+"""
 
 from __future__ import annotations
 
@@ -42,19 +44,16 @@ def test_the_smallest_program_causes_no_warning() -> None:
 
 
 def test_a_program_that_only_imports_starts_nothing() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import os, sys, threading
         import monarch.actor
         print(threading.active_count(), len(os.listdir("/proc/self/task")), "torch" in sys.modules)
-        """
-    )
+        """)
     assert result.stdout.split() == ["1", "1", "False"], str(result)
 
 
 def test_a_program_may_use_only_its_own_process() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_proc
 
         class Counter(Actor):
@@ -68,15 +67,15 @@ def test_a_program_may_use_only_its_own_process() -> None:
 
         counter = this_proc().spawn("c", Counter)
         print([counter.add.call_one().get() for _ in range(3)])
-        """
+        """)
+    assert (result.exit_code, result.stdout.strip(), result.stderr) == (0, "[1, 2, 3]", ""), str(
+        result
     )
-    assert (result.exit_code, result.stdout.strip(), result.stderr) == (0, "[1, 2, 3]", ""), str(result)
     assert result.left_behind == [], str(result)
 
 
 def test_the_same_program_with_await() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import asyncio
         from monarch.actor import Actor, endpoint, this_host
 
@@ -90,15 +89,15 @@ def test_the_same_program_with_await() -> None:
                 print((await procs.spawn("trainers", Trainer).train.call(step=3)).values())
 
         asyncio.run(main())
-        """
+        """)
+    assert (result.exit_code, result.stdout.strip(), result.stderr) == (0, "[3, 3]", ""), str(
+        result
     )
-    assert (result.exit_code, result.stdout.strip(), result.stderr) == (0, "[3, 3]", ""), str(result)
     assert result.left_behind == [], str(result)
 
 
 def test_cleanups_run_when_the_program_just_ends() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         from monarch.actor import Actor, endpoint, this_host
 
         class Cleans(Actor):
@@ -110,21 +109,18 @@ def test_cleanups_run_when_the_program_just_ends() -> None:
                 print("cleaned", exc)
 
         this_host().spawn_procs().spawn("c", Cleans).ready.call_one().get()
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert result.stdout == "cleaned None\n", str(result)
 
 
 def test_a_program_that_exits_with_a_status_keeps_it() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import sys
         from monarch.actor import this_host
         this_host().spawn_procs(per_host={"gpus": 2}).initialized.get()
         sys.exit(7)
-        """
-    )
+        """)
     assert result.exit_code == 7, str(result)
     assert result.stderr == "", str(result)
     assert result.left_behind == [], str(result)

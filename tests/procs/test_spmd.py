@@ -1,4 +1,6 @@
-"""`monarch.spmd`: the environment of torch elastic on the ranks of a mesh, and scripts that run as one."""
+"""`monarch.spmd`: the environment of torch elastic on the ranks of a mesh, and scripts that run as
+one.
+"""
 
 from __future__ import annotations
 
@@ -94,12 +96,14 @@ def test_a_process_group_needs_no_arguments(spawn: Spawn) -> None:
 def test_a_script_and_a_module_run_as_a_rank(spawn: Spawn, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys\n"
-        "assert __name__ == '__main__'\n"
-        f"open(os.path.join({str(tmp_path)!r}, 'rank' + os.environ['RANK']), 'w').write(' '.join(sys.argv[1:]))\n"
+        f"import os, sys\nassert __name__ == '__main__'\nopen(os.path.join({str(tmp_path)!r},"
+        " 'rank' + os.environ['RANK']), 'w').write(' '.join(sys.argv[1:]))\n"
     )
     ranks: Any = spawn(2).spawn("ranks", SPMDActor)
-    assert ranks.main.call("node7", 1234, [str(script), "--steps", "3"]).get().values() == [True, True]
+    assert ranks.main.call("node7", 1234, [str(script), "--steps", "3"]).get().values() == [
+        True,
+        True,
+    ]
     assert [(tmp_path / f"rank{rank}").read_text() for rank in range(2)] == ["--steps 3"] * 2
     first = ranks.flatten("rank").slice(rank=0)
     assert first.main.call_one("node7", 1234, ["-m", "base64", "-e", str(script)]).get() is True

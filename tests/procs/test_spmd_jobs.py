@@ -1,4 +1,6 @@
-"""`monarch.job.spmd`: commands of torchrun as jobs, and the hosts of a running torchrun as a job."""
+"""`monarch.job.spmd`: commands of torchrun as jobs, and the hosts of a running torchrun as a
+job.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from monarch.job.spmd import SPMDJob, StoreJob, serve
 if TYPE_CHECKING:
     from helpers.jobs import Home
 
-WRITES = "import os\nopen('rank_' + os.environ['RANK'], 'w').write(os.environ['GROUP_RANK'] + ' of ' + os.environ['WORLD_SIZE'])\n"
+WRITES = (
+    "import os\nopen('rank_' + os.environ['RANK'], 'w').write(os.environ['GROUP_RANK'] + ' of ' +"
+    " os.environ['WORLD_SIZE'])\n"
+)
 
 
 def test_a_command_runs_on_this_machine(home: Home) -> None:
@@ -56,11 +61,15 @@ own = serve(["torchrun", "--nnodes=2", "train.py"], ProcessJob({"nodes": 2}))
 def test_the_command_serve_runs_one_after_the_other_on_hosts_that_stay(home: Home) -> None:
     (home.folder / "jobs.py").write_text(SERVED)
     (home.folder / "train.py").write_text(WRITES)
-    (home.folder / "fails.py").write_text("print('on stdout', flush=True)\nraise ValueError('unwell')\n")
+    (home.folder / "fails.py").write_text(
+        "print('on stdout', flush=True)\nraise ValueError('unwell')\n"
+    )
     home.monarch("serve", "--job", "jobs.job", "torchrun", "--nnodes", "2", "train.py")
     assert [(home.folder / f"rank_{rank}").read_text() for rank in range(2)] == ["0 of 2", "1 of 2"]
     first = json.loads(home.monarch("status", "--json"))["id"]
-    said = home.monarch("serve", "--json", "torchrun", "--nproc-per-node", "3", "fails.py", exit_code=1)
+    said = home.monarch(
+        "serve", "--json", "torchrun", "--nproc-per-node", "3", "fails.py", exit_code=1
+    )
     told = json.loads(said.splitlines()[0])  # stdout comes first, and has nothing else
     assert (told["id"], told["status"], told["restarts"]) == (first, 1, 0)
     assert "on stdout" in said and told["failed"] and "ValueError: unwell" in said
@@ -105,10 +114,15 @@ def test_what_can_not_be_served_is_refused_at_the_call() -> None:
 
 
 def test_of_an_appdef_the_first_role_runs() -> None:
-    first = SimpleNamespace(name="trainer", entrypoint="torchrun", args=["--nproc-per-node=2", "train.py"])
+    first = SimpleNamespace(
+        name="trainer", entrypoint="torchrun", args=["--nproc-per-node=2", "train.py"]
+    )
     with pytest.warns(UserWarning, match="of 2 roles only the first runs: 'trainer'"):
         job = serve(SimpleNamespace(roles=[first, first]), "local")
-    assert repr(job) == "SPMDJob(['torchrun', '--nproc-per-node=2', 'train.py'], LocalJob(('workers',)))"
+    assert (
+        repr(job)
+        == "SPMDJob(['torchrun', '--nproc-per-node=2', 'train.py'], LocalJob(('workers',)))"
+    )
 
 
 def test_a_job_serves_any_command_on_the_same_hosts() -> None:
@@ -139,13 +153,16 @@ def test_ranks_that_make_no_sense_are_refused(rank: dict[str, int], said: str) -
         StoreJob.from_store(Keys(), **given)  # type: ignore[arg-type]
 
 
-def test_a_rank_that_is_not_given_is_that_of_torchrun_or_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_is_not_given_is_that_of_torchrun_or_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(ValueError, match="give rank=, as RANK is not set"):
         StoreJob.from_store(Keys(), local_rank=0, world_size=1, local_world_size=1)
 
 
-# Of a program that is the one rank of a torchrun: what is there of the folder of its worker, and of its descriptors.
+# Of a program that is the one rank of a torchrun: what is there of the folder of its worker, and of
+# its descriptors.
 ALONE = """
     import os, resource
     from pathlib import Path
@@ -200,30 +217,24 @@ def test_a_worker_that_can_not_start_leaves_nothing(home: Home) -> None:
     assert "ended before it served" in said
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
+)
 def test_ranks_of_torchrun_become_hosts_of_their_first(home: Home) -> None:
     (home.folder / "train.py").write_text(
-        "import os\n"
-        "from torch.distributed import TCPStore\n"
-        "from monarch.actor import Actor, endpoint\n"
-        "from monarch.job.spmd import StoreJob\n"
-        "class Echo(Actor):\n"
-        "    @endpoint\n"
-        "    def echo(self, text: str) -> str:\n"
-        "        return text\n"
-        "if __name__ == '__main__':\n"
-        "    rank = int(os.environ['RANK'])\n"
-        "    store = TCPStore('localhost', int(os.environ['MASTER_PORT']), is_master=False)\n"
-        "    job = StoreJob.from_store(store, local_rank=0, local_world_size=1)\n"
-        "    assert (job is None) == (rank > 0)\n"
-        "    if job is not None:\n"
-        "        procs = job.state().monarch_worker.spawn_procs({'gpus': 2})\n"
-        "        print('answers', procs.spawn('echo', Echo).echo.call('hi').get().values(), flush=True)\n"
-        "        store.set('done', '1')\n"
-        "    store.wait(['done'])\n"
+        "import os\nfrom torch.distributed import TCPStore\nfrom monarch.actor import Actor,"
+        " endpoint\nfrom monarch.job.spmd import StoreJob\nclass Echo(Actor):\n    @endpoint\n   "
+        " def echo(self, text: str) -> str:\n        return text\nif __name__ == '__main__':\n   "
+        " rank = int(os.environ['RANK'])\n    store = TCPStore('localhost',"
+        " int(os.environ['MASTER_PORT']), is_master=False)\n    job = StoreJob.from_store(store,"
+        " local_rank=0, local_world_size=1)\n    assert (job is None) == (rank > 0)\n    if job is"
+        " not None:\n        procs = job.state().monarch_worker.spawn_procs({'gpus': 2})\n       "
+        " print('answers', procs.spawn('echo', Echo).echo.call('hi').get().values(), flush=True)\n "
+        "       store.set('done', '1')\n    store.wait(['done'])\n"
     )
     program = home._start(
-        ["-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"], {"TMPDIR": str(home.folder)}
+        ["-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"],
+        {"TMPDIR": str(home.folder)},
     )
     assert "answers ['hi', 'hi', 'hi', 'hi']" in home._finish(program, 0)
     home.wait_nothing_left()

@@ -1,4 +1,6 @@
-"""Jobs on machines that ssh reaches: used, found again by the next run, gone when they are not wanted any more."""
+"""Jobs on machines that ssh reaches: used, found again by the next run, gone when they are not
+wanted any more.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from helpers.jobs import Home
     from helpers.ssh import Ssh
 
-pytestmark = pytest.mark.timeout(180)  # programs, of which each has to import, connect and answer, one after the other
+# programs, of which each has to import, connect and answer, one after the other
+pytestmark = pytest.mark.timeout(180)
 
 USE = """
     import os, sys
@@ -99,12 +102,20 @@ def line_of(client: subprocess.Popen[str]) -> str:
 
 
 def workers_on(ssh: Ssh, name: str) -> list[int]:
-    return [pid for pid in ssh.processes(name) if "worker_main" in command_of(pid) and "sh -c" not in command_of(pid)]
+    return [
+        pid
+        for pid in ssh.processes(name)
+        if "worker_main" in command_of(pid) and "sh -c" not in command_of(pid)
+    ]
 
 
 def run_by_workers(ssh: Ssh, name: str) -> list[int]:
     """Workers, and all that they have started."""
-    return [pid for pid in ssh.processes(name) if any(line.startswith("MONARCH_JOB=") for line in environment_of(pid))]
+    return [
+        pid
+        for pid in ssh.processes(name)
+        if any(line.startswith("MONARCH_JOB=") for line in environment_of(pid))
+    ]
 
 
 def listening_ports(pids: list[int]) -> list[str]:
@@ -114,7 +125,9 @@ def listening_ports(pids: list[int]) -> list[str]:
         for fd in Path(f"/proc/{pid}/fd").iterdir():
             mine.add(os.readlink(fd).removeprefix("socket:[").removesuffix("]"))
     rows = [
-        line.split() for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        line.split()
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
     ]
     return [row[1] for row in rows if row[3] == "0A" and row[9] in mine]
 
@@ -143,7 +156,9 @@ def test_another_program_ends_the_job(home: Home, ssh: Ssh) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, None])
-def test_workers_are_gone_when_the_client_is(home: Home, ssh: Ssh, how: signal.Signals | None) -> None:
+def test_workers_are_gone_when_the_client_is(
+    home: Home, ssh: Ssh, how: signal.Signals | None
+) -> None:
     client = start(home, TWO_MESHES, "wait")
     assert line_of(client) == ANSWERS
     if how is not None:
@@ -172,7 +187,9 @@ def test_lost_workers_and_machines_leave_the_rest_usable(home: Home, ssh: Ssh) -
     assert "worker hosts_2 on b" in said and "with exit status 137" in said
 
 
-def test_detached_workers_are_found_by_the_next_run_and_end_when_unused(home: Home, ssh: Ssh) -> None:
+def test_detached_workers_are_found_by_the_next_run_and_end_when_unused(
+    home: Home, ssh: Ssh
+) -> None:
     first = home.run(DETACHED, "600")
     assert first.startswith("['a', 'b'] ")
     pids = [*workers_on(ssh, "a"), *workers_on(ssh, "b")]
@@ -195,7 +212,9 @@ def test_a_host_that_is_down_keeps_no_other_from_ending_its_workers(home: Home, 
         ssh.kill_machine("c")
     end = "from monarch.job import job_load; job_load().kill()"
     said = home.run(end, exit_code=1)
-    wait_until(lambda: workers_on(ssh, "a") == [], what="the end of the workers that can be reached")
+    wait_until(
+        lambda: workers_on(ssh, "a") == [], what="the end of the workers that can be reached"
+    )
     assert "workers on c may be left, all others have ended" in said.splitlines()[-1]
     ssh.start_machine("c")  # it is up again
     try:
@@ -216,7 +235,10 @@ def test_hosts_come_from_a_file_and_through_a_jump_host(home: Home, ssh: Ssh) ->
     job.kill()
     """
     )
-    assert said.splitlines()[-1] == "hostfile: slots=8 has no effect; spawn_procs says how many processes"
+    assert (
+        said.splitlines()[-1]
+        == "hostfile: slots=8 has no effect; spawn_procs says how many processes"
+    )
     assert said.splitlines()[0] == "['a.2', 'b.2']"
 
 
@@ -249,20 +271,33 @@ def test_workers_listen_on_tcp_with_a_secret_if_they_are_to(home: Home, ssh: Ssh
             "hosts={'m': ['nobody@a']}",
             "host 'nobody@a': nobody@ADDRESS: Permission denied (publickey). (no key was accepted",
         ),
-        ("hosts={'m': ['a']}, python_exe='/no/python'", "/no/python: not found (is /no/python its interpreter?"),
+        (
+            "hosts={'m': ['a']}, python_exe='/no/python'",
+            "/no/python: not found (is /no/python its interpreter?",
+        ),
         (
             "hosts={'m': ['a']}, setup=['export PYTHONPATH=$OLD']",
             "No module named 'monarch.job' (install the same release",
         ),
-        ("hosts={'m': ['a']}, setup=['echo no data here >&2', 'false']", "host 'a', worker m_0: no data here"),
-        ("hosts={'m': ['a']}, detach=True, setup=['echo no data here', 'false']", "host 'a', worker m_0: no data here"),
+        (
+            "hosts={'m': ['a']}, setup=['echo no data here >&2', 'false']",
+            "host 'a', worker m_0: no data here",
+        ),
+        (
+            "hosts={'m': ['a']}, detach=True, setup=['echo no data here', 'false']",
+            "host 'a', worker m_0: no data here",
+        ),
     ],
 )
-def test_what_is_wrong_with_a_host_is_one_line(home: Home, ssh: Ssh, options: str, why: str) -> None:
+def test_what_is_wrong_with_a_host_is_one_line(
+    home: Home, ssh: Ssh, options: str, why: str
+) -> None:
     (ssh.folder / "old" / "monarch").mkdir(parents=True, exist_ok=True)
     (ssh.folder / "old" / "monarch" / "__init__.py").write_text("")
     said = home.run(
-        USE + f"\n    SSHJob(ssh_args=OPTIONS, {options}).state()".replace("$OLD", f"{ssh.folder}/old"), exit_code=1
+        USE
+        + f"\n    SSHJob(ssh_args=OPTIONS, {options}).state()".replace("$OLD", f"{ssh.folder}/old"),
+        exit_code=1,
     )
     assert why.replace("ADDRESS", ssh.address) in said.splitlines()[-1]
 
@@ -287,7 +322,10 @@ def test_a_machine_that_forwards_no_sockets_is_told(home: Home, ssh: Ssh) -> Non
     ssh.wait_nothing_left()
     ssh.kill_machine("c")
     ssh.configure("c")
-    assert "host 'c': its sshd forwards no Unix sockets (AllowStreamLocalForwarding" in said.splitlines()[-1]
+    assert (
+        "host 'c': its sshd forwards no Unix sockets (AllowStreamLocalForwarding"
+        in said.splitlines()[-1]
+    )
 
 
 SCALED = (
@@ -328,14 +366,18 @@ SCALED = (
 
 
 @pytest.mark.parametrize("kind", ["attached", "detach"])
-def test_machines_of_the_list_are_added_replaced_and_given_back(home: Home, ssh: Ssh, kind: str) -> None:
+def test_machines_of_the_list_are_added_replaced_and_given_back(
+    home: Home, ssh: Ssh, kind: str
+) -> None:
     ssh.start_machine("c")
     client = start(home, SCALED, kind)
     assert client.stdin is not None
     assert line_of(client) == "['a']\n"
     assert line_of(client) == "['a', 'b', 'c'] a\n"
     # one that forks is two for a moment
-    (worker,) = wait_until(lambda: found if len(found := workers_on(ssh, "b")) == 1 else [], what="one worker on b")
+    (worker,) = wait_until(
+        lambda: found if len(found := workers_on(ssh, "b")) == 1 else [], what="one worker on b"
+    )
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: run_by_workers(ssh, "b") == [], what="the end of all that the worker ran")
     print(file=client.stdin, flush=True)
@@ -343,10 +385,15 @@ def test_machines_of_the_list_are_added_replaced_and_given_back(home: Home, ssh:
     assert line_of(client) == "b asks a b c\n"
     assert line_of(client) == "['a', 'b'] a\n"
     assert "can't have 4 hosts, as 3 are named: ['a', 'b', 'c']" in line_of(client)
-    elsewhere = "from monarch.job import job_load; job = job_load(); job.scale(hosts=1); print(job.state().hosts.sizes)"
+    elsewhere = (
+        "from monarch.job import job_load; job = job_load(); job.scale(hosts=1);"
+        " print(job.state().hosts.sizes)"
+    )
     if kind == "detach":
         assert home.run(elsewhere) == "{'hosts': 1}\n"
-        wait_until(lambda: not run_by_workers(ssh, "b"), what="the end of the worker that was given back")
+        wait_until(
+            lambda: not run_by_workers(ssh, "b"), what="the end of the worker that was given back"
+        )
     else:
         assert "only that can scale it" in home.run(elsewhere, exit_code=1)
     said, told = client.communicate("\n", timeout=60)
@@ -377,9 +424,12 @@ def test_a_machine_that_is_down_is_no_successor_of_itself(home: Home, ssh: Ssh) 
         SSHJob().add_mesh("hosts", ["a"], size=2)
 
 
-def test_a_wait_for_machines_is_shown_and_ends_with_all_that_it_has_started(home: Home, ssh: Ssh) -> None:
+def test_a_wait_for_machines_is_shown_and_ends_with_all_that_it_has_started(
+    home: Home, ssh: Ssh
+) -> None:
     stuck = (
-        "[ $MONARCH_TEST_MACHINE = a ] || kill -STOP $$"  # the sh itself: it has started nothing by which it is found
+        # the sh itself: it has started nothing by which it is found
+        "[ $MONARCH_TEST_MACHINE = a ] || kill -STOP $$"
     )
     said = home.run(
         USE

@@ -1,4 +1,6 @@
-"""Stacks of running programs: of processes that sleep, wait, compute, hold the GIL in C, stand still, or are gone."""
+"""Stacks of running programs: of processes that sleep, wait, compute, hold the GIL in C, stand
+still, or are gone.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def stacks(program: RunningProgram, *options: str) -> str:
 
 
 def until(program: RunningProgram, *texts: str, options: tuple[str, ...] = ()) -> str:
-    """What the command shows once all these texts are in it: the actors take a moment to get there."""
+    """What the command shows once all these texts are in it: the actors take a moment to get
+    there.
+    """
     shown = ""
 
     def there() -> bool:
@@ -117,7 +121,9 @@ def until(program: RunningProgram, *texts: str, options: tuple[str, ...] = ()) -
     return shown
 
 
-def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(tmp_path: Path) -> None:
+def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(
+    tmp_path: Path,
+) -> None:
     with running(HANGS, tmp_path) as program:
         pids = program.wait_for("go").split()[1:]
         os.kill(int(pids[7]), signal.SIGSTOP)
@@ -137,7 +143,9 @@ def test_ranks_that_hang_in_different_ways_are_told_apart_from_another_terminal(
             f"[7], process {pids[7]}: is stopped",
         )
         # whose main thread is blocked
-        assert shown.startswith("client\n") and f"  process {program.pid}: get at train.py:" in shown
+        assert (
+            shown.startswith("client\n") and f"  process {program.pid}: get at train.py:" in shown
+        )
         assert "(C code holds the GIL)" in shown
         assert "> deeper" in shown and "> awaits" in shown
 
@@ -168,9 +176,15 @@ def test_a_mesh_and_its_ranks_can_be_picked_and_shown_as_json(tmp_path: Path) ->
         picked = program.other(PICKED, str(program.pid))
         assert picked.returncode == 0, picked.stderr
         [found] = json.loads(stacks(program, "--rank", "1", "--json"))["classes"]
-        assert (found["ranks"], found["endpoint"], found["lines"][0]["kind"]) == ([1], "sleeps", "user")
+        assert (found["ranks"], found["endpoint"], found["lines"][0]["kind"]) == (
+            [1],
+            "sleeps",
+            "user",
+        )
         wrong = program.monarch("stacks", "-p", str(program.pid), "--rank", "one")
-        assert wrong.returncode == 1 and wrong.stderr.startswith("error: 'one' does not say which ranks")
+        assert wrong.returncode == 1 and wrong.stderr.startswith(
+            "error: 'one' does not say which ranks"
+        )
 
 
 def test_a_program_asks_for_its_own_stacks_and_those_of_a_slice(tmp_path: Path) -> None:
@@ -215,11 +229,16 @@ def test_a_client_that_holds_the_gil_is_seen_by_its_agent(tmp_path: Path) -> Non
     with running(source, tmp_path) as program:
         program.wait_for("go")
         shown = until(program, "crunch at train.py:")
-        assert f"process {program.pid}: crunch at train.py:" in shown and "(C code holds the GIL)" in shown
+        assert (
+            f"process {program.pid}: crunch at train.py:" in shown
+            and "(C code holds the GIL)" in shown
+        )
         program.process.kill()
 
 
-def test_stacks_of_attached_hosts_come_through_the_program_and_a_silent_host_is_named(tmp_path: Path) -> None:
+def test_stacks_of_attached_hosts_come_through_the_program_and_a_silent_host_is_named(
+    tmp_path: Path,
+) -> None:
     # a host that is silent for so long is lost: whoever looks may need longer to start
     patient = {"HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT": "2m", "MONARCH_HEARTBEAT_TIMEOUT": "2m"}
     with workers(2, env=patient) as attached:
@@ -248,21 +267,29 @@ def test_stacks_of_attached_hosts_come_through_the_program_and_a_silent_host_is_
             )
             worker = str(attached.processes[1].pid)
             shown = program.monarch("stacks", "-p", worker, "--mesh", "far").stdout
-            assert "[2]" in shown and "[3]" in shown and "[0-1]" not in shown  # what runs on its host
+            # what runs on its host
+            assert "[2]" in shown and "[3]" in shown and "[0-1]" not in shown
             os.kill(attached.agent(1), signal.SIGSTOP)
             try:
                 shown = stacks(program, "--mesh", "far")
             finally:
                 os.kill(attached.agent(1), signal.SIGCONT)
-            assert f"host {attached.addresses[1]} did not answer" in shown and "2 ranks [0-1]: sleeps" in shown
+            assert (
+                f"host {attached.addresses[1]} did not answer" in shown
+                and "2 ranks [0-1]: sleeps" in shown
+            )
 
 
 def _child(code: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["/bin/sh", "-c", code])
 
 
-@pytest.mark.parametrize(("after", "state"), [("kill -STOP $$; sleep 600", "is stopped"), ("exec sleep 600", "")])
-def test_the_state_of_a_process_is_told_and_one_without_the_signal_left_alone(after: str, state: str) -> None:
+@pytest.mark.parametrize(
+    ("after", "state"), [("kill -STOP $$; sleep 600", "is stopped"), ("exec sleep 600", "")]
+)
+def test_the_state_of_a_process_is_told_and_one_without_the_signal_left_alone(
+    after: str, state: str
+) -> None:
     child = _child(after)
     try:
         wait_until(lambda: state in dump.state_of(child.pid), what=state)
@@ -295,8 +322,13 @@ def test_without_py_spy_a_stopped_process_is_still_said_to_be_stopped(tmp_path: 
 def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_is_looked_at(spawn: Spawn) -> None:
     pid = spawn(1, name="тренермодели").spawn("beside", Echo).pid.call_one().get(timeout=60)
     assert Path(f"/proc/{pid}/comm").read_text().strip() == "тренерм"
-    cut = "open('/proc/self/comm', 'wb').write('тренермодели'.encode()[:15]); print(flush=True); input()"
-    with subprocess.Popen([sys.executable, "-c", cut], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    cut = (
+        "open('/proc/self/comm', 'wb').write('тренермодели'.encode()[:15]); print(flush=True);"
+        " input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", cut], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdin is not None and other.stdout is not None
         other.stdout.readline()
         assert len(stat_of(other.pid)) > THREADS

@@ -1,4 +1,6 @@
-"""`monarch status`, `monarch doctor`, completion and `--json`: what a person, or a program, is told of a job."""
+"""`monarch status`, `monarch doctor`, completion and `--json`: what a person, or a program, is told
+of a job.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'first': 1, 'second': 1})\n"
 
 
-def test_status_shows_the_hosts_of_a_job_and_doctor_what_they_have(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_status_shows_the_hosts_of_a_job_and_doctor_what_they_have(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (home.folder / "cluster.py").write_text(JOB)
     home.monarch("apply", "cluster.job")
     saved = job_load(home.folder / ".monarch" / "job_state.pkl")
@@ -91,11 +95,23 @@ def test_doctor_names_a_worker_that_is_not_there_and_looks_at_the_others(home: H
 def test_what_would_make_a_program_fail_is_named() -> None:
     here = look()._replace(monarch="0.2.0", python="3.12.4", files=65536, gpus=8)
     other = here._replace(
-        machine="node2", monarch="0.1.0", python="3.11.7", files=256, gpus=7, next_host="tcp://x:1: refused"
+        machine="node2",
+        monarch="0.1.0",
+        python="3.11.7",
+        files=256,
+        gpus=7,
+        next_host="tcp://x:1: refused",
     )
     hosts = [Finding("a[0]", here, 0.0), Finding("a[1]", here, 0.01), Finding("b[0]", other, -3.0)]
     found = problems(here, hosts)
-    wanted = ["pymonarch 0.1.0", "Python 3.11.7", "-3.0 s off", "256 files", "tcp://x:1: refused", "7 as to GPUs"]
+    wanted = [
+        "pymonarch 0.1.0",
+        "Python 3.11.7",
+        "-3.0 s off",
+        "256 files",
+        "tcp://x:1: refused",
+        "7 as to GPUs",
+    ]
     assert len(found) == len(wanted)
     for text, line in zip(wanted, found, strict=True):
         assert text in line and line.count("b[0]") == 1
@@ -105,7 +121,10 @@ def test_what_would_make_a_program_fail_is_named() -> None:
 def test_contexts_are_listed_for_programs_too(home: Home) -> None:
     home.monarch("context", "use", "small")
     assert "no job runs in context 'small'" in home.monarch("status", exit_code=1)
-    assert json.loads(home.monarch("context", "ls", "--json")) == {"active": "small", "contexts": ["small"]}
+    assert json.loads(home.monarch("context", "ls", "--json")) == {
+        "active": "small",
+        "contexts": ["small"],
+    }
     assert complete(home, "monarch context use s", 3).split() == ["small"]
 
 

@@ -11,14 +11,24 @@ import pytest
 from helpers.actors import Cleaner, Echo, Failing, open_channel
 from helpers.unread import unread_errors
 from helpers.waiting import wait_until
-from monarch.actor import Actor, ActorError, MeshFailure, Port, SupervisionError, endpoint, this_proc
+from monarch.actor import (
+    Actor,
+    ActorError,
+    MeshFailure,
+    Port,
+    SupervisionError,
+    endpoint,
+    this_proc,
+)
 
 if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
 
-def test_an_error_in_a_broadcast_ends_the_actor_and_calls_the_clients_hook_once(spawn: Spawn, faults: Faults) -> None:
+def test_an_error_in_a_broadcast_ends_the_actor_and_calls_the_clients_hook_once(
+    spawn: Spawn, faults: Faults
+) -> None:
     failing = spawn(1).spawn("fragile", Failing)
     failing.fail.broadcast("dropped it")
     (failure,) = faults.wait_for(1)
@@ -102,7 +112,9 @@ def test_a_caller_that_waits_on_an_actor_that_fails_is_told(spawn: Spawn, faults
     faults.wait_for(1)
 
 
-def test_a_failing_constructor_is_reported_within_a_second_though_nobody_calls(spawn: Spawn, faults: Faults) -> None:
+def test_a_failing_constructor_is_reported_within_a_second_though_nobody_calls(
+    spawn: Spawn, faults: Faults
+) -> None:
     class NeverBorn(Actor):
         def __init__(self) -> None:
             raise ValueError("could not be born")
@@ -122,7 +134,9 @@ def test_a_failing_constructor_is_reported_within_a_second_though_nobody_calls(s
         never_born.work.call_one().get(timeout=20)
 
 
-def test_a_constructor_that_fails_on_one_rank_leaves_the_others(spawn: Spawn, faults: Faults) -> None:
+def test_a_constructor_that_fails_on_one_rank_leaves_the_others(
+    spawn: Spawn, faults: Faults
+) -> None:
     class Picky(Actor):
         def __init__(self) -> None:
             from monarch.actor import current_rank
@@ -163,7 +177,9 @@ def test_a_proc_on_which_an_actor_failed_takes_new_actors(spawn: Spawn, faults: 
     assert procs.spawn("new", Echo).say.call(2).get(timeout=20).values() == [2, 2]
 
 
-def test_an_actor_that_failed_in_the_clients_process_does_not_prevent_new_ones(faults: Faults) -> None:
+def test_an_actor_that_failed_in_the_clients_process_does_not_prevent_new_ones(
+    faults: Faults,
+) -> None:
     failing = this_proc().spawn("f", Failing)
     failing.fail.broadcast()
     faults.wait_for(1)
@@ -172,7 +188,9 @@ def test_an_actor_that_failed_in_the_clients_process_does_not_prevent_new_ones(f
     echo.stop().get(timeout=20)
 
 
-def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(spawn: Spawn, faults: Faults) -> None:
+def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(
+    spawn: Spawn, faults: Faults
+) -> None:
     class Dies(Actor):
         @endpoint
         def die(self) -> None:
@@ -196,7 +214,9 @@ def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(spawn: 
 
 
 def supervisor(handles: Any) -> Any:
-    """An actor that owns `Failing` children, notes what it hears, and answers its `__supervise__` with `handles`."""
+    """An actor that owns `Failing` children, notes what it hears, and answers its `__supervise__`
+    with `handles`.
+    """
 
     class Supervisor(Actor):
         def __init__(self, procs: Any, report: Port[Any]) -> None:
@@ -227,7 +247,9 @@ def supervisor(handles: Any) -> Any:
     return Supervisor
 
 
-def test_the_owner_of_a_failed_actor_hears_of_it_once_and_lives_on_if_it_handles_it(spawn: Spawn) -> None:
+def test_the_owner_of_a_failed_actor_hears_of_it_once_and_lives_on_if_it_handles_it(
+    spawn: Spawn,
+) -> None:
     port, receiver = open_channel()
     owner = spawn(1).spawn("owner", supervisor(True), spawn(2), port)
     owner.alive.call_one().get()
@@ -260,7 +282,9 @@ def test_an_owner_that_does_not_handle_a_failure_fails_itself_and_names_the_chil
     assert len(faults) == 1
 
 
-def test_an_owner_whose_supervise_raises_fails_with_both_errors(spawn: Spawn, faults: Faults) -> None:
+def test_an_owner_whose_supervise_raises_fails_with_both_errors(
+    spawn: Spawn, faults: Faults
+) -> None:
     port, _ = open_channel()
     owner = spawn(1).spawn("owner", supervisor(KeyError("the supervisor stumbled")), spawn(1), port)
     owner.break_child.broadcast(0)
@@ -319,7 +343,9 @@ def test_an_async_owner_supervises_while_one_of_its_endpoints_waits(spawn: Spawn
     assert spawn(1).spawn("o", Owner, spawn(1)).break_child_and_wait.call_one().get(timeout=20)
 
 
-def test_abort_and_kill_end_an_actor_with_a_failure_that_gives_the_reason(spawn: Spawn, faults: Faults) -> None:
+def test_abort_and_kill_end_an_actor_with_a_failure_that_gives_the_reason(
+    spawn: Spawn, faults: Faults
+) -> None:
     class Gives(Actor):
         @endpoint
         def up(self, how: str) -> None:
@@ -335,7 +361,9 @@ def test_abort_and_kill_end_an_actor_with_a_failure_that_gives_the_reason(spawn:
     assert "enough by kill" in faults.reports()
 
 
-def test_a_hook_that_returns_drops_the_fault_and_later_faults_still_arrive(spawn: Spawn, faults: Faults) -> None:
+def test_a_hook_that_returns_drops_the_fault_and_later_faults_still_arrive(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn(1)
     for i in range(3):
         procs.spawn("f", Failing).fail.broadcast(f"fault number {i}")
@@ -356,7 +384,9 @@ def test_an_actor_error_of_a_call_is_no_fault(spawn: Spawn, faults: Faults) -> N
     assert len(faults) == 0
 
 
-def test_ranks_that_fail_one_after_the_other_are_each_reported(spawn: Spawn, faults: Faults) -> None:
+def test_ranks_that_fail_one_after_the_other_are_each_reported(
+    spawn: Spawn, faults: Faults
+) -> None:
     failing = spawn(3).spawn("f", Failing)
     for rank in (2, 0):
         failing.slice(gpus=rank).fail.broadcast(f"rank {rank}")

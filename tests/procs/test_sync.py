@@ -71,13 +71,21 @@ def sync(hosts: HostMesh, workspace: Any, auto_reload: bool = False) -> SyncResu
 def run(hosts: HostMesh, module: str, expression: str) -> list[Any]:
     """What an expression gives in new procs, one on each host."""
     with hosts.spawn_procs() as procs:
-        values = procs.spawn("runner", Runner).evaluate.call(module, expression).get(timeout=PATIENCE).values()
+        values = (
+            procs.spawn("runner", Runner)
+            .evaluate.call(module, expression)
+            .get(timeout=PATIENCE)
+            .values()
+        )
         return list(values)
 
 
 def test_new_procs_run_the_code_as_it_is_now(hosts: HostMesh, tmp_path: Path) -> None:
     project = write(
-        tmp_path / "project", synced_a="VALUE = 1\n", pkg__in____init__="", pkg__in__synced_b="VALUE = 10\n"
+        tmp_path / "project",
+        synced_a="VALUE = 1\n",
+        pkg__in____init__="",
+        pkg__in__synced_b="VALUE = 10\n",
     )
     first = sync(hosts, project)
     assert (first.files, first.hosts, first.behind, first.sent_files) == (3, 2, 2, 2), first
@@ -106,7 +114,8 @@ def test_a_small_change_is_one_question_to_all_hosts(
 
     monkeypatch.setattr(_Push, "_begin", note)
     write(project, synced_small="VALUE = 22\n")
-    result = sync(hosts, project)  # by another `Scanner` than the first one: it is remembered what was sent
+    # by another `Scanner` than the first one: it is remembered what was sent
+    result = sync(hosts, project)
     assert asked == ["Look"] and (result.behind, result.sent_files, result.sent) == (2, 1, 11)
     assert run(hosts, "synced_small", "m.VALUE") == [22, 22]
     write(project, synced_small=f"VALUE = 333\nTEXT = {'x' * (2 << 20)!r}\n")
@@ -121,7 +130,9 @@ def test_folders_of_the_path_lead_to_the_same_on_the_host(
     project = write(tmp_path / "layout", src__in__synced_src="VALUE = 3\n")
     monkeypatch.syspath_prepend(str(project / "src"))
     sync(hosts, project)
-    (path, second, where), _ = run(hosts, "synced_src", "(sys.path[0], sys.path[1], os.environ['WORKSPACE_DIR'])")
+    (path, second, where), _ = run(
+        hosts, "synced_src", "(sys.path[0], sys.path[1], os.environ['WORKSPACE_DIR'])"
+    )
     assert path == f"{where}/src" and second == where
     assert run(hosts, "synced_src", "m.__file__") == [f"{where}/src/synced_src.py"] * 2
 
@@ -131,7 +142,11 @@ def test_a_slice_gets_it_alone(hosts: HostMesh, tmp_path: Path) -> None:
     assert sync(hosts.slice(hosts=1), project).hosts == 1
     assert run(hosts.slice(hosts=1), "synced_slice", "m.VALUE") == [1]
     with hosts.slice(hosts=0).spawn_procs() as procs:
-        failed = procs.spawn("runner", Runner).evaluate.call_one("synced_slice", "m.VALUE").exception(timeout=PATIENCE)
+        failed = (
+            procs.spawn("runner", Runner)
+            .evaluate.call_one("synced_slice", "m.VALUE")
+            .exception(timeout=PATIENCE)
+        )
     assert isinstance(failed, ModuleNotFoundError)
 
 
@@ -139,7 +154,10 @@ def test_procs_that_run_take_the_new_code_on_request_and_actors_keep_what_they_h
     hosts: HostMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = write(
-        tmp_path / "reload", synced_helper="STEP = 1\n", synced_actor=ACTOR.format(1), synced_other="X = 1\n"
+        tmp_path / "reload",
+        synced_helper="STEP = 1\n",
+        synced_actor=ACTOR.format(1),
+        synced_other="X = 1\n",
     )
     monkeypatch.syspath_prepend(str(project))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
@@ -152,10 +170,15 @@ def test_procs_that_run_take_the_new_code_on_request_and_actors_keep_what_they_h
             assert counters.step.call().get(timeout=PATIENCE).values() == [1, 1]
             write(project, synced_helper="STEP = 100\n")
             assert sync(hosts, project).reloads == []
-            assert counters.step.call().get(timeout=PATIENCE).values() == [2, 2], "nobody has asked for more"
+            assert counters.step.call().get(timeout=PATIENCE).values() == [
+                2,
+                2,
+            ], "nobody has asked for more"
             write(project, synced_actor=ACTOR.format(1000))
             result = sync(hosts, project, auto_reload=True)
-            assert [each.reloaded for each in result.reloads] == [["synced_helper", "synced_actor"]] * 2
+            assert [each.reloaded for each in result.reloads] == [
+                ["synced_helper", "synced_actor"]
+            ] * 2
             assert [(each.objects, each.kept) for each in result.reloads] == [(1, [])] * 2
             assert "reloaded synced_helper, synced_actor, 1 object with it" in str(result)
             assert counters.step.call().get(timeout=PATIENCE).values() == [100002, 100002]
@@ -188,9 +211,13 @@ class Counter(Actor):
 def test_two_clients_at_once_leave_one_of_both_and_each_is_told_so(
     hosts: HostMesh, tmp_path: Path, store: Path
 ) -> None:
-    project = write(tmp_path / "both", **{f"synced_{index}": f"VALUE = {index}\n" * 50 for index in range(100)})
+    project = write(
+        tmp_path / "both", **{f"synced_{index}": f"VALUE = {index}\n" * 50 for index in range(100)}
+    )
     results: list[SyncResult] = []
-    threads = [threading.Thread(target=lambda: results.append(sync(hosts, project))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: results.append(sync(hosts, project))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -199,7 +226,10 @@ def test_two_clients_at_once_leave_one_of_both_and_each_is_told_so(
     assert run(hosts, "synced_7", "m.VALUE") == [7, 7]
     (folder,) = store.glob("both-*")
     versions = folder / "versions"
-    wait_until(lambda: sum(path.is_dir() for path in versions.iterdir()) <= 3, what="older versions to be removed")
+    wait_until(
+        lambda: sum(path.is_dir() for path in versions.iterdir()) <= 3,
+        what="older versions to be removed",
+    )
 
 
 def test_an_actor_brings_a_folder_to_its_own_host(hosts: HostMesh, tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ pytestmark = pytest.mark.usefixtures("_process_test")
 JOBS = {
     "process": "ProcessJob({'hosts': 2})",
     "slurm": "SlurmJob({'hosts': 2}, exclusive=False)",
-    "ssh": "SSHJob(ssh_args=['-F', os.environ['SSH_CONFIG']], hosts={'hosts': ['a', 'b']}, detach=True)",
+    "ssh": (
+        "SSHJob(ssh_args=['-F', os.environ['SSH_CONFIG']], hosts={'hosts': ['a', 'b']},"
+        " detach=True)"
+    ),
 }
 
 PROGRAM = """
@@ -55,7 +58,9 @@ PROGRAM = """
 
 def describe(home: Home, kind: str) -> None:
     """Put a program, and the job that it uses, into the folder."""
-    (home.folder / "cluster.py").write_text(f"import os\nfrom monarch.job import *\njob = {JOBS[kind]}\n")
+    (home.folder / "cluster.py").write_text(
+        f"import os\nfrom monarch.job import *\njob = {JOBS[kind]}\n"
+    )
     (home.folder / "edited.py").write_text("VALUE = 1\n")
     home.program(PROGRAM)
 
@@ -115,7 +120,11 @@ def test_what_is_saved_while_sync_watches_runs_at_the_next_call(own: Home) -> No
         program.stdin.flush()
         assert program.stdout.readline() == "[1, 1]\n"
         (own.folder / "edited.py").write_text("VALUE = 55\n")
-        lines = list(itertools.takewhile(lambda line: "hosts[1]" not in line and "hosts[0]" not in line, watch.stdout))
+        lines = list(
+            itertools.takewhile(
+                lambda line: "hosts[1]" not in line and "hosts[0]" not in line, watch.stdout
+            )
+        )
         assert any("1 file, 11 bytes sent to 2 hosts" in line for line in lines), lines
         watch.send_signal(signal.SIGINT)
         assert watch.wait(60) == 0

@@ -15,7 +15,15 @@ from monarch.telemetry import TABLES, read
 if TYPE_CHECKING:
     from conftest import Spawn
 
-EVENTS = ("messages", "message_status_events", "sent_messages", "actor_status_events", "handled", "spans", "steps")
+EVENTS = (
+    "messages",
+    "message_status_events",
+    "sent_messages",
+    "actor_status_events",
+    "handled",
+    "spans",
+    "steps",
+)
 """What a question would add rows to, if it was observed."""
 
 
@@ -52,7 +60,8 @@ def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
 
         [_, _] = own = [row["id"] for row in rows("actors") if row["name"] == "observed"]
 
-        def counts() -> dict[str, int]:  # of own procs, as other tests may have left some, and of calls to them
+        # of own procs, as other tests may have left some, and of calls to them
+        def counts() -> dict[str, int]:
             found = read("actors", *EVENTS, hosts=this_host()).get(timeout=PATIENCE)
             procs = {row["proc_id"] for row in found.rows("actors") if row["id"] in own}
             there = {row["id"] for row in found.rows("actors") if row["proc_id"] in procs}
@@ -72,7 +81,9 @@ def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
         before = counts()
         assert before["messages"] >= 2 and before["sent_messages"] >= 1
         for _ in range(5):
-            read(*(table for table in TABLES if not table.startswith("pyspy")), hosts=this_host()).get(timeout=PATIENCE)
+            read(
+                *(table for table in TABLES if not table.startswith("pyspy")), hosts=this_host()
+            ).get(timeout=PATIENCE)
         assert counts() == before
 
 
@@ -90,22 +101,31 @@ def test_memory_is_flat_over_200_000_messages(spawn: Spawn) -> None:
 
     before = send(50_000)
     assert send(150_000) - before < 2 << 20
-    [seconds, tens] = [[row for row in of_actor("history", "flat") if row["seconds"] == each] for each in (1, 10)]
+    [seconds, tens] = [
+        [row for row in of_actor("history", "flat") if row["seconds"] == each] for each in (1, 10)
+    ]
     assert len(seconds) >= len(tens) >= 1
     exact = sum(row["count"] for row in of_actor("handled", "flat"))
     wait_until(  # the last second is written when it is over
-        lambda: sum(row["handled"] for row in of_actor("history", "flat") if row["seconds"] == 1) == exact,
+        lambda: (
+            sum(row["handled"] for row in of_actor("history", "flat") if row["seconds"] == 1)
+            == exact
+        ),
         what="it all",
     )
 
 
 def test_actors_that_have_ended_leave_nothing_to_look_at_messages(spawn: Spawn) -> None:
-    with configured(telemetry="sampled", cleanup_timeout=1.0):  # for which the engine remembers them
+    # for which the engine remembers them
+    with configured(telemetry="sampled", cleanup_timeout=1.0):
         procs = spawn(1)
         floods = procs.spawn("stays", Floods)
         for _ in range(50):
             short = procs.spawn("short", Echo)
             short.pid.call_one().get(timeout=PATIENCE)
             short.stop().get(timeout=PATIENCE)
-    wait_until(lambda: floods.samplers.call_one().get(timeout=PATIENCE) <= 2, what="the end of their samplers")
+    wait_until(
+        lambda: floods.samplers.call_one().get(timeout=PATIENCE) <= 2,
+        what="the end of their samplers",
+    )
     assert [row["rank"] for row in rows("actors") if row["name"] == "short"] == []

@@ -53,18 +53,28 @@ def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
     assert not found.silent and not found.left_out
     mine = [row for row in found.rows("actors") if row["name"] == "trainer"]
     assert [
-        (row["rank"], row["pid"], row["status"], row["class"]) for row in sorted(mine, key=lambda row: row["rank"])
+        (row["rank"], row["pid"], row["status"], row["class"])
+        for row in sorted(mine, key=lambda row: row["rank"])
     ] == [(rank, pid, "Idle", "helpers.actors.Echo") for rank, pid in enumerate(pids)]
     procs = {row["id"]: row for row in found.rows("procs")}
     assert {procs[row["proc_id"]]["pid"] for row in mine} == set(pids)
-    assert all(procs[row["proc_id"]]["mesh"] == "trainers" and procs[row["proc_id"]]["rss_bytes"] for row in mine)
+    assert all(
+        procs[row["proc_id"]]["mesh"] == "trainers" and procs[row["proc_id"]]["rss_bytes"]
+        for row in mine
+    )
     meshes = {row["id"]: row for row in found.rows("meshes")}
     [of_actors] = {row["mesh_id"] for row in mine}
-    assert meshes[of_actors]["class"] == "Python<Echo>" and meshes[of_actors]["shape_json"] == '{"gpus": 3}'
+    assert (
+        meshes[of_actors]["class"] == "Python<Echo>"
+        and meshes[of_actors]["shape_json"] == '{"gpus": 3}'
+    )
     of_procs = meshes[meshes[of_actors]["parent_mesh_id"]]
     assert (of_procs["class"], of_procs["given_name"]) == ("Proc", "trainers")
     [host] = found.rows("hosts")
-    assert of_procs["parent_mesh_id"] == host["id"] and host["memory_bytes"] > host["memory_available_bytes"] > 0
+    assert (
+        of_procs["parent_mesh_id"] == host["id"]
+        and host["memory_bytes"] > host["memory_available_bytes"] > 0
+    )
     [client] = [row for row in found.rows("actors") if row["status"] == "Client"]
     assert client["pid"] == os.getpid() == procs[client["proc_id"]]["pid"]
 
@@ -83,12 +93,16 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
             return [row for row in found.rows("waits") if row["endpoint"] == "ask"]
 
         [row] = wait_until(waits, what="the wait")
-        limited = procs.slice(gpus=0).spawn("limited", Asks).ask_within.call_one(asked, 10 * PATIENCE)
+        limited = (
+            procs.slice(gpus=0).spawn("limited", Asks).ask_within.call_one(asked, 10 * PATIENCE)
+        )
         wait_until(  # which notes no time: the pulse sees it
             lambda: [
                 each
                 for each in here("waits").rows("waits")
-                if each["proc_id"] == row["proc_id"] and each["endpoint"] is None and each["since_us"]
+                if each["proc_id"] == row["proc_id"]
+                and each["endpoint"] is None
+                and each["since_us"]
             ],
             what="since when it waits",
         )
@@ -101,13 +115,20 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
 
 
 def test_a_killed_proc_and_its_actors_are_still_in_the_tables(spawn: Spawn, faults: Faults) -> None:
-    actors = spawn({"gpus": 2}, name="remembered").spawn("remembered", Echo)  # a name of no other test
+    # a name of no other test
+    actors = spawn({"gpus": 2}, name="remembered").spawn("remembered", Echo)
     actors.pid.call().get()
 
     def victims(*statuses: str) -> list[Collected]:
-        """Once they have these: one that is slow to answer, on a machine that has much to do, is missing at first."""
+        """Once they have these: one that is slow to answer, on a machine that has much to do, is
+        missing at first.
+        """
         found = here("actors", "procs")
-        seen = {row["rank"]: row["status"] for row in found.rows("actors") if row["name"] == "remembered"}
+        seen = {
+            row["rank"]: row["status"]
+            for row in found.rows("actors")
+            if row["name"] == "remembered"
+        }
         return [found] if seen == dict(enumerate(statuses)) else []
 
     def by_rank(found: Collected) -> dict[int, dict[str, Any]]:
@@ -117,11 +138,15 @@ def test_a_killed_proc_and_its_actors_are_still_in_the_tables(spawn: Spawn, faul
     before = by_rank(found)
     os.kill(actors.slice(gpus=1).pid.call_one().get(), signal.SIGKILL)
     faults.wait_for(1)
-    [found] = wait_until(lambda: victims("Idle", "Failed"), what="the one that is left, and the dead one")
+    [found] = wait_until(
+        lambda: victims("Idle", "Failed"), what="the one that is left, and the dead one"
+    )
     after = by_rank(found)
     assert (after[1]["id"], after[1]["full_name"]) == (before[1]["id"], before[1]["full_name"])
     [proc] = [row for row in found.rows("procs") if row["id"] == after[1]["proc_id"]]
-    assert (proc["state"], proc["signal"]) == ("ended", signal.SIGKILL) and "SIGKILL" in proc["reason"]
+    assert (proc["state"], proc["signal"]) == ("ended", signal.SIGKILL) and "SIGKILL" in proc[
+        "reason"
+    ]
 
 
 def test_the_tree_of_a_snapshot_leads_from_the_root_to_each_actor(spawn: Spawn) -> None:
@@ -144,11 +169,18 @@ def test_the_tree_of_a_snapshot_leads_from_the_root_to_each_actor(spawn: Spawn) 
     kinds = {row["node_id"]: row["node_kind"] for row in found.rows("nodes")}
     parents = {row["child_id"]: row["parent_id"] for row in found.rows("children")}
     assert set(parents) | {"root"} == set(kinds)
-    leaves = [row for row in found.rows("actor_nodes") if row["actor_type"] == "helpers.actors.Echo"]
+    leaves = [
+        row for row in found.rows("actor_nodes") if row["actor_type"] == "helpers.actors.Echo"
+    ]
     assert sorted(row["actor_status"] for row in leaves)[0] == "idle" and len(leaves) >= 2
     for leaf in leaves:
         proc = parents[leaf["node_id"]]
-        path = [kinds[leaf["node_id"]], kinds[proc], kinds[parents[proc]], kinds[parents[parents[proc]]]]
+        path = [
+            kinds[leaf["node_id"]],
+            kinds[proc],
+            kinds[parents[proc]],
+            kinds[parents[parents[proc]]],
+        ]
         assert path == ["actor", "proc", "host", "root"]
     assert found.rows("root_nodes")[0]["num_hosts"] >= len(found.rows("host_nodes")) == 1
 
@@ -156,10 +188,15 @@ def test_the_tree_of_a_snapshot_leads_from_the_root_to_each_actor(spawn: Spawn) 
 def test_only_the_columns_and_rows_that_were_asked_for_come(spawn: Spawn) -> None:
     spawn(2).spawn("one", Echo).pid.call().get()
     found = read("actors", limit=1, columns={"actors": ["rank", "name"]}).get(timeout=PATIENCE)
-    assert list(found.columns["actors"]) == ["name", "rank"] or list(found.columns["actors"]) == ["rank", "name"]
+    assert list(found.columns["actors"]) == ["name", "rank"] or list(found.columns["actors"]) == [
+        "rank",
+        "name",
+    ]
     assert len(found.rows("actors")) == 1 and found.left_out["actors"] >= 2
     empty = read("resolution_errors").get(timeout=PATIENCE)
-    assert empty.columns == {"resolution_errors": {column: [] for column in TABLES["resolution_errors"].columns}}
+    assert empty.columns == {
+        "resolution_errors": {column: [] for column in TABLES["resolution_errors"].columns}
+    }
     with pytest.raises(ValueError, match="there is no table 'actor'; there are "):
         read("actor")
     with pytest.raises(ValueError, match="table 'actors' has no column 'ranks'; it has id, "):
@@ -178,7 +215,9 @@ class Looks(Actor):
         return read("actors").get(timeout=PATIENCE)
 
 
-def test_another_process_collects_from_a_program_that_has_imported_nothing_for_it(tmp_path: Path) -> None:
+def test_another_process_collects_from_a_program_that_has_imported_nothing_for_it(
+    tmp_path: Path,
+) -> None:
     source = """
     import sys
     from monarch.actor import Actor, endpoint, this_host
@@ -207,9 +246,10 @@ def test_another_process_collects_from_a_program_that_has_imported_nothing_for_i
     with running(source, tmp_path) as program:
         assert program.wait_for("go") == "go [] [] []"
         shown = program.other(look, str(program.pid))
-        assert shown.stdout == "['host_agent', 'proc_agent', 'proc_agent', 'root', 'trainers', 'trainers'] 3\n", (
-            shown.stderr
-        )
+        assert (
+            shown.stdout
+            == "['host_agent', 'proc_agent', 'proc_agent', 'root', 'trainers', 'trainers'] 3\n"
+        ), shown.stderr
         program.end()
 
 

@@ -66,7 +66,9 @@ ASKS = (
 
 
 @pytest.mark.timeout(120)
-def test_a_job_is_asked_by_its_program_and_by_another_one_and_leaves_its_run_if_asked(home: Home) -> None:
+def test_a_job_is_asked_by_its_program_and_by_another_one_and_leaves_its_run_if_asked(
+    home: Home,
+) -> None:
     printed = home.run(ASKS)
     assert printed.count("[{'rank': 0}, {'rank': 1}]") == 3, printed
     assert "[{'handled': 2}]" in printed
@@ -75,7 +77,9 @@ def test_a_job_is_asked_by_its_program_and_by_another_one_and_leaves_its_run_if_
     assert f"is kept in {kept}" in printed
     client = QueryEngineClient(kept)
     assert client.query(RANKS).rows == [{"rank": 0}, {"rank": 1}]
-    assert client.query("SELECT value FROM run WHERE name = 'reason'").rows == [{"value": "the end of the job"}]
+    assert client.query("SELECT value FROM run WHERE name = 'reason'").rows == [
+        {"value": "the end of the job"}
+    ]
 
 
 FAILS = (
@@ -105,12 +109,19 @@ def test_a_failure_that_nobody_handles_leaves_the_run_in_a_file(home: Home) -> N
     assert client.query(handled).rows == [
         {"status": "Failed", "endpoint": "die", "message": "die", "duration_us": None, "same": True}
     ]
-    life = "SELECT new_status FROM actor_status_events e JOIN actors a ON a.id = e.actor_id WHERE a.rank = 1 ORDER BY e.timestamp_us"
+    life = (
+        "SELECT new_status FROM actor_status_events e JOIN actors a ON a.id = e.actor_id WHERE"
+        " a.rank = 1 ORDER BY e.timestamp_us"
+    )
     assert "Initializing" in [row["new_status"] for row in client.query(life).rows]
 
 
-def test_who_looks_at_a_job_is_no_run_of_it_and_a_program_that_ends_leaves_no_note(home: Home) -> None:
-    (home.folder / "cluster.py").write_text(textwrap.dedent(DESCRIBED + "\n    job = described(keep_run=True)\n"))
+def test_who_looks_at_a_job_is_no_run_of_it_and_a_program_that_ends_leaves_no_note(
+    home: Home,
+) -> None:
+    (home.folder / "cluster.py").write_text(
+        textwrap.dedent(DESCRIBED + "\n    job = described(keep_run=True)\n")
+    )
     home.monarch("apply", "cluster.job")
     home.run("from monarch.job import job_load; job_load().state()")
     [kept] = (home.folder / ".monarch" / "logs").glob("*/run.duckdb")
@@ -121,21 +132,23 @@ def test_who_looks_at_a_job_is_no_run_of_it_and_a_program_that_ends_leaves_no_no
     home.monarch("kill")
 
 
-def test_the_dashboard_of_a_job_is_that_of_its_program_and_afterwards_of_its_run(home: Home) -> None:
+def test_the_dashboard_of_a_job_is_that_of_its_program_and_afterwards_of_its_run(
+    home: Home,
+) -> None:
     pytest.importorskip("starlette")
     pytest.importorskip("uvicorn")
-    (home.folder / "cluster.py").write_text(textwrap.dedent(DESCRIBED + "\n    job = described(keep_run=True)\n"))
+    (home.folder / "cluster.py").write_text(
+        textwrap.dedent(DESCRIBED + "\n    job = described(keep_run=True)\n")
+    )
     home.monarch("apply", "cluster.job")
-    uses = home.start(
-        """
+    uses = home.start("""
         import os, time
         from monarch.job import job_load
         job_load().state()
         print("up", flush=True)
         while not os.path.exists("enough"):
             time.sleep(0.05)
-        """
-    )
+        """)
     assert uses.stdout is not None
     command = ["dashboard", "cluster.job", "--no-browser", "--json"]
     (home.folder / "cluster.job").mkdir()  # it is no run, whatever its name
@@ -152,7 +165,10 @@ def test_the_dashboard_of_a_job_is_that_of_its_program_and_afterwards_of_its_run
         process.send_signal(signal.SIGINT)
     assert process.returncode == 0
     said = home.monarch("dashboard", "cluster.other", exit_code=1)
-    assert "there is no job 'cluster.other' here, only default: `monarch context ls` lists them" in said
+    assert (
+        "there is no job 'cluster.other' here, only default: `monarch context ls` lists them"
+        in said
+    )
     home.monarch("kill")
 
 
@@ -167,7 +183,9 @@ def test_a_job_that_can_not_be_asked_says_why(tmp_path: Path) -> None:
         with pytest.raises(JobError, match="has no telemetry: call enable_telemetry"):
             plain.telemetry_query_client()
         found = job_loads(plain.dumps()).enable_telemetry()
-        with pytest.raises(JobError, match="no program on this machine uses .* now, so there is nothing to ask"):
+        with pytest.raises(
+            JobError, match="no program on this machine uses .* now, so there is nothing to ask"
+        ):
             found.telemetry_query_client()
     finally:
         plain.kill()

@@ -1,4 +1,7 @@
-"""Messages of a program: counted exactly, and looked at where telemetry is on. And the life of actors and procs."""
+"""Messages of a program: counted exactly, and looked at where telemetry is on.
+
+And the life of actors and procs.
+"""
 
 from __future__ import annotations
 
@@ -46,25 +49,32 @@ class WorksAsync(Actor):
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    found = read(table, hosts=this_host()).get(timeout=PATIENCE)  # other tests may have left hosts that are lost
+    # other tests may have left hosts that are lost
+    found = read(table, hosts=this_host()).get(timeout=PATIENCE)
     assert not found.silent and not found.left_out
     return found.rows(table)
 
 
 def messages(name: str) -> list[dict[str, Any]]:
-    """Those of actors of this name: tests before may have killed processes, of which some are known as well."""
+    """Those of actors of this name: tests before may have killed processes, of which some are known
+    as well.
+    """
     own = {row["id"] for row in rows("actors") if row["name"] == name}
     return [row for row in rows("messages") if row["to_actor_id"] in own]
 
 
 def counts(name: str) -> dict[tuple[int, str], tuple[int, int]]:
     return {
-        (row["rank"], row["endpoint"]): (row["count"], row["failed"]) for row in rows("handled") if row["actor"] == name
+        (row["rank"], row["endpoint"]): (row["count"], row["failed"])
+        for row in rows("handled")
+        if row["actor"] == name
     }
 
 
 @pytest.mark.parametrize("cls", [Works, WorksAsync])
-def test_handled_messages_are_counted_exactly_by_endpoint_without_any_switch(spawn: Spawn, cls: Any) -> None:
+def test_handled_messages_are_counted_exactly_by_endpoint_without_any_switch(
+    spawn: Spawn, cls: Any
+) -> None:
     works = spawn({"gpus": 2}).spawn("counted", cls)
     for _ in range(100):
         works.slice(gpus=0).add.broadcast(1)
@@ -73,14 +83,17 @@ def test_handled_messages_are_counted_exactly_by_endpoint_without_any_switch(spa
             works.slice(gpus=1).fail.call_one().get(timeout=PATIENCE)
     works.add.call(1).get(timeout=PATIENCE)
     wanted = {(0, "add"): (101, 0), (1, "add"): (1, 0), (1, "fail"): (3, 3)}
-    wait_until(lambda: counts("counted") == wanted, what="the counts")  # a reply is sent before its call is over
+    # a reply is sent before its call is over
+    wait_until(lambda: counts("counted") == wanted, what="the counts")
     handled = {row["rank"]: row["handled"] for row in rows("actors") if row["name"] == "counted"}
     assert handled == {0: 101, 1: 4}
     assert messages("counted") == []  # nobody has asked for those
 
 
 @pytest.mark.parametrize("cls", [Works, WorksAsync])
-def test_with_telemetry_each_of_few_messages_has_a_row_with_its_outcome(spawn: Spawn, cls: Any) -> None:
+def test_with_telemetry_each_of_few_messages_has_a_row_with_its_outcome(
+    spawn: Spawn, cls: Any
+) -> None:
     with configured(telemetry="sampled"):
         procs = spawn(1)
     works = procs.spawn("seen", cls)
@@ -91,25 +104,36 @@ def test_with_telemetry_each_of_few_messages_has_a_row_with_its_outcome(spawn: S
 
     def ended() -> list[dict[str, Any]]:
         found = messages("seen")
-        return found if len(found) == 21 and all(row["duration_us"] is not None for row in found) else []
+        return (
+            found
+            if len(found) == 21 and all(row["duration_us"] is not None for row in found)
+            else []
+        )
 
     found = wait_until(ended, what="21 messages")
     assert [row["endpoint"] for row in found] == ["add"] * 20 + ["fail"]
     assert all(row["sample_weight"] == 1 and row["bytes"] > 0 for row in found)
     assert len({row["id"] for row in found}) == 21
     names = {row["id"]: row["name"] for row in rows("actors")}
-    assert {(names[row["from_actor_id"]], names[row["to_actor_id"]]) for row in found} == {("root", "seen")}
+    assert {(names[row["from_actor_id"]], names[row["to_actor_id"]]) for row in found} == {
+        ("root", "seen")
+    }
     statuses = {row["id"]: [] for row in found}  # type: ignore[var-annotated]
     for row in rows("message_status_events"):
         if row["message_id"] in statuses:
             statuses[row["message_id"]].append(row["status"])
-    assert [statuses[row["id"]] for row in found] == [["active", "complete"]] * 20 + [["active", "failed"]]
+    assert [statuses[row["id"]] for row in found] == [["active", "complete"]] * 20 + [
+        ["active", "failed"]
+    ]
 
 
 def test_with_telemetry_what_an_actor_sends_has_a_row_for_each_call(spawn: Spawn) -> None:
     with configured(telemetry="all"):
         procs = spawn(2)
-        one, other = procs.slice(gpus=0).spawn("one", Works), procs.slice(gpus=1).spawn("other", Works)
+        one, other = (
+            procs.slice(gpus=0).spawn("one", Works),
+            procs.slice(gpus=1).spawn("other", Works),
+        )
         assert one.pass_on.call_one(other).get(timeout=PATIENCE) == 2
     one.pass_on.call_one(other).get(timeout=PATIENCE)  # the client looks no longer, the procs do
     one.pass_on.call_one(other).get(timeout=PATIENCE)
@@ -137,7 +161,8 @@ def test_a_flood_is_sampled_with_weights_and_stays_within_its_memory(spawn: Spaw
     found = messages("flooded")
     assert exact in (count, count + 1)  # the last call may not be over
     assert len(found) <= (1 << 20) // 800
-    assert max(row["sample_weight"] for row in found) > 1  # beyond 256 in a second some are left out
+    # beyond 256 in a second some are left out
+    assert max(row["sample_weight"] for row in found) > 1
     assert sum(row["sample_weight"] for row in found) <= 1.5 * count
 
 
@@ -145,27 +170,36 @@ def statuses(name: str) -> dict[int, list[str]]:
     found = read("actors", "actor_status_events").get(timeout=PATIENCE)
     ranks = {row["id"]: row["rank"] for row in found.rows("actors") if row["display_name"] == name}
     events = sorted(found.rows("actor_status_events"), key=lambda row: int(row["timestamp_us"]))
-    return {rank: [row["new_status"] for row in events if row["actor_id"] == actor] for actor, rank in ranks.items()}
+    return {
+        rank: [row["new_status"] for row in events if row["actor_id"] == actor]
+        for actor, rank in ranks.items()
+    }
 
 
-def test_the_life_of_actors_is_remembered_also_of_those_whose_process_was_killed(spawn: Spawn, faults: Faults) -> None:
+def test_the_life_of_actors_is_remembered_also_of_those_whose_process_was_killed(
+    spawn: Spawn, faults: Faults
+) -> None:
     actors = spawn({"gpus": 2}, name="mortals").spawn("mortal", Echo)
     pids = actors.pid.call().get().values()
     assert statuses("mortal") == {rank: ["Created", "Initializing", "Idle"] for rank in range(2)}
     os.kill(pids[1], signal.SIGKILL)
     faults.wait_for(1)
-    assert statuses("mortal")[1] == ["Created", "Initializing", "Idle", "Failed"]  # by its black box, and its owner
+    # by its black box, and its owner
+    assert statuses("mortal")[1] == ["Created", "Initializing", "Idle", "Failed"]
     [dead] = [row["id"] for row in rows("actors") if (row["name"], row["rank"]) == ("mortal", 1)]
     *_, reason = [row["reason"] for row in rows("actor_status_events") if row["actor_id"] == dead]
     assert "SIGKILL" in reason
     assert statuses("mortals[1]")[1] == ["Created", "Idle", "Failed"]  # the proc, by its agent
 
 
-def test_ten_thousand_short_lived_actors_leave_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_short_lived_actors_leave_a_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from monarch._core.hub import life
     from monarch._core.plane import ProcAddress
 
-    monkeypatch.setattr(life, "_events", deque(maxlen=life._events.maxlen))  # other threads remember things, too
+    # other threads remember things, too
+    monkeypatch.setattr(life, "_events", deque(maxlen=life._events.maxlen))
     address = ProcAddress("host", "short-lived")
     for number in range(10_000):
         life.remember(address, number, life.CREATED, "x" * 10_000)

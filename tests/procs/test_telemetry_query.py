@@ -1,4 +1,6 @@
-"""SQL over a running program: from itself, from another terminal, and from the file that it has left."""
+"""SQL over a running program: from itself, from another terminal, and from the file that it has
+left.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ RANKS = "SELECT rank AS z, pid AS a FROM actors WHERE name = 'trainer' ORDER BY 
 
 
 def silent(answer: QueryResult) -> list[str]:
-    """Processes of this host, by "mesh[rank] on machine"; other tests may have left hosts that are lost."""
+    """Processes of this host, by "mesh[rank] on machine"; other tests may have left hosts that are
+    lost.
+    """
     return [who for who in answer.silent if " on " in who]
 
 
@@ -56,7 +60,8 @@ def test_a_program_asks_itself(spawn: Spawn) -> None:
     echo = spawn({"gpus": 2}, name="workers").spawn("asked", Echo)
     pids = [*echo.pid.call().get(timeout=30).values()]
     answer = QueryEngineClient().query(
-        "SELECT a.rank, p.pid FROM actors a JOIN procs p ON a.proc_id = p.id WHERE a.name = 'asked' AND p.mesh = 'workers' ORDER BY 1"
+        "SELECT a.rank, p.pid FROM actors a JOIN procs p ON a.proc_id = p.id WHERE a.name = 'asked'"
+        " AND p.mesh = 'workers' ORDER BY 1"
     )
     assert answer["rows"] == [{"rank": 0, "pid": pids[0]}, {"rank": 1, "pid": pids[1]}]
     assert silent(answer) == []
@@ -68,7 +73,9 @@ def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
     pids = [*echo.pid.call().get(timeout=30).values()]
     os.kill(pids[1], signal.SIGSTOP)
     try:
-        answer = QueryEngineClient().query("SELECT rank FROM actors WHERE name = 'asked'", timeout=30)
+        answer = QueryEngineClient().query(
+            "SELECT rank FROM actors WHERE name = 'asked'", timeout=30
+        )
     finally:
         os.kill(pids[1], signal.SIGCONT)
     assert answer.rows == [{"rank": 0}]
@@ -76,19 +83,26 @@ def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
     assert who.startswith("sleepers[1] on ") and f"{who} did not answer: " in repr(answer)
 
 
-def test_a_process_that_is_killed_while_it_is_asked_ends_no_query(spawn: Spawn, faults: Faults) -> None:
+def test_a_process_that_is_killed_while_it_is_asked_ends_no_query(
+    spawn: Spawn, faults: Faults
+) -> None:
     procs = spawn({"gpus": 2}, name="victims")
     echo = procs.spawn("asked", Echo)
     pids = [*echo.pid.call().get(timeout=30).values()]
     os.kill(pids[1], signal.SIGSTOP)
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(QueryEngineClient().query, "SELECT rank FROM actors WHERE name = 'asked' ORDER BY rank", 30)
+        asked = pool.submit(
+            QueryEngineClient().query,
+            "SELECT rank FROM actors WHERE name = 'asked' ORDER BY rank",
+            30,
+        )
         os.kill(pids[1], signal.SIGKILL)
         faults.wait_for(1)
         assert asked.result().rows[0] == {"rank": 0}
     ended = "SELECT rank, signal FROM procs WHERE mesh = 'victims' AND state = 'ended'"
     wait_until(
-        lambda: QueryEngineClient().query(ended, 30).rows == [{"rank": 1, "signal": 9}], what="the end in a table"
+        lambda: QueryEngineClient().query(ended, 30).rows == [{"rank": 1, "signal": 9}],
+        what="the end in a table",
     )
 
 
@@ -114,7 +128,9 @@ def fails(program: RunningProgram, *args: str) -> str:
 
 
 @pytest.mark.timeout(120)
-def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp_path: Path) -> None:
+def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(
+    tmp_path: Path,
+) -> None:
     with running(PROGRAM, tmp_path) as program:
         pids = [int(pid) for pid in program.wait_for("go").split()[1:]]
         rows = [{"z": rank, "a": pids[rank]} for rank in (2, 1, 0)]
@@ -131,11 +147,19 @@ def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(tmp
         os.kill(pids[1], signal.SIGCONT)
         assert done.returncode == 0 and "trainers[1] on " in done.stderr
         told = json.loads(done.stdout)
-        assert (told["path"], told["bytes"], len(told["silent"])) == (str(run), run.stat().st_size, 1)
+        assert (told["path"], told["bytes"], len(told["silent"])) == (
+            str(run),
+            run.stat().st_size,
+            1,
+        )
         assert stat.S_IMODE(run.stat().st_mode) == 0o600 and [*tmp_path.glob(".run*")] == []
     answer = QueryEngineClient(run).query(RANKS)
-    assert answer.rows == [rows[0], rows[2]] and [who.partition(" ")[0] for who in answer.silent] == ["trainers[1]"]
-    from_file = program.monarch("query", "--run", str(run), "SELECT value FROM run WHERE name = 'program'")
+    assert answer.rows == [rows[0], rows[2]] and [
+        who.partition(" ")[0] for who in answer.silent
+    ] == ["trainers[1]"]
+    from_file = program.monarch(
+        "query", "--run", str(run), "SELECT value FROM run WHERE name = 'program'"
+    )
     assert str(program.pid) in from_file.stdout and "did not answer" in from_file.stderr
 
 
@@ -143,7 +167,10 @@ def test_a_file_that_is_none_of_a_run_is_refused_in_one_line(tmp_path: Path) -> 
     duckdb = pytest.importorskip("duckdb")
     (tmp_path / "rubbish").write_text("rubbish " * 1000)
     duckdb.connect(str(tmp_path / "other")).close()
-    for name, reason in (("rubbish", "is no file of a run: "), ("other", "is a database, but not one of a run")):
+    for name, reason in (
+        ("rubbish", "is no file of a run: "),
+        ("other", "is a database, but not one of a run"),
+    ):
         with pytest.raises(QueryError, match=reason) as refused:
             QueryEngineClient(tmp_path / name).query("SELECT 1")
         assert "\n" not in str(refused.value)
@@ -165,7 +192,10 @@ def test_metrics_of_a_running_program_are_printed_and_served_with_a_token(tmp_pa
         pids = program.wait_for("go").split()[1:]
         printed = program.monarch("metrics", "-p", str(program.pid)).stdout
         for rank, pid in enumerate(pids):
-            assert f'monarch_messages_handled_total{{mesh="trainers",rank="{rank}",pid="{pid}",machine=' in printed
+            assert (
+                f'monarch_messages_handled_total{{mesh="trainers",rank="{rank}",pid="{pid}",machine='
+                in printed
+            )
         assert printed.count('actor="trainer",endpoint="pid"} 1') == 3
         samples = json.loads(program.monarch("metrics", "--json", "-p", str(program.pid)).stdout)
         labels = {"actor": "trainer", "endpoint": "pid", "mesh": "trainers"}
@@ -184,7 +214,12 @@ def test_metrics_of_a_running_program_are_printed_and_served_with_a_token(tmp_pa
         assert scrape(port, "/other", **known)[0] == 404
         status, text = scrape(port, **known)
         assert status == 200 and "# TYPE monarch_messages_handled_total counter" in text
-        again = program.monarch("metrics", "--serve", str(port), "--token-file", str(token), "-p", str(program.pid))
-        assert again.returncode == 1 and f"port {port} can't be listened at: Address already in use" in again.stderr
+        again = program.monarch(
+            "metrics", "--serve", str(port), "--token-file", str(token), "-p", str(program.pid)
+        )
+        assert (
+            again.returncode == 1
+            and f"port {port} can't be listened at: Address already in use" in again.stderr
+        )
     assert server.wait(PATIENCE) == 0  # with the program
     server.stdout.close()

@@ -1,4 +1,6 @@
-"""Tables that other planes fill, asked in SQL of a real program: lines of logs, stacks, failures, py-spy."""
+"""Tables that other planes fill, asked in SQL of a real program: lines of logs, stacks, failures,
+py-spy.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,9 @@ def told(source: str, folder: Path) -> dict[str, tuple[list[dict[str, Any]], dic
     """Rows and silent ones, by name."""
     done = run_script(source, cwd=folder, timeout=90)
     assert done.exit_code == 0, done
-    lines = [line.removeprefix("TOLD ") for line in done.stdout.splitlines() if line.startswith("TOLD ")]
+    lines = [
+        line.removeprefix("TOLD ") for line in done.stdout.splitlines() if line.startswith("TOLD ")
+    ]
     return {name: (rows, silent) for name, rows, silent in map(json.loads, lines)}
 
 
@@ -143,12 +147,27 @@ def test_lines_and_records_of_logging_are_rows_since_the_time_asked_for(tmp_path
     answers = told(KEPT, tmp_path)
     (record, printed), silent = answers["logs"]
     assert silent == {}
-    assert (printed["text"], printed["stream"], printed["level"], printed["logger"]) == ("after", "stdout", None, None)
-    assert {(line["rank"], line["actor"], line["endpoint"]) for line in (record, printed)} == {(1, "speaker", "say")}
-    assert record["text"].endswith("logged after") and (record["level"], record["logger"]) == ("ERROR", "a.library")
+    assert (printed["text"], printed["stream"], printed["level"], printed["logger"]) == (
+        "after",
+        "stdout",
+        None,
+        None,
+    )
+    assert {(line["rank"], line["actor"], line["endpoint"]) for line in (record, printed)} == {
+        (1, "speaker", "say")
+    }
+    assert record["text"].endswith("logged after") and (record["level"], record["logger"]) == (
+        "ERROR",
+        "a.library",
+    )
     [event], _ = answers["events"]
     fields = json.loads(event["fields_json"])
-    assert (event["target"], event["level"], event["file"], fields["rank"]) == ("a.library", "ERROR", "script.py", 1)
+    assert (event["target"], event["level"], event["file"], fields["rank"]) == (
+        "a.library",
+        "ERROR",
+        "script.py",
+        1,
+    )
     assert fields["message"].endswith("logged after") and event["line"] > 0
     assert answers["all"][0] == [{"lines": 6, "ranks": 2}]
     assert answers["ended"][0] == [{"lines": 6}]  # those of processes that have ended are there
@@ -158,7 +177,14 @@ def test_stacks_of_all_ranks_are_rows_by_monarch_and_by_py_spy(tmp_path: Path) -
     answers = told(LOOKED_AT, tmp_path)
     rows, silent = answers["stacks"]
     assert silent == {} and [{**row, "file": Path(row["file"]).name} for row in rows] == [
-        {"mesh": "waiters", "rank": rank, "how": "itself", "actor": "waiter", "endpoint": "wait", "file": "script.py"}
+        {
+            "mesh": "waiters",
+            "rank": rank,
+            "how": "itself",
+            "actor": "waiter",
+            "endpoint": "wait",
+            "file": "script.py",
+        }
         for rank in (0, 1)
     ]
     [said] = answers["locals"][1].values()
@@ -168,7 +194,9 @@ def test_stacks_of_all_ranks_are_rows_by_monarch_and_by_py_spy(tmp_path: Path) -
     if py_spy() is None or silent:
         pytest.skip(f"py-spy can't look here: {silent}")
     pids = [row["pid"] for row in answers["pids"][0]]
-    assert [row["pid"] for row in rows] == pids and all(row["has_line"] and row["is_inner"] for row in rows)
+    assert [row["pid"] for row in rows] == pids and all(
+        row["has_line"] and row["is_inner"] for row in rows
+    )
     assert {(row["binary"], row["capture_mode"]) for row in rows} == {("py-spy", "python_only")}
 
 
@@ -176,7 +204,10 @@ def test_failures_of_actors_are_rows_with_what_has_caused_them(tmp_path: Path) -
     [failure], silent = told(FAILED, tmp_path)["failures"]
     assert silent == {}
     assert failure["failure_error_message"].endswith("the process exited with non-zero code 7")
-    assert "Mortal mortal" in failure["failure_root_cause_actor"] and failure["failure_root_cause_name"] == "mortal"
+    assert (
+        "Mortal mortal" in failure["failure_root_cause_actor"]
+        and failure["failure_root_cause_name"] == "mortal"
+    )
     assert failure["failure_is_propagated"] is False and failure["failure_occurred_at"] > 0
 
 
@@ -194,7 +225,9 @@ def test_a_host_without_gpus_has_no_rows_and_nothing_to_say(tmp_path: Path) -> N
     assert answers["gpus"] == ([{"processes": 0}], {})
 
 
-@pytest.mark.skipif(not any(map(os.path.exists, NVIDIA)), reason="this machine has no GPU of NVIDIA")
+@pytest.mark.skipif(
+    not any(map(os.path.exists, NVIDIA)), reason="this machine has no GPU of NVIDIA"
+)
 def test_the_process_that_uses_a_gpu_is_a_row(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("pynvml")
@@ -214,4 +247,7 @@ def test_the_process_that_uses_a_gpu_is_a_row(tmp_path: Path) -> None:
         tell("gpus", ask("SELECT p.mesh, g.memory_used_bytes > 1 << 28 AS much, u.memory_used_bytes > 1 << 28 AS own "
             "FROM gpu_processes u JOIN gpus g USING (uuid) JOIN procs p ON p.id = u.proc_id"))
     """
-    assert told(PROGRAM + program, tmp_path)["gpus"] == ([{"mesh": "users", "much": True, "own": True}], {})
+    assert told(PROGRAM + program, tmp_path)["gpus"] == (
+        [{"mesh": "users", "much": True, "own": True}],
+        {},
+    )

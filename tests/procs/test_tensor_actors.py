@@ -75,7 +75,11 @@ class Keeper(Actor):
 
     @endpoint
     def local(self, x: Any) -> Any:
-        return {"parameter": nn.Parameter(torch.ones(2)), "sparse": torch.eye(2).to_sparse(), "given": x}
+        return {
+            "parameter": nn.Parameter(torch.ones(2)),
+            "sparse": torch.eye(2).to_sparse(),
+            "given": x,
+        }
 
     @endpoint(explicit_response_port=True)
     def answer(self, port: Any, x: Any) -> None:
@@ -131,7 +135,11 @@ def test_tensors_come_in_all_kinds_of_calls(mesh: Any, keepers: Any) -> None:
     nested = {"all": [x, x + 1, x[:1]]}
     answers = keepers.describe.call(nested, mesh=mesh).get()
     assert answers.item(gpus=1) == (7.0, {"gpus": 1}, {"gpus": 2})
-    assert keepers.describe.call({"all": []}, mesh).get().item(gpus=0) == (0, {"gpus": 0}, {"gpus": 2})
+    assert keepers.describe.call({"all": []}, mesh).get().item(gpus=0) == (
+        0,
+        {"gpus": 0},
+        {"gpus": 2},
+    )
 
 
 def test_a_result_that_is_not_what_the_rule_says_is_told(mesh: Any, keepers: Any) -> None:
@@ -182,7 +190,9 @@ def test_a_slice_of_the_actors_does_not_hold_up_the_other_ranks(mesh: Any, keepe
     assert inspect(x + 1).tolist() == [1.0, 1.0]
 
 
-def test_a_tensor_must_live_where_the_actor_does(pair: ProcMesh, mesh: Any, keepers: Any, spawn: Spawn) -> None:
+def test_a_tensor_must_live_where_the_actor_does(
+    pair: ProcMesh, mesh: Any, keepers: Any, spawn: Spawn
+) -> None:
     elsewhere = spawn(1).spawn("keeper", Keeper)
     x = torch.ones(1)
     with pytest.raises(ValueError, match="located on the same process"):

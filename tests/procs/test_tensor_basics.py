@@ -26,7 +26,13 @@ from torch.utils.checkpoint import checkpoint
 import monarch
 from monarch import Stream, fetch_shard, get_active_mesh, inspect, no_mesh, slice_mesh
 from monarch.actor import Actor, ProcMesh, endpoint, this_host
-from monarch.tensor_engine import OperatorError, RemoteException, TensorError, distribute, spawn_tensor_engine
+from monarch.tensor_engine import (
+    OperatorError,
+    RemoteException,
+    TensorError,
+    distribute,
+    spawn_tensor_engine,
+)
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -41,7 +47,9 @@ def _torch_has_its_threads() -> None:
 
 
 def fails(size: int = 4) -> Any:
-    """A tensor whose value could not be computed on rank 1: it picks an element that only rank 0 has."""
+    """A tensor whose value could not be computed on rank 1: it picks an element that only rank 0
+    has.
+    """
     rank = get_active_mesh().rank("gpus")
     return torch.zeros(2).index_select(0, rank.reshape(1) * 5)
 
@@ -169,7 +177,9 @@ def test_a_task_has_its_own_active_mesh(pair: ProcMesh) -> None:
             await everybody.wait()
 
         return list(
-            await asyncio.gather(work(procs.slice(gpus=0), turns), work(procs.slice(gpus=1), turns), local(turns))
+            await asyncio.gather(
+                work(procs.slice(gpus=0), turns), work(procs.slice(gpus=1), turns), local(turns)
+            )
         )
 
     assert asyncio.run(main()) == [True, True, True]
@@ -296,7 +306,9 @@ def test_operations_give_what_they_give_locally(mesh: Any) -> None:
             torch.testing.assert_close(result, operation())
 
 
-def test_numbers_that_are_conjugated_when_they_are_read_can_be_viewed_as_real(pair: ProcMesh) -> None:
+def test_numbers_that_are_conjugated_when_they_are_read_can_be_viewed_as_real(
+    pair: ProcMesh,
+) -> None:
     def compute() -> list[Any]:
         x = torch.tensor([1 + 2j, 3 - 1j])
         y = torch.arange(4.0, requires_grad=True)
@@ -393,7 +405,11 @@ def test_numbers_of_which_only_the_type_matters_make_one_plan(mesh: Any) -> None
         assert len(mesh.engine.plans) == before
     assert inspect(x.clamp(min=1)).dtype is torch.float32
     whole = torch.ones(2, dtype=torch.int64)
-    assert [whole.clamp(min=bound).dtype for bound in (2, 2.5, 3)] == [torch.int64, torch.float32, torch.int64]
+    assert [whole.clamp(min=bound).dtype for bound in (2, 2.5, 3)] == [
+        torch.int64,
+        torch.float32,
+        torch.int64,
+    ]
 
 
 def test_numbers_and_shapes_do_not_get_mixed_up(mesh: Any) -> None:
@@ -419,7 +435,9 @@ def test_old_templates_are_forgotten(mesh: Any, monkeypatch: pytest.MonkeyPatch)
     assert len(mesh.engine.plans) <= 9
 
 
-def test_a_shape_error_is_raised_at_once_and_harms_nothing(mesh: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_shape_error_is_raised_at_once_and_harms_nothing(
+    mesh: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     x = torch.ones(2, 3)
     with pytest.raises(RuntimeError, match="dim"):
         x @ x
@@ -491,7 +509,9 @@ def test_copy_shares_the_memory(mesh: Any) -> None:
 
 
 @pytest.mark.parametrize("use", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_local_tensors_that_are_made_where_a_mesh_is_active_say_what_to_do_instead(mesh: Any, use: Any) -> None:
+def test_local_tensors_that_are_made_where_a_mesh_is_active_say_what_to_do_instead(
+    mesh: Any, use: Any
+) -> None:
     x = inspect(torch.ones(2))
     with pytest.raises(RuntimeError, match=r"torch\.load.*no_mesh.*distribute"):
         use(x)
@@ -577,7 +597,9 @@ def test_each_rank_gets_its_part_of_what_is_split(mesh: Any) -> None:
 def test_what_can_not_be_split_evenly_is_refused(mesh: Any) -> None:
     with no_mesh.activate():
         odd, scalar = torch.zeros(3, 2), torch.tensor(1.0)
-    with pytest.raises(ValueError, match=r"\[3, 2\].*2 ranks can't share the 3 elements.*drop_last"):
+    with pytest.raises(
+        ValueError, match=r"\[3, 2\].*2 ranks can't share the 3 elements.*drop_last"
+    ):
         distribute(odd, split="gpus")
     with pytest.raises(ValueError, match=r"dimension 0 of a tensor of shape \[\]"):
         distribute(scalar, split="gpus")
@@ -673,7 +695,9 @@ def register() -> Any:
 def test_an_operation_that_ranks_do_not_know_fails_alone_until_they_do(mesh: Any) -> None:
     library = register()
     try:
-        with pytest.raises(RemoteException, match=r"tests_of_basics::twice.*not known here.*bootstrap"):
+        with pytest.raises(
+            RemoteException, match=r"tests_of_basics::twice.*not known here.*bootstrap"
+        ):
             inspect(torch.ops.tests_of_basics.twice(torch.ones(2)))
         assert inspect(torch.ones(1)).tolist() == [1.0]
         monarch.remote(lambda: setattr(torch, "kept_by_a_test", register())).call().get()
@@ -713,7 +737,9 @@ def test_leaving_an_engine_tells_of_a_failure_that_nobody_has_seen(mesh: Any) ->
     mesh.exit()
 
 
-def test_leaving_an_engine_does_not_repeat_what_was_told_where_a_move_has_taken_it(mesh: Any) -> None:
+def test_leaving_an_engine_does_not_repeat_what_was_told_where_a_move_has_taken_it(
+    mesh: Any,
+) -> None:
     def spoilt() -> Any:
         return slice_mesh(fails(), gpus=1).to_mesh(mesh.slice(gpus=0))
 
@@ -806,7 +832,9 @@ def test_a_late_instruction_is_sent_without_being_asked_for(spawn: Spawn) -> Non
     with procs.activate():
         inspect(torch.ones(1))
         kept = [torch.ones(1) for _ in range(7)]
-        wait_until(lambda: slots.count.call_one().get() >= len(kept), what="the last instruction to arrive")
+        wait_until(
+            lambda: slots.count.call_one().get() >= len(kept), what="the last instruction to arrive"
+        )
 
 
 def test_a_number_that_is_read_in_another_way_is_not_known_any_more(mesh: Any) -> None:

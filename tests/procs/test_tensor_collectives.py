@@ -1,4 +1,6 @@
-"""Data that crosses ranks: reductions, moves between meshes, gradients through both, failures in the middle."""
+"""Data that crosses ranks: reductions, moves between meshes, gradients through both, failures in
+the middle.
+"""
 
 # What torch returns here is more than its annotations say.
 # mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
@@ -69,7 +71,9 @@ def index(mesh: Any) -> Any:
         ("bxor", "dp", [4, 6, 4, 6]),
     ],
 )
-def test_every_rank_gets_the_reduction_of_its_row(mesh: Any, kind: str, dims: Any, expected: list[int]) -> None:
+def test_every_rank_gets_the_reduction_of_its_row(
+    mesh: Any, kind: str, dims: Any, expected: list[int]
+) -> None:
     values = [1, 2, 5, 4]
     x = torch.tensor(values).take(index(mesh))
     assert everywhere(x.reduce(dims, kind)) == expected
@@ -86,7 +90,12 @@ def test_stacking_gathers_in_the_order_of_the_coordinates(mesh: Any) -> None:
 
 def test_scattering_gives_each_rank_its_part(mesh: Any) -> None:
     x = torch.tensor([[1, 2], [3, 4]]) + 10 * index(mesh)
-    assert everywhere(x.reduce("tp", "sum", scatter=True)) == [[12, 14], [16, 18], [52, 54], [56, 58]]
+    assert everywhere(x.reduce("tp", "sum", scatter=True)) == [
+        [12, 14],
+        [16, 18],
+        [52, 54],
+        [56, 58],
+    ]
     assert everywhere(x.reduce("tp", "max", scatter=True))[1] == [13, 14]
     assert everywhere(x.reduce("dp", "stack", scatter=True))[2] == [[3, 4], [23, 24]]
 
@@ -143,7 +152,9 @@ def test_gradients_pass_through_reductions(mesh: Any) -> None:
         ("stack", False, [1.0, 1.0]),
     ]:
         x = torch.ones(2, requires_grad=True)
-        (x.reduce("tp", kind, scatter=scatter) * (weights if kind != "stack" else 0.5)).sum().backward()
+        (
+            x.reduce("tp", kind, scatter=scatter) * (weights if kind != "stack" else 0.5)
+        ).sum().backward()
         assert everywhere(x.grad)[0] == expected
     x = torch.ones(2, 3, requires_grad=True)
     (x.reduce("tp", "sum", scatter=True) * weights).sum().backward()
@@ -213,7 +224,9 @@ def test_what_a_failed_rank_takes_part_in_fails_for_its_peers_only(mesh: Any) ->
         there = torch.ones(1)
     assert everywhere(there + total.slice_mesh(dp=0).to_mesh(healthy)) == [[1.0], [1.0]]
     for part in (mesh.slice(dp=1, tp=0), mesh.slice(dp=1)):
-        selected = total.slice_mesh(dp=1, tp=0) if part.extent.nelements == 1 else total.slice_mesh(dp=1)
+        selected = (
+            total.slice_mesh(dp=1, tp=0) if part.extent.nelements == 1 else total.slice_mesh(dp=1)
+        )
         with pytest.raises(RemoteException, match="rank 3") as caught:
             inspect(selected.to_mesh(part))
         assert "index_select" in str(caught.value)

@@ -156,7 +156,9 @@ def running_ahead(step: Callable[[], Any]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("spread", [False, True])
-def test_the_controller_does_not_run_away(mesh: Any, monkeypatch: pytest.MonkeyPatch, spread: bool) -> None:
+def test_the_controller_does_not_run_away(
+    mesh: Any, monkeypatch: pytest.MonkeyPatch, spread: bool
+) -> None:
     monkeypatch.setattr(engine_module, "_STRETCH", 100)
     stream = Stream("slow")
     fetch_shard(None).get()
@@ -212,7 +214,8 @@ def test_many_operations_take_no_more_memory_than_a_tenth_of_them(mesh: Any) -> 
 
     fetch_shard(x).get()
     pass_gate()
-    with running_ahead(step):  # so that the ranks have once had as much before them as the controller may issue
+    # so that the ranks have once had as much before them as the controller may issue
+    with running_ahead(step):
         _let_pass(mesh)
     tenth = shortened(100_000, 30_000)
     here, there = run(tenth)
@@ -222,4 +225,6 @@ def test_many_operations_take_no_more_memory_than_a_tenth_of_them(mesh: Any) -> 
     assert here_after < here + limit
     assert there_after < there + limit
     assert max(counts()) < 10
-    print(f"{issued:,} operations: {here_after / MIB:.0f} MiB here, {there_after / MIB:.0f} on a rank")
+    print(
+        f"{issued:,} operations: {here_after / MIB:.0f} MiB here, {there_after / MIB:.0f} on a rank"
+    )

@@ -114,7 +114,11 @@ class TwoHeads(nn.Module):
         self.unused = nn.Parameter(torch.zeros(4))
 
     def forward(self, x: Any, *, other: Any, text: str) -> Any:
-        return {"product": x * self.used, "count": torch.tensor(len(text)), "rest": x.detach() * self.frozen}
+        return {
+            "product": x * self.used,
+            "count": torch.tensor(len(text)),
+            "rest": x.detach() * self.frozen,
+        }
 
 
 def test_a_module_with_unused_inputs_and_several_outputs(mesh: Any) -> None:
@@ -156,7 +160,9 @@ def test_gradients_add_up_where_parameters_share_one(mesh: Any) -> None:
             made, same = module(x)
             (made.pow(2) + same * 5).sum().backward()
     assert at(inputs[0].grad, 1) == at(inputs[1].grad, 1) == [33.0, 33.0]
-    assert [at(each.grad, 1) for each in there.parameters()] == [at(each.grad, 1) for each in here.parameters()]
+    assert [at(each.grad, 1) for each in there.parameters()] == [
+        at(each.grad, 1) for each in here.parameters()
+    ]
 
 
 def test_a_module_writes_and_reads_the_parameters_that_are_here(mesh: Any) -> None:

@@ -1,4 +1,6 @@
-"""Optimizers of torch, with default arguments and others: some steps on a mesh end where they do in one process."""
+"""Optimizers of torch, with default arguments and others: some steps on a mesh end where they do in
+one process.
+"""
 
 # What torch returns here is more than its annotations say.
 # mypy: disable-error-code="attr-defined, no-untyped-call, arg-type, union-attr"
@@ -66,8 +68,12 @@ class Split:
 
 OPTIMIZERS: dict[str, Make] = {
     "SGD": torch.optim.SGD,
-    "SGD, momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.1),
-    "SGD, nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, maximize=True),
+    "SGD, momentum": lambda p: torch.optim.SGD(
+        p, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.1
+    ),
+    "SGD, nesterov": lambda p: torch.optim.SGD(
+        p, lr=0.1, momentum=0.9, nesterov=True, maximize=True
+    ),
     "SGD, fused": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, fused=True),
     "Adam": torch.optim.Adam,
     "Adam, amsgrad": lambda p: torch.optim.Adam(p, amsgrad=True, weight_decay=0.1),
@@ -159,7 +165,10 @@ def test_gradients_are_clipped_by_norm_and_by_value(mesh: Any) -> None:
         derive(net)
         gradients = [parameter.grad for parameter in net.parameters()]
         before = nn.utils.get_total_norm(gradients)
-        norms = [nn.utils.clip_grad_norm_(net.parameters(), 0.5), nn.utils.get_total_norm(gradients)]
+        norms = [
+            nn.utils.clip_grad_norm_(net.parameters(), 0.5),
+            nn.utils.get_total_norm(gradients),
+        ]
         nn.utils.clip_grad_value_(net.parameters(), 0.01)
         return [before, *norms, *gradients]
 

@@ -1,4 +1,6 @@
-"""Random programs compute what torch computes: as they come, in a block, after one that raised, recorded, with a second stream."""
+"""Random programs compute what torch computes: as they come, in a block, after one that raised,
+recorded, with a second stream.
+"""
 
 # mypy: disable-error-code="no-untyped-call, attr-defined"
 
@@ -35,8 +37,22 @@ class Program:
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
-        kinds = ["add", "scale", "write", "view", "write_view", "function", "constant", "forget", "borrow", "borrow"]
-        self.steps = [(self._random.choice(kinds), self._random.random(), self._random.random()) for _ in range(STEPS)]
+        kinds = [
+            "add",
+            "scale",
+            "write",
+            "view",
+            "write_view",
+            "function",
+            "constant",
+            "forget",
+            "borrow",
+            "borrow",
+        ]
+        self.steps = [
+            (self._random.choice(kinds), self._random.random(), self._random.random())
+            for _ in range(STEPS)
+        ]
 
     def run(self, given: list[torch.Tensor], stream: Stream | None) -> list[torch.Tensor]:
         """On distributed tensors, with a stream to lend to, or on those of this process."""
@@ -87,7 +103,9 @@ def stream() -> Stream:
 
 @pytest.mark.parametrize("way", ["issued", "block", "raised", "recorded"])
 @pytest.mark.parametrize("seed", range(6))
-def test_a_random_program_computes_what_torch_computes(mesh: Any, stream: Stream, seed: int, way: str) -> None:
+def test_a_random_program_computes_what_torch_computes(
+    mesh: Any, stream: Stream, seed: int, way: str
+) -> None:
     program = Program(seed)
     with no_mesh.activate():
         local = [torch.full((2,), float(index)) for index in range(ARGUMENTS)]

@@ -1,7 +1,10 @@
-"""What torch builds on its operators, recipe by recipe: the same program on a mesh and in one process gives the same numbers."""
+"""What torch builds on its operators, recipe by recipe: the same program on a mesh and in one
+process gives the same numbers.
+"""
 
 # What torch returns here is more than its annotations say.
-# mypy: disable-error-code="attr-defined, no-untyped-call, arg-type, operator, union-attr, assignment, index"
+# mypy: disable-error-code="attr-defined, no-untyped-call, arg-type, operator"
+# mypy: disable-error-code="union-attr, assignment, index"
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ pytestmark = [
 
 def network() -> nn.Sequential:
     torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.5), nn.Linear(8, 2))
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.5), nn.Linear(8, 2)
+    )
 
 
 def batch() -> torch.Tensor:
@@ -83,7 +88,14 @@ def generators_of_random_numbers() -> Any:
         inside = torch.rand(2)
     second = torch.rand(2)
     torch.set_rng_state(state)
-    return [first, inside, second, torch.rand(4), torch.randperm(5), torch.bernoulli(torch.full((4,), 0.5))]
+    return [
+        first,
+        inside,
+        second,
+        torch.rand(4),
+        torch.randperm(5),
+        torch.bernoulli(torch.full((4,), 0.5)),
+    ]
 
 
 def autocast() -> Any:
@@ -126,7 +138,15 @@ def function_transforms() -> Any:
     with forward_ad.dual_level():
         forward = list(forward_ad.unpack_dual(f(forward_ad.make_dual(w, w * 2))))
     second = hessian(lambda w: f(w).pow(3).sum())(w)
-    return [jacrev(f)(w), jacfwd(f)(w), second, jvp(f, (w,), (w * 2,)), output, pull(output), forward]
+    return [
+        jacrev(f)(w),
+        jacfwd(f)(w),
+        second,
+        jvp(f, (w,), (w * 2,)),
+        output,
+        pull(output),
+        forward,
+    ]
 
 
 def a_function_of_the_users_own() -> Any:
@@ -147,7 +167,9 @@ def a_function_of_the_users_own() -> Any:
 
 def packed_activations() -> Any:
     net = network().eval()
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.double(), lambda tensor: tensor.float()):
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda tensor: tensor.double(), lambda tensor: tensor.float()
+    ):
         output = net(batch())
     return derived(net, output)
 
@@ -163,7 +185,12 @@ def transformer() -> Any:
 def convolutions() -> Any:
     torch.manual_seed(0)
     net = nn.Sequential(
-        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 3)
+        nn.Conv2d(1, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 3),
     )
     result = derived(net, net(torch.randn(2, 1, 8, 8)))
     return [*result, *net.buffers(), *derived(net.eval(), net(torch.randn(2, 1, 8, 8)))]
@@ -189,7 +216,9 @@ def embeddings() -> Any:
 def averaged_models() -> Any:
     net = network()
     mean = torch.optim.swa_utils.AveragedModel(net)
-    decaying = torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9))
+    decaying = torch.optim.swa_utils.AveragedModel(
+        net, multi_avg_fn=torch.optim.swa_utils.get_ema_multi_avg_fn(0.9)
+    )
     for _ in range(2):
         mean.update_parameters(net)
         decaying.update_parameters(net)
@@ -229,15 +258,26 @@ def losses() -> Any:
             functools.partial(F.kl_div, reduction="batchmean"),
         )
     ]
-    found += [F.nll_loss(x.log_softmax(1), labels()), F.cross_entropy(x, labels(), label_smoothing=0.1)]
-    found += [F.cosine_embedding_loss(x, x + 1, torch.ones(3)), F.triplet_margin_loss(x, x + 1, x * 2)]
+    found += [
+        F.nll_loss(x.log_softmax(1), labels()),
+        F.cross_entropy(x, labels(), label_smoothing=0.1),
+    ]
+    found += [
+        F.cosine_embedding_loss(x, x + 1, torch.ones(3)),
+        F.triplet_margin_loss(x, x + 1, x * 2),
+    ]
     torch.stack(found).sum().backward()
     return [*found, x.grad]
 
 
 def initial_values() -> Any:
     torch.manual_seed(0)
-    fillers: list[Any] = [nn.init.xavier_uniform_, nn.init.kaiming_normal_, nn.init.orthogonal_, nn.init.eye_]
+    fillers: list[Any] = [
+        nn.init.xavier_uniform_,
+        nn.init.kaiming_normal_,
+        nn.init.orthogonal_,
+        nn.init.eye_,
+    ]
     return [fill(torch.empty(4, 4)) for fill in fillers]
 
 
@@ -351,7 +391,9 @@ def test_a_data_loader_feeds_a_mesh(mesh: Any) -> None:
     ],
     ids=["draws until it fits", "a data loader", "leaves a step out if a gradient is not finite"],
 )
-def test_a_recipe_that_needs_values_says_what_to_do_instead(mesh: Any, recipe: Callable[[], Any]) -> None:
+def test_a_recipe_that_needs_values_says_what_to_do_instead(
+    mesh: Any, recipe: Callable[[], Any]
+) -> None:
     with pytest.raises(ValueNotHereError, match="remote function"):
         recipe()
 
@@ -368,7 +410,8 @@ def test_a_recipe_that_needs_values_says_what_to_do_instead(mesh: Any, recipe: C
             "inductor",
             marks=[
                 pytest.mark.skipif(
-                    shutil.which("g++") is None, reason="inductor compiles with g++; there is none here"
+                    shutil.which("g++") is None,
+                    reason="inductor compiles with g++; there is none here",
                 ),
             ],
         ),

@@ -82,10 +82,13 @@ def test_nothing_is_sent_before_the_block_ends(mesh: Any) -> None:
     remote(_take_noted).call().get()
     with coalescing():
         note("in")
-        thread = threading.Thread(target=_note_outside, args=(mesh,))  # whose instructions are its own
+        # whose instructions are its own
+        thread = threading.Thread(target=_note_outside, args=(mesh,))
         thread.start()
         thread.join()
-    assert [list(each) for each in remote(_take_noted).call().get().values()] == [["outside", "in"]] * 2
+    assert [list(each) for each in remote(_take_noted).call().get().values()] == [
+        ["outside", "in"]
+    ] * 2
 
 
 def _note_outside(mesh: Any) -> None:
@@ -146,7 +149,9 @@ def test_views_of_what_was_there_before_are_void_with_a_block_that_raises(mesh: 
     assert inspect(base[1:]).tolist() == [1]
 
 
-def test_numbers_that_the_program_knows_are_those_of_the_ranks_after_a_block_that_raised(mesh: Any) -> None:
+def test_numbers_that_the_program_knows_are_those_of_the_ranks_after_a_block_that_raised(
+    mesh: Any,
+) -> None:
     step, view = torch.tensor(3.0), torch.tensor([1.0])
 
     def block() -> None:
@@ -176,7 +181,9 @@ def test_an_optimizer_goes_on_after_a_block_that_raised(mesh: Any) -> None:
     assert train(True) == train(False)
 
 
-def test_shapes_that_were_changed_in_place_are_as_before_after_a_block_that_raised(mesh: Any) -> None:
+def test_shapes_that_were_changed_in_place_are_as_before_after_a_block_that_raised(
+    mesh: Any,
+) -> None:
     x, y, z = torch.arange(6).view(2, 3), torch.ones(2), torch.empty(0)
 
     def block() -> None:
@@ -221,7 +228,11 @@ def test_what_ends_in_a_block_that_raises_is_ended(mesh: Any) -> None:
 def test_nothing_is_fetched_in_a_block(mesh: Any) -> None:
     tensor = torch.ones(2)
     actors = mesh.procs.spawn("echo", Echo)
-    for fetch in (lambda: inspect(tensor), lambda: remote(_count).call(), lambda: actors.say.call(tensor)):
+    for fetch in (
+        lambda: inspect(tensor),
+        lambda: remote(_count).call(),
+        lambda: actors.say.call(tensor),
+    ):
         with pytest.raises(NotImplementedError, match=r"coalescing\(\)"), coalescing():
             fetch()
     assert inspect(tensor).tolist() == [1, 1]
@@ -287,7 +298,10 @@ def test_a_recorded_function_is_run_twice_and_then_replayed(mesh: Any) -> None:
         assert found["name"] == "it"
         for rank in range(2):
             for name in ("sum", "x"):
-                assert inspect(found[name], gpus=rank).tolist() == inspect(expected[name], gpus=rank).tolist()
+                assert (
+                    inspect(found[name], gpus=rank).tolist()
+                    == inspect(expected[name], gpus=rank).tolist()
+                )
     assert counted.runs == 2
     unverified = Counted(function, verify=False)
     for _ in range(3):
@@ -298,7 +312,13 @@ def test_a_recorded_function_is_run_twice_and_then_replayed(mesh: Any) -> None:
 def test_there_is_a_recording_for_each_kind_of_arguments(mesh: Any) -> None:
     counted = Counted(lambda x, factor=1, flag=False: x * factor + (1 if flag else 0), verify=False)
     x = torch.ones(2)
-    for args, kwargs in [((x,), {}), ((x, 2), {}), ((x,), {"flag": True}), ((torch.ones(3),), {}), ((x.double(),), {})]:
+    for args, kwargs in [
+        ((x,), {}),
+        ((x, 2), {}),
+        ((x,), {"flag": True}),
+        ((torch.ones(3),), {}),
+        ((x.double(),), {}),
+    ]:
         before = counted.runs
         counted(*args, **kwargs)
         counted(*args, **kwargs)
@@ -464,7 +484,9 @@ def test_a_recorded_function_changes_the_shape_of_nothing_from_elsewhere(mesh: A
         lambda x: torch.add(x, 1, out=out),
         lambda x: setattr(captured, "data", x + 1),
     ):
-        with pytest.raises(NotImplementedError, match="changes the shape of a tensor from elsewhere"):
+        with pytest.raises(
+            NotImplementedError, match="changes the shape of a tensor from elsewhere"
+        ):
             record(function)(x := torch.ones(2, 3))
         assert x.shape == captured.shape == (2, 3)
         assert out.shape == (0,)
@@ -672,7 +694,11 @@ def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
 
 def test_each_move_can_be_recorded_but_for_these() -> None:
     set_up = {"define_groups", "define_routes", "make_groups"}
-    assert worker_collectives.MOVERS.keys() - instructions.MOVES.keys() == set_up | {"lend", "export", "import"}
+    assert worker_collectives.MOVERS.keys() - instructions.MOVES.keys() == set_up | {
+        "lend",
+        "export",
+        "import",
+    }
 
 
 # errors
@@ -798,7 +824,9 @@ def test_what_was_made_in_a_block_may_end_in_a_recording(mesh: Any) -> None:
     assert max(remote(_count).call().get().values()) <= before + 5
 
 
-def test_what_is_held_back_outlives_the_templates_of_its_time(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_back_outlives_the_templates_of_its_time(
+    mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
     x = torch.arange(40)
 
@@ -861,7 +889,9 @@ def test_the_old_path_is_an_alias() -> None:
     assert module.coalescing is coalescing
 
 
-def test_a_move_to_another_engine_is_not_recorded_and_harms_nothing(mesh: Any, pair: ProcMesh) -> None:
+def test_a_move_to_another_engine_is_not_recorded_and_harms_nothing(
+    mesh: Any, pair: ProcMesh
+) -> None:
     other = spawn_tensor_engine(pair)
 
     @record

@@ -1,4 +1,6 @@
-"""Remote functions: what they get, what comes back, how their results are known before they have run."""
+"""Remote functions: what they get, what comes back, how their results are known before they have
+run.
+"""
 
 # What torch returns here is more than its annotations say.
 # mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
@@ -154,7 +156,9 @@ def test_call_gives_what_each_rank_returned(mesh: Any) -> None:
     answers = remote(lambda x: x.sum().item()).stream(x)
     assert sorted(answer.get() for answer in answers) == [0.0, 2.0]
     assert remote(lambda: 5).choose().get() == 5
-    assert call_on_shard_and_fetch(remote(lambda x: x + 1), x, shard={"gpus": 1}).get().tolist() == [2.0, 2.0]
+    assert call_on_shard_and_fetch(
+        remote(lambda x: x + 1), x, shard={"gpus": 1}
+    ).get().tolist() == [2.0, 2.0]
 
 
 def test_broadcast_is_one_way(mesh: Any) -> None:
@@ -210,9 +214,10 @@ def test_tensors_inside_of_other_objects_arrive(mesh: Any) -> None:
 def test_large_arguments_are_sent_as_they_are_now(mesh: Any) -> None:
     np = pytest.importorskip("numpy")
     data = np.ones(100_000)
-    total = remote(lambda data: torch.tensor(data.sum()), propagate=lambda data: torch.empty((), dtype=torch.float64))(
-        data
-    )
+    total = remote(
+        lambda data: torch.tensor(data.sum()),
+        propagate=lambda data: torch.empty((), dtype=torch.float64),
+    )(data)
     data[:] = 0
     assert inspect(total).item() == 100_000
 
@@ -259,14 +264,21 @@ def test_functions_can_use_process_groups(mesh: Any) -> None:
         return x
 
     x = torch.ones(2) + mesh.rank("gpus")
-    assert inspect(remote(add_up, propagate=lambda x, group: x.add_(0))(x, group)).tolist() == [3.0, 3.0]
+    assert inspect(remote(add_up, propagate=lambda x, group: x.add_(0))(x, group)).tolist() == [
+        3.0,
+        3.0,
+    ]
     group.drop()
     with pytest.raises(TypeError, match="dropped"):
         remote(add_up).call(x, group)
 
 
 def test_ranks_are_seeded_alike_or_apart(mesh: Any) -> None:
-    from monarch.builtins.random import get_rng_state_remote, set_manual_seed_remote, set_rng_state_remote
+    from monarch.builtins.random import (
+        get_rng_state_remote,
+        set_manual_seed_remote,
+        set_rng_state_remote,
+    )
 
     def draws() -> list[Any]:
         return [inspect(drawn, gpus=rank).tolist() for rank in (0, 1)]
@@ -291,8 +303,15 @@ def test_ranks_that_do_not_agree_about_results_are_found_out(mesh: Any) -> None:
         return {"shape": torch.ones(3), "type": x + 1.5, "same": x, "count": (x + 1, x)}[how]
 
     rank = mesh.rank("gpus")
-    for how, shown in [("shape", r"\(3,\)"), ("type", "float32"), ("same", "of its arguments"), ("count", "tuple of")]:
-        with pytest.raises(ValueError, match=rf"different(.|\n)*rank 0: a torch.int64(.|\n)*rank 1:.*{shown}"):
+    for how, shown in [
+        ("shape", r"\(3,\)"),
+        ("type", "float32"),
+        ("same", "of its arguments"),
+        ("count", "tuple of"),
+    ]:
+        with pytest.raises(
+            ValueError, match=rf"different(.|\n)*rank 0: a torch.int64(.|\n)*rank 1:.*{shown}"
+        ):
             remote(different)(rank, how)
     agreeing = remote(lambda x: torch.ones(3).narrow(0, x.item(), 2))(rank)  # each its own part
     assert inspect(agreeing, gpus=1).tolist() == [1.0, 1.0]
@@ -365,10 +384,16 @@ def turn(first: Any, pair: Any, *, how: str = "") -> Any:
     "rule", [None, lambda first, pair, how="": torch.empty_like(first)], ids=["first call", "rule"]
 )
 @pytest.mark.parametrize("how", ["transpose", "data", "resize and fail"])
-def test_a_function_that_changes_the_shape_of_an_argument_in_place_fails(mesh: Any, rule: Any, how: str) -> None:
+def test_a_function_that_changes_the_shape_of_an_argument_in_place_fails(
+    mesh: Any, rule: Any, how: str
+) -> None:
     first, second, other = torch.zeros(2), torch.ones(2, 3), torch.ones(2, 3)
     view = second[0]
-    says = "too late" if how.endswith("fail") else r"turn changed the shape .* argument 'pair' in place, from \(2, 3\)"
+    says = (
+        "too late"
+        if how.endswith("fail")
+        else r"turn changed the shape .* argument 'pair' in place, from \(2, 3\)"
+    )
     with pytest.raises(RemoteException, match=says):
         inspect(remote(turn, propagate=rule)(first, {"second": second}, how=how))
     for spoiled in (second + 1, view) if how != "data" else (second + 1,):
@@ -381,7 +406,11 @@ def test_a_function_that_changes_the_shape_of_an_argument_in_place_fails(mesh: A
 def test_a_later_call_that_changes_a_shape_is_found_out_as_well(mesh: Any) -> None:
     log = make_list(torch.zeros(1))
     x = torch.zeros(2)
-    grow = remote(lambda x, ref: (ref.value.append(0), x.unsqueeze_(0) if len(ref.value) > 2 else x, x + 1)[-1])
+    grow = remote(
+        lambda x, ref: (ref.value.append(0), x.unsqueeze_(0) if len(ref.value) > 2 else x, x + 1)[
+            -1
+        ]
+    )
     assert inspect(grow(x, log)).tolist() == [1.0, 1.0]
     with pytest.raises(RemoteException, match="argument 'x' in place"):
         inspect(grow(x, log))

@@ -18,7 +18,11 @@ pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
 
 def test_ranks_of_the_last_dimension_stand_side_by_side(mesh: Any) -> None:
     found = shards(torch.arange(4).reshape(2, 2) * mesh.rank("gpus"))
-    assert repr(found).splitlines() == ["   gpus=0     gpus=1", "   [[0, 0],   [[0, 1],", "    [0, 0]]    [2, 3]]"]
+    assert repr(found).splitlines() == [
+        "   gpus=0     gpus=1",
+        "   [[0, 0],   [[0, 1],",
+        "    [0, 0]]    [2, 3]]",
+    ]
     with no_mesh.activate():
         assert found.values.item(gpus=1).tolist() == [[0, 1], [2, 3]]
     html = found._repr_html_()

@@ -1,4 +1,6 @@
-"""What a program with distributed tensors imports: neither the compiler of torch nor transfers, unless it uses them."""
+"""What a program with distributed tensors imports: neither the compiler of torch nor transfers,
+unless it uses them.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def test_a_simple_program_imports_neither_the_compiler_nor_transfers() -> None:
 
 
 USES = {
-    "compile": "f = torch.compile(lambda x: torch.nn.functional.gelu(x) * 2, backend='eager'); print(f(torch.zeros(2)).tolist())",
+    "compile": (
+        "f = torch.compile(lambda x: torch.nn.functional.gelu(x) * 2, backend='eager');"
+        " print(f(torch.zeros(2)).tolist())"
+    ),
     "submodule": "import torch._dynamo.utils; print(torch._dynamo.utils.counters is not None)",
     "name": "from torch._dynamo import optimize; print(callable(optimize))",
     "decorator": "print(torch._dynamo.disable(lambda: 1)())",

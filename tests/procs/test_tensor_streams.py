@@ -21,7 +21,13 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 import torch
 
 from monarch import Stream, fetch_shard, get_active_stream, inspect, no_mesh, remote, slice_mesh
-from monarch.tensor_engine import OperatorError, RemoteException, TensorError, grad_generator, record
+from monarch.tensor_engine import (
+    OperatorError,
+    RemoteException,
+    TensorError,
+    grad_generator,
+    record,
+)
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
 
@@ -105,7 +111,9 @@ def test_an_activation_belongs_to_its_thread_and_task(other: Stream) -> None:
 # where tensors belong
 
 
-def test_a_tensor_belongs_to_the_stream_that_was_active_when_it_was_made(mesh: Any, other: Stream) -> None:
+def test_a_tensor_belongs_to_the_stream_that_was_active_when_it_was_made(
+    mesh: Any, other: Stream
+) -> None:
     assert torch.ones(1).stream.name == "main"
     with other.activate():
         made = torch.ones(1)
@@ -188,7 +196,9 @@ def _count() -> int:
 
 
 def test_reductions_of_two_streams_do_not_meet(mesh: Any, other: Stream) -> None:
-    """Were there one line of communication for both, either could get what was meant for the other."""
+    """Were there one line of communication for both, either could get what was meant for the
+    other.
+    """
     results = []
     for step in range(20):
         here = torch.full((3,), float(step)).reduce("gpus", "sum")
@@ -201,7 +211,9 @@ def test_reductions_of_two_streams_do_not_meet(mesh: Any, other: Stream) -> None
 
 
 @pytest.mark.parametrize(("origin", "destination"), [(0, 1), (1, 0), (1, 1)])
-def test_a_move_may_arrive_on_another_stream(mesh: Any, other: Stream, origin: int, destination: int) -> None:
+def test_a_move_may_arrive_on_another_stream(
+    mesh: Any, other: Stream, origin: int, destination: int
+) -> None:
     data = torch.arange(3) + 10 * mesh.rank("gpus")
     moved = slice_mesh(data, gpus=origin).to_mesh(mesh.slice(gpus=destination), stream=other)
     data.zero_()
@@ -211,8 +223,14 @@ def test_a_move_may_arrive_on_another_stream(mesh: Any, other: Stream, origin: i
 
 def test_moves_there_and_back_at_once(mesh: Any, other: Stream) -> None:
     data = torch.zeros(2) + mesh.rank("gpus")
-    there = [slice_mesh(data + step, gpus=0).to_mesh(mesh.slice(gpus=1), stream=other) for step in range(10)]
-    back = [slice_mesh(data + step, gpus=1).to_mesh(mesh.slice(gpus=0), stream=other) for step in range(10)]
+    there = [
+        slice_mesh(data + step, gpus=0).to_mesh(mesh.slice(gpus=1), stream=other)
+        for step in range(10)
+    ]
+    back = [
+        slice_mesh(data + step, gpus=1).to_mesh(mesh.slice(gpus=0), stream=other)
+        for step in range(10)
+    ]
     assert [inspect(each).tolist() for each in there] == [[step, step] for step in range(10)]
     assert [inspect(each).tolist() for each in back] == [[step + 1, step + 1] for step in range(10)]
 
@@ -253,7 +271,9 @@ def test_a_borrow_is_no_copy(mesh: Any, other: Stream) -> None:
     assert inspect(tensor).tolist() == [1, 1]
 
 
-def test_what_is_lent_to_be_read_is_read_by_both_and_written_by_none(mesh: Any, other: Stream) -> None:
+def test_what_is_lent_to_be_read_is_read_by_both_and_written_by_none(
+    mesh: Any, other: Stream
+) -> None:
     tensor = torch.ones(2)
     lent, borrow = other.borrow(tensor)
     again, second = other.borrow(tensor)
@@ -265,7 +285,9 @@ def test_what_is_lent_to_be_read_is_read_by_both_and_written_by_none(mesh: Any, 
     with pytest.raises(TensorError, match="MUTATING_BORROW"):
         use(other, lambda: lent.add_(1))
     borrow.drop()
-    with pytest.raises(TensorError, match=r"MUTATING_BORROW(.|\n)*borrowed here(.|\n)*other\.borrow\(tensor\)"):
+    with pytest.raises(
+        TensorError, match=r"MUTATING_BORROW(.|\n)*borrowed here(.|\n)*other\.borrow\(tensor\)"
+    ):
         tensor.add_(1)  # one is left
     second.drop()
     assert inspect(tensor.add_(1)).tolist() == [2, 2]
@@ -372,7 +394,9 @@ def test_the_borrower_waits_for_what_the_origin_did_before(mesh: Any, other: Str
     assert inspect(seen).tolist() == [1, 1]
 
 
-def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(mesh: Any, other: Stream) -> None:
+def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(
+    mesh: Any, other: Stream
+) -> None:
     tensor = torch.zeros(2)
     lent, borrow = other.borrow(tensor, mutable=True)
     with other.activate():
@@ -381,7 +405,8 @@ def test_the_origin_waits_for_the_borrowers_last_use_and_no_longer(mesh: Any, ot
         pass_gate("origin goes on")
     borrow.drop()
     tensor.add_(1)
-    open_gate("origin goes on")  # on main, which waits for the borrower's addition, not for what the borrower does then
+    # on main, which waits for the borrower's addition, not for what the borrower does then
+    open_gate("origin goes on")
     assert inspect(tensor).tolist() == [2, 2]
     fetch_shard(None).get(timeout=60)
 
@@ -436,12 +461,17 @@ def test_a_forgotten_borrow_is_dropped_with_a_warning(mesh: Any, other: Stream) 
         warnings.simplefilter("always")
         del lent, borrow
         gc.collect()
-    assert any("without drop()" in str(each.message) and "other.borrow(tensor" in str(each.message) for each in caught)
+    assert any(
+        "without drop()" in str(each.message) and "other.borrow(tensor" in str(each.message)
+        for each in caught
+    )
     assert inspect(tensor.add_(1)).tolist() == [2, 2]
 
 
 def test_overlap_of_gradients_and_their_reduction(mesh: Any, other: Stream) -> None:
-    """What a data-parallel program does: each gradient is reduced on another stream, while the backward pass goes on."""
+    """What a data-parallel program does: each gradient is reduced on another stream, while the
+    backward pass goes on.
+    """
     weights = [torch.full((4, 4), 0.5, requires_grad=True) for _ in range(4)]
     x = torch.ones(4, 4) * (1 + mesh.rank("gpus"))
     out = x
@@ -483,7 +513,9 @@ def test_an_actor_may_use_a_tensor_of_another_stream(mesh: Any, other: Stream) -
     actors.stop().get()
 
 
-def test_a_gradient_generator_adds_what_comes_back_from_another_stream(mesh: Any, other: Stream) -> None:
+def test_a_gradient_generator_adds_what_comes_back_from_another_stream(
+    mesh: Any, other: Stream
+) -> None:
     x = torch.ones(2, requires_grad=True)
     y = x * 3
     main = get_active_stream()
@@ -499,7 +531,9 @@ def test_a_gradient_generator_adds_what_comes_back_from_another_stream(mesh: Any
 
 
 def _threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("monarch-stream-")]
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("monarch-stream-")
+    ]
 
 
 def threads(stream: int | None = None) -> int:

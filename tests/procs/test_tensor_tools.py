@@ -178,17 +178,23 @@ def test_a_profile_of_a_program_has_what_torch_sees_on_all_threads(spawn: Spawn)
     with Profile(torch=True) as recorded:
         actors.compute.call().get(timeout=60)
     assert not [
-        who for who in recorded.missing if who.startswith("computing") and "telemetry" not in recorded.missing[who]
+        who
+        for who in recorded.missing
+        if who.startswith("computing") and "telemetry" not in recorded.missing[who]
     ]
     assert recorded.timeline is not None
     shown = [each for each in shown_by(recorded.timeline.content) if each.name == "aten::mm"]
     tracks = Counter(each.track.partition("proc ")[2].partition(" (")[0] for each in shown)
-    assert tracks == {"computing[0]": 5, "computing[1]": 5} and {each.category for each in shown} == {"cpu_op"}
+    assert tracks == {"computing[0]": 5, "computing[1]": 5} and {
+        each.category for each in shown
+    } == {"cpu_op"}
     found = read("torch_events").get(timeout=60).rows("torch_events")
     assert sum(row["name"] == "aten::mm" for row in found) == 10
     with Profile() as plain:
         actors.compute.call().get(timeout=60)
-    assert plain.timeline is not None and not [each for each in shown_by(plain.timeline.content) if "aten" in each.name]
+    assert plain.timeline is not None and not [
+        each for each in shown_by(plain.timeline.content) if "aten" in each.name
+    ]
 
 
 def test_a_profile_that_can_not_be_written_says_so(mesh: Any, tmp_path: Path) -> None:
@@ -210,7 +216,9 @@ def test_memory_of_a_cpu_has_no_history(mesh: Any, tmp_path: Path) -> None:
         dump_memory_snapshot()  # type: ignore[call-arg]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is not None, reason="says what is missing")
+@pytest.mark.skipif(
+    importlib.util.find_spec("tensorboard") is not None, reason="says what is missing"
+)
 def test_tensorboard_says_what_to_install(mesh: Any, tmp_path: Path) -> None:
     with pytest.raises(ImportError, match="pip install tensorboard"):
         Tensorboard(mesh.slice(gpus=0), tmp_path)

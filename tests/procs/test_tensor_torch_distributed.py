@@ -59,7 +59,14 @@ def use_all(x: Any, group: Any, rank: Any) -> Any:
         dist.recv(sent, members[0], group=group)
     dist.barrier(group)
     assert dist.get_rank() == rank.item()
-    return members, dist.get_rank(group), first.item(), total.item(), torch.cat(parts).tolist(), sent.item()
+    return (
+        members,
+        dist.get_rank(group),
+        first.item(),
+        total.item(),
+        torch.cat(parts).tolist(),
+        sent.item(),
+    )
 
 
 def test_a_process_group_is_one_of_torch(grid: Any) -> None:
@@ -92,7 +99,12 @@ def whole_and_transposed(x: Any, mesh: Any) -> Any:
 def test_shards_become_a_dtensor_and_come_back(grid: Any) -> None:
     x = torch.ones(2, 2) * grid.process_idx()
     whole, transposed = whole_and_transposed(x, grid.torch_mesh())
-    assert inspect(whole, rows=1, cols=0).tolist() == [[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3], [2, 2, 3, 3]]
+    assert inspect(whole, rows=1, cols=0).tolist() == [
+        [0, 0, 1, 1],
+        [0, 0, 1, 1],
+        [2, 2, 3, 3],
+        [2, 2, 3, 3],
+    ]
     assert transposed.shape == (2, 2)
     assert inspect(transposed, rows=0, cols=1).tolist() == [[2, 2], [2, 2]]
     assert inspect((transposed + 1).sum(), rows=1, cols=0).item() == 8
@@ -136,7 +148,10 @@ def test_actors_work_with_dtensors(grid: Any, square: ProcMesh) -> None:
     trainers = square.spawn("trainers", Trainer)
     x = torch.ones(2) * grid.process_idx()
     assert set(trainers.total.call(x, grid.torch_mesh()).get().values()) == {12.0}
-    assert inspect(trainers.double.rref(x, grid.torch_mesh()), rows=1, cols=1).tolist() == [6.0, 6.0]
+    assert inspect(trainers.double.rref(x, grid.torch_mesh()), rows=1, cols=1).tolist() == [
+        6.0,
+        6.0,
+    ]
     answers = trainers.rank_in.call(grid.process_group("rows")).get()
     assert answers.item(rows=1, cols=0) == (1, 2)
     trainers.stop().get()
@@ -149,16 +164,22 @@ def test_a_mesh_without_dimensions_can_not_shard(grid: Any) -> None:
         grid.process_group("depth")
 
 
-def test_the_default_group_of_the_user_is_used_or_the_reason_is_told(spawn: Spawn, tmp_path: Any) -> None:
+def test_the_default_group_of_the_user_is_used_or_the_reason_is_told(
+    spawn: Spawn, tmp_path: Any
+) -> None:
     def join(path: str, rank: Any, count: int) -> None:
-        dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank.item() % count, world_size=count)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{path}", rank=rank.item() % count, world_size=count
+        )
 
     procs = spawn(2)
     with procs.activate() as mesh:
         x = torch.ones(1)
         remote(join, propagate="inspect")(str(tmp_path / "one"), mesh.process_idx() * 0, 1)
         group = mesh.process_group(mesh.names)
-        with pytest.raises(RemoteException, match="rank 0 of 1, is not that of the mesh, in which it is rank"):
+        with pytest.raises(
+            RemoteException, match="rank 0 of 1, is not that of the mesh, in which it is rank"
+        ):
             remote(lambda x, group: x).call(x, group).get()
     other = spawn(2)
     with other.activate() as mesh:

@@ -1,4 +1,7 @@
-"""Training: gradients, hooks, and gradients one at a time; each as in one process. Optimizers have a file of their own."""
+"""Training: gradients, hooks, and gradients one at a time; each as in one process.
+
+Optimizers have a file of their own.
+"""
 
 # What torch returns here is more than its annotations say.
 # mypy: disable-error-code="attr-defined, union-attr, no-untyped-call, arg-type"
@@ -47,7 +50,9 @@ def test_backward_needs_no_active_mesh(mesh: Any) -> None:
     loss = net(x)[:, 0].sum()
     with no_mesh.activate():
         loss.backward()
-    assert all(parameter.grad is not None and parameter.grad.mesh is mesh for parameter in net.parameters())
+    assert all(
+        parameter.grad is not None and parameter.grad.mesh is mesh for parameter in net.parameters()
+    )
 
 
 def test_a_state_dict_comes_home_and_goes_out(mesh: Any) -> None:
@@ -180,7 +185,9 @@ def test_slices_of_tensors_keep_to_their_ranks(mesh: Any) -> None:
 
 
 def test_a_backward_function_runs_where_the_call_was(mesh: Any) -> None:
-    """Its mesh and its stream are active again, also in a backward pass that runs with none; what nothing was derived from is 0."""
+    """Its mesh and its stream are active again, also in a backward pass that runs with none; what
+    nothing was derived from is 0.
+    """
     first, other = mesh.slice(gpus=0), Stream("other")
     seen: list[Any] = []
 
@@ -216,7 +223,9 @@ def test_an_error_of_shapes_ends_where_the_operation_was_issued(mesh: Any) -> No
 
 
 def test_backward_passes_stay_on_the_thread_that_asks_for_them(mesh: Any) -> None:
-    """torch runs those of GPUs on threads of its own, unless it is told not to: there, nothing is active."""
+    """torch runs those of GPUs on threads of its own, unless it is told not to: there, nothing is
+    active.
+    """
 
     def is_off() -> bool:
         return not torch._C._is_multithreading_enabled()
@@ -244,7 +253,9 @@ def test_backward_passes_stay_on_the_thread_that_asks_for_them(mesh: Any) -> Non
     assert seen == [False, True, True]
 
 
-def test_whether_backward_passes_have_threads_is_as_before_when_no_mesh_is_active(pair: Any) -> None:
+def test_whether_backward_passes_have_threads_is_as_before_when_no_mesh_is_active(
+    pair: Any,
+) -> None:
     for before in (True, False):
         with torch.autograd.set_multithreading_enabled(before):
             with pair.activate():

@@ -118,10 +118,14 @@ def test_what_was_moved_is_freed_by_the_sender(mesh: Any, others: ProcMesh) -> N
     moved = [torch.ones(1000).to_mesh(others) for _ in range(5)]
     fetch_shard(moved).get()
     gc.collect()
-    wait_until(lambda: set(remote(buffers).call().get().values()) == {0}, what="the end of all copies")
+    wait_until(
+        lambda: set(remote(buffers).call().get().values()) == {0}, what="the end of all copies"
+    )
 
 
-def test_a_sender_that_dies_fails_the_move_and_not_the_receiver(mesh: Any, spawn: Spawn, faults: Any) -> None:
+def test_a_sender_that_dies_fails_the_move_and_not_the_receiver(
+    mesh: Any, spawn: Spawn, faults: Any
+) -> None:
     sender = spawn({"gpus": 2})
     with sender.activate():
         pids = remote(os.getpid).call().get()
@@ -143,7 +147,9 @@ def wait_for_file(path: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_sender_whose_engine_ends_is_not_waited_for(mesh: Any, others: ProcMesh, tmp_path: Any) -> None:
+def test_a_sender_whose_engine_ends_is_not_waited_for(
+    mesh: Any, others: ProcMesh, tmp_path: Any
+) -> None:
     engine = spawn_tensor_engine(others)
     with engine.activate():
         moved = torch.ones(1)

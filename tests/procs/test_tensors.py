@@ -1,4 +1,6 @@
-"""Tensors and arrays in messages: what arrives, that it is the receiver's own, and that its memory is not copied about."""
+"""Tensors and arrays in messages: what arrives, that it is the receiver's own, and that its memory
+is not copied about.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ MIDDLE = 50_000  # out of band, through the socket
 LARGE = 300_000  # out of band, in a shared-memory segment
 SIZES = pytest.mark.parametrize("size", [SMALL, MIDDLE, LARGE])
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="sends tensors of a GPU; there is none here")
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="sends tensors of a GPU; there is none here"
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -113,7 +117,9 @@ def mapped_bytes() -> int:
 
 
 def train_a_step(model: nn.Module, batch: torch.Tensor) -> None:
-    """By hand: the first step of an optimizer of torch imports its compiler, which takes seconds."""
+    """By hand: the first step of an optimizer of torch imports its compiler, which takes
+    seconds.
+    """
     loss: Any = model(batch).sum()
     loss.backward()
     with torch.no_grad():
@@ -179,7 +185,12 @@ def test_an_expanded_tensor_takes_no_more_than_its_storage(spawn: Spawn) -> None
 
 
 def test_tensors_without_elements_keep_shape_and_dtype(spawn: Spawn) -> None:
-    sent = [torch.empty(0), torch.empty(3, 0, 2, dtype=torch.int8), torch.ones(LARGE)[:0], nn.Parameter(torch.empty(0))]
+    sent = [
+        torch.empty(0),
+        torch.empty(3, 0, 2, dtype=torch.int8),
+        torch.ones(LARGE)[:0],
+        nn.Parameter(torch.empty(0)),
+    ]
     got = echo(spawn).call_one(sent).get()
     for tensor, arrived in zip(sent, got, strict=True):
         assert same(arrived, tensor)
@@ -205,7 +216,12 @@ def test_the_history_of_a_tensor_stays_behind(spawn: Spawn) -> None:
 
 
 def test_what_is_computed_without_gradients_is_sent_without(spawn: Spawn) -> None:
-    assert not echo(spawn).call_one((torch.ones(3, requires_grad=True) * 2).detach()).get().requires_grad
+    assert (
+        not echo(spawn)
+        .call_one((torch.ones(3, requires_grad=True) * 2).detach())
+        .get()
+        .requires_grad
+    )
 
 
 @SIZES
@@ -318,7 +334,13 @@ def test_storages_can_be_sent_by_themselves(spawn: Spawn) -> None:
 
 
 def test_torch_s_small_types_arrive_as_they_were(spawn: Spawn) -> None:
-    sent = [torch.bfloat16, torch.device("cuda", 3), torch.Size([2, 3]), torch.strided, torch.channels_last]
+    sent = [
+        torch.bfloat16,
+        torch.device("cuda", 3),
+        torch.Size([2, 3]),
+        torch.strided,
+        torch.channels_last,
+    ]
     assert echo(spawn).call_one(sent).get() == sent
 
 
@@ -369,7 +391,10 @@ def test_a_trained_state_dict_comes_back_and_the_sender_s_model_did_not_move(spa
     for name, value in model.state_dict().items():
         assert state[name].allclose(value), name
     assert not state["first.weight"].equal(before["first.weight"])
-    assert state["first.weight"].untyped_storage().data_ptr() == state["second.weight"].untyped_storage().data_ptr()
+    assert (
+        state["first.weight"].untyped_storage().data_ptr()
+        == state["second.weight"].untyped_storage().data_ptr()
+    )
     model.load_state_dict(state)
 
 
@@ -415,7 +440,8 @@ def test_what_arrived_keeps_its_memory_alive_and_lets_go_of_it(spawn: Spawn) -> 
 @pytest.mark.parametrize("odd", [1, 2, 5, 11])
 def test_tensors_are_aligned_wherever_they_lie_in_a_message(spawn: Spawn, odd: int) -> None:
     say = echo(spawn)
-    text = b"x" * (200_000 + odd)  # with it the frame has memory of its own, and the tensor's lies somewhere in there
+    # with it the frame has memory of its own, and the tensor's lies somewhere in there
+    text = b"x" * (200_000 + odd)
     _, got = say.call_one((text, torch.ones(MIDDLE // 2))).get()
     assert got.sum() == MIDDLE // 2
     assert got.data_ptr() % 16 == 0
@@ -426,7 +452,12 @@ def test_tensors_arrive_on_the_cpu_whatever_the_receiver_s_default_device(spawn:
     worker.use_default_device.call_one("meta").get()
     for size in (SMALL, LARGE):
         assert worker.place.call_one(torch.ones(size)).get() == ("cpu", 0)
-        assert worker.add_rank.call_one(nn.Parameter(torch.ones(size), requires_grad=False)).get().sum() == size
+        assert (
+            worker.add_rank.call_one(nn.Parameter(torch.ones(size), requires_grad=False))
+            .get()
+            .sum()
+            == size
+        )
 
 
 # isolation
@@ -444,7 +475,9 @@ def test_each_rank_may_write_to_what_it_got(spawn: Spawn, size: int) -> None:
 
 
 @SIZES
-def test_actors_of_one_process_do_not_share_what_they_send_each_other(spawn: Spawn, size: int) -> None:
+def test_actors_of_one_process_do_not_share_what_they_send_each_other(
+    spawn: Spawn, size: int
+) -> None:
     class Here(Actor):
         @endpoint
         def ask_neighbour(self, size: int) -> tuple[float, float]:
@@ -530,7 +563,9 @@ def test_each_rank_may_write_to_the_array_it_got(spawn: Spawn, size: int) -> Non
 
 
 @SIZES
-def test_a_receiver_does_not_see_what_the_sender_does_to_its_array_later(spawn: Spawn, size: int) -> None:
+def test_a_receiver_does_not_see_what_the_sender_does_to_its_array_later(
+    spawn: Spawn, size: int
+) -> None:
     workers = spawn(2).spawn("workers", Worker)
     sent = np.ones(size)
     answer = workers.hold.call(sent)
@@ -554,7 +589,9 @@ def test_a_gpu_s_tensor_arrives_on_the_cpu(spawn: Spawn, size: int) -> None:
 
 
 @needs_gpu
-def test_a_gpu_s_views_parameters_and_modules_arrive_on_the_cpu_with_their_ties(spawn: Spawn) -> None:
+def test_a_gpu_s_views_parameters_and_modules_arrive_on_the_cpu_with_their_ties(
+    spawn: Spawn,
+) -> None:
     base = torch.zeros(LARGE, device="cuda")
     model = Tied().cuda()
     got = echo(spawn).call_one([base, base[1:], nn.Parameter(base), model, base.to_sparse()]).get()
@@ -562,7 +599,9 @@ def test_a_gpu_s_views_parameters_and_modules_arrive_on_the_cpu_with_their_ties(
     assert len({tensor.untyped_storage().data_ptr() for tensor in got[:3]}) == 1
     assert type(got[2]) is nn.Parameter
     assert got[3].second.weight is got[3].first.weight
-    assert got[3](torch.ones(2, 4)).allclose(model(torch.ones(2, 4, device="cuda")).cpu(), atol=1e-4)
+    assert got[3](torch.ones(2, 4)).allclose(
+        model(torch.ones(2, 4, device="cuda")).cpu(), atol=1e-4
+    )
 
 
 @needs_gpu

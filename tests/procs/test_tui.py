@@ -85,7 +85,8 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with running(PROGRAM, folder, {"MONARCH_LOG_DIR": str(folder / "logs")}) as program:
         program.wait_for("go")
         with admin_of(program.pid) as (door, asker):
-            asker.get("/v1/stacks")  # each process has been asked: there are connections from now on
+            # each process has been asked: there are connections from now on
+            asker.get("/v1/stacks")
             for node in asker.walk():
                 properties = node["properties"].get("Proc", {"failed_actor_count": 1})
                 if not properties["failed_actor_count"]:
@@ -95,7 +96,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
 
 
 def test_now_says_what_is_wrong_and_shows_a_cell_for_each_rank(watched: Watched) -> None:
-    shown = ("Stuck", "tuitrainers  4 ranks  hosts 2 × gpus 2  w 2 waits  · 2 idle", "ww··", "1 failures", "! tuislow")
+    shown = (
+        "Stuck",
+        "tuitrainers  4 ranks  hosts 2 × gpus 2  w 2 waits  · 2 idle",
+        "ww··",
+        "1 failures",
+        "! tuislow",
+    )
 
     async def typed(seen: Seen) -> None:
         await seen.until(*shown)
@@ -132,7 +139,10 @@ def test_ranks_are_sorted_by_any_column_and_lead_to_their_stack(watched: Watched
         await seen.find("trainers[1]")
         await seen.press("enter")
         await seen.holds(
-            lambda: seen.app.pane.TITLE == "Stacks" and (seen.app.pane.about() or ("",))[0] == "tuitrainers"
+            lambda: (
+                seen.app.pane.TITLE == "Stacks"
+                and (seen.app.pane.about() or ("",))[0] == "tuitrainers"
+            )
         )
 
     watching(watched.access, typed)
@@ -156,7 +166,9 @@ def test_waits_begin_with_those_who_wait_for_nobody(watched: Watched) -> None:
 def test_logs_are_found_filtered_and_harmless(watched: Watched) -> None:
     async def typed(seen: Seen) -> None:
         await seen.press("5")
-        text = await seen.until(*(f"tuitrainers[{rank}] [bold]spoken[/bold] by a rank" for rank in range(4)))
+        text = await seen.until(
+            *(f"tuitrainers[{rank}] [bold]spoken[/bold] by a rank" for rank in range(4))
+        )
         assert "owned" not in text and "\x1b" not in text
         await seen.enlarge()
         await seen.until("] a warning")
@@ -179,7 +191,10 @@ def test_failures_show_their_message_and_lead_to_the_last_output(watched: Watche
         await seen.press("6")
         await seen.until("dying", "non-zero code 3")
         await seen.enlarge()
-        await seen.until("dying  the process this actor was running on failed: the process exited with non-zero code 3")
+        await seen.until(
+            "dying  the process this actor was running on failed: the process exited with non-zero"
+            " code 3"
+        )
         await seen.press("enter")
         await seen.until("of mesh=tuidead rank=0")
 
@@ -189,7 +204,9 @@ def test_failures_show_their_message_and_lead_to_the_last_output(watched: Watche
 def test_the_tree_has_the_layout_and_the_keys_of_monarch(watched: Watched) -> None:
     async def typed(seen: Seen) -> None:
         await seen.press("7")
-        await seen.until("(5 procs)", "▶ tuitrainers[0]", "Host details", "sys:off • stopped:off", "@", "up ")
+        await seen.until(
+            "(5 procs)", "▶ tuitrainers[0]", "Host details", "sys:off • stopped:off", "@", "up "
+        )
         await seen.find("tuitrainers[0]")
         await seen.until("mesh_rank:")
         await seen.press("tab", "j")
@@ -227,7 +244,9 @@ def test_sql_answers_saved_and_typed_questions(watched: Watched) -> None:
     watching(watched.access, typed)
 
 
-def test_a_report_of_a_sick_program_is_json_and_fails(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_of_a_sick_program_is_json_and_fails(
+    watched: Watched, capsys: pytest.CaptureFixture[str]
+) -> None:
     token = watched.door.access("view")["token"]
     assert diagnose(open_access(watched.door.url, token)) == 1
     found = json.loads(capsys.readouterr().out)
@@ -237,7 +256,9 @@ def test_a_report_of_a_sick_program_is_json_and_fails(watched: Watched, capsys: 
     assert {check["group"] for check in found["checks"]} == {"Admin Infrastructure", "Mesh"}
 
 
-def test_a_link_lets_in_once_and_a_wrong_token_is_said(watched: Watched, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_lets_in_once_and_a_wrong_token_is_said(
+    watched: Watched, capsys: pytest.CaptureFixture[str]
+) -> None:
     link = watched.door.access("act")["link"]
     assert Line(open_access(link)).get("/v1/admin")["url"] == watched.door.url
     with pytest.raises(AdminError, match="this link was used"):

@@ -1,4 +1,6 @@
-"""The dashboard in the terminal: a server that goes away, text that is hostile, ten thousand ranks, no colours."""
+"""The dashboard in the terminal: a server that goes away, text that is hostile, ten thousand ranks,
+no colours.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def test_answers_that_are_no_json_or_of_another_version_are_told_and_looked_for_
             fake.pages.clear()
             await seen.until("live")
             del fake.verdict["classes"]
-            await seen.until("LOST: an answer that this version can't read: KeyError('classes')", "Fine.")
+            await seen.until(
+                "LOST: an answer that this version can't read: KeyError('classes')", "Fine."
+            )
             await seen.press("c", "enter", "j")
             fake.verdict["classes"] = classes
             await seen.until("live", "Fine.")
@@ -72,7 +76,9 @@ def test_answers_that_are_no_json_or_of_another_version_are_told_and_looked_for_
             change["meshes"]["1"]["columns"]["seconds"] = []
             fake.picture = change
             await seen.press("2")
-            await seen.until("a line that can't be made: an answer that this version can't read: IndexError")
+            await seen.until(
+                "a line that can't be made: an answer that this version can't read: IndexError"
+            )
 
         watching(fake.access, typed)
 
@@ -80,7 +86,13 @@ def test_answers_that_are_no_json_or_of_another_version_are_told_and_looked_for_
 def test_a_failure_whose_process_is_not_there_is_told() -> None:
     shown = picture_of(8)
     shown["failures"] = [
-        {"reference": "a<1>.p.0@h0", "message": "m", "root_cause": "", "occurred_us": 1, "is_propagated": False}
+        {
+            "reference": "a<1>.p.0@h0",
+            "message": "m",
+            "root_cause": "",
+            "occurred_us": 1,
+            "is_propagated": False,
+        }
     ]
     with fake_admin(shown) as fake:
 
@@ -93,7 +105,9 @@ def test_a_failure_whose_process_is_not_there_is_told() -> None:
         watching(fake.access, typed, LARGE)
 
 
-@pytest.mark.parametrize("title", ["a [red]x[/red]", "b [@click=app.quit]x[/]", "back\\", "[/] end", "[", "$accent"])
+@pytest.mark.parametrize(
+    "title", ["a [red]x[/red]", "b [@click=app.quit]x[/]", "back\\", "[/] end", "[", "$accent"]
+)
 def test_a_title_is_shown_as_it_is(title: str) -> None:
     box = next(iter(Overlay(title, []).compose()))
     assert Content.from_markup(str(box.border_title)).plain == f"{title}, Esc closes"
@@ -173,7 +187,13 @@ def test_hostile_text_is_shown_harmless_on_every_screen(size: tuple[int, int]) -
     shown = picture_of(8, HOSTILE, {3: "stands"})
     shown["verdict"].update(sentence=HOSTILE, full=[HOSTILE], circles=[[HOSTILE, "b"]])
     shown["failures"] = [
-        {"reference": "a", "message": HOSTILE, "root_cause": HOSTILE, "occurred_us": 1, "is_propagated": False}
+        {
+            "reference": "a",
+            "message": HOSTILE,
+            "root_cause": HOSTILE,
+            "occurred_us": 1,
+            "is_propagated": False,
+        }
     ]
     shown["silent"] = {HOSTILE: HOSTILE}
     standing: dict[str, Any] = {
@@ -192,7 +212,10 @@ def test_hostile_text_is_shown_harmless_on_every_screen(size: tuple[int, int]) -
     }
     with fake_admin(shown) as fake:
         fake.verdict.update(
-            sentence=HOSTILE, classes=[standing] * 2, waits=[{"waits": 0, "for": 1}], circles=[[HOSTILE]]
+            sentence=HOSTILE,
+            classes=[standing] * 2,
+            waits=[{"waits": 0, "for": 1}],
+            circles=[[HOSTILE]],
         )
         fake.lines = [line]
         fake.tree += f"    └── {HOSTILE}  ->  http://h/v1/a%40b\n"
@@ -201,13 +224,19 @@ def test_hostile_text_is_shown_harmless_on_every_screen(size: tuple[int, int]) -
             for key in "1234567":
                 await seen.press(key)
                 text = await seen.until(HARMLESS[:18])
-                assert "owned" not in text and all(character.isprintable() or character == "\n" for character in text)
-                assert all(len(line) <= size[0] for line in seen.lines) and len(seen.lines) == size[1]
+                assert "owned" not in text and all(
+                    character.isprintable() or character == "\n" for character in text
+                )
+                assert (
+                    all(len(line) <= size[0] for line in seen.lines) and len(seen.lines) == size[1]
+                )
 
         watching(fake.access, typed, size)
 
 
-def test_ten_thousand_ranks_are_on_the_screen_and_keys_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_ranks_are_on_the_screen_and_keys_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     made: list[int] = []
     make = Ranks._row
 
@@ -220,7 +249,8 @@ def test_ten_thousand_ranks_are_on_the_screen_and_keys_are_answered(monkeypatch:
 
         async def typed(seen: Seen) -> None:
             text = await seen.until("10,000 ranks", "1 in the way", "a cell is 8 ranks", "9472 ccc")
-            assert sum(line.count("!") for line in text.splitlines()[4:]) == 1  # found in the map among all others
+            # found in the map among all others
+            assert sum(line.count("!") for line in text.splitlines()[4:]) == 1
             await seen.press("2")
             await seen.until("1 of 10,000", "trainers[4170]", "! stands")
             await seen.press("G")
@@ -252,7 +282,8 @@ def test_without_colours_letters_say_what_colours_would(monkeypatch: pytest.Monk
             await seen.until("ccc!cccc", "1 in the way")
             found = styles(seen)
             assert not any(style.color or style.bgcolor for style in found)
-            assert any(style.reverse for style in found)  # the marked line, and the screen that is open
+            # the marked line, and the screen that is open
+            assert any(style.reverse for style in found)
 
         watching(fake.access, coloured)
         monkeypatch.setenv("NO_COLOR", "1")
@@ -260,12 +291,17 @@ def test_without_colours_letters_say_what_colours_would(monkeypatch: pytest.Monk
 
 
 def test_the_dashboard_imports_no_engine() -> None:
-    code = "import sys, monarch.tui.app; print([name for name in sys.modules if name.startswith('monarch._core')])"
+    code = (
+        "import sys, monarch.tui.app; print([name for name in sys.modules if"
+        " name.startswith('monarch._core')])"
+    )
     got = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert got.stdout == "[]\n"
 
 
-@pytest.mark.parametrize("answer", ["not an object", {}, {"children": 7}, {"children": [7]}, None, []])
+@pytest.mark.parametrize(
+    "answer", ["not an object", {}, {"children": 7}, {"children": [7]}, None, []]
+)
 def test_a_report_on_answers_of_another_version_is_a_report_and_fails(
     answer: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -274,7 +310,9 @@ def test_a_report_on_answers_of_another_version_is_a_report_and_fails(
         assert diagnose(fake.access) == 1
     found = json.loads(capsys.readouterr().out)
     failed = [check["message"] for check in found["checks"] if check["status"] == "fail"]
-    assert failed and all(message.startswith("an answer that this version can't read: ") for message in failed)
+    assert failed and all(
+        message.startswith("an answer that this version can't read: ") for message in failed
+    )
     assert all("\n" not in message for message in failed)
 
 
@@ -282,7 +320,9 @@ def test_a_report_on_nobody_or_another_server_says_so(capsys: pytest.CaptureFixt
     with fake_admin(picture_of(16)) as fake:
         fake.pages |= {"/v1/root", "/v1/why", "/v1/admin"}
         assert diagnose(fake.access) == 1
-        assert "answers with text/html" in json.loads(capsys.readouterr().out)["checks"][0]["message"]
+        assert (
+            "answers with text/html" in json.loads(capsys.readouterr().out)["checks"][0]["message"]
+        )
         fake.end()
         assert diagnose(fake.access) == 1
         assert "refused" in json.loads(capsys.readouterr().out)["checks"][0]["message"]
@@ -291,7 +331,11 @@ def test_a_report_on_nobody_or_another_server_says_so(capsys: pytest.CaptureFixt
 def test_why_there_is_no_tls_is_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     issuer, stranger = authority(), authority("another one")
     server = issuer.sign_address("127.0.0.1")
-    texts = {"server": server.pem + server.key_pem(), "stranger": stranger.pem, "none": "no certificate"}
+    texts = {
+        "server": server.pem + server.key_pem(),
+        "stranger": stranger.pem,
+        "none": "no certificate",
+    }
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     serves = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -307,8 +351,11 @@ def test_why_there_is_no_tls_is_a_line(tmp_path: Path, capsys: pytest.CaptureFix
         assert fake._server is not None
         fake._server.socket = serves.wrap_socket(fake._server.socket, server_side=True)
         assert re.fullmatch(
-            r"the certificate of \S+ is not trusted: .*; --tls-ca names who has signed it", said(fake.port)
+            r"the certificate of \S+ is not trusted: .*; --tls-ca names who has signed it",
+            said(fake.port),
         )
     for name in ("none", "gone"):
-        with pytest.raises(ValueError, match=f"^{tmp_path / name} can't be read as certificates: [a-z ]+$"):
+        with pytest.raises(
+            ValueError, match=f"^{tmp_path / name} can't be read as certificates: [a-z ]+$"
+        ):
             tls_of(tmp_path / name, None, None)

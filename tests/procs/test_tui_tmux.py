@@ -1,4 +1,6 @@
-"""The dashboard in a real terminal: tmux, 80 columns, no colours; and its report of a healthy program."""
+"""The dashboard in a real terminal: tmux, 80 columns, no colours; and its report of a healthy
+program.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ Reported = tuple[RunningProgram, "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reported]:
-    """A program, and the report on it; from then on its processes have connections to each other."""
+    """A program, and the report on it; from then on its processes have connections to each
+    other.
+    """
     with running(PROGRAM, tmp_path_factory.mktemp("tmux")) as found:
         found.wait_for("go")
         yield found, found.monarch("tui", "--diagnose", "--program", str(found.pid))
@@ -62,16 +66,22 @@ class Terminal:
         self._tmux = ["tmux", "-S", str(folder / "s"), "-f", os.devnull]
 
     def start(self, command: str) -> None:
-        subprocess.run([*self._tmux, "new-session", "-d", "-x", "80", "-y", "24", command], check=True)
+        subprocess.run(
+            [*self._tmux, "new-session", "-d", "-x", "80", "-y", "24", command], check=True
+        )
 
     def press(self, key: str) -> None:
         subprocess.run([*self._tmux, "send-keys", key], check=True)
 
     def screen(self, *how: str) -> str:
-        return subprocess.run([*self._tmux, "capture-pane", "-p", *how], capture_output=True, text=True).stdout
+        return subprocess.run(
+            [*self._tmux, "capture-pane", "-p", *how], capture_output=True, text=True
+        ).stdout
 
     def title(self) -> str:
-        got = subprocess.run([*self._tmux, "display-message", "-p", "#{pane_title}"], capture_output=True, text=True)
+        got = subprocess.run(
+            [*self._tmux, "display-message", "-p", "#{pane_title}"], capture_output=True, text=True
+        )
         return got.stdout
 
     def until(self, *texts: str) -> str:
@@ -89,17 +99,26 @@ class Terminal:
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
-def test_in_tmux_without_colours_a_program_is_found_watched_and_left(reported: Reported, tmp_path: Path) -> None:
+def test_in_tmux_without_colours_a_program_is_found_watched_and_left(
+    reported: Reported, tmp_path: Path
+) -> None:
     program, _ = reported
     terminal = Terminal(tmp_path)
-    command = shlex.join([sys.executable, "-m", "monarch.tools", "tui", "--program", str(program.pid)])
+    command = shlex.join(
+        [sys.executable, "-m", "monarch.tools", "tui", "--program", str(program.pid)]
+    )
     try:
         terminal.start(f"env NO_COLOR=1 PYTHONPATH={shlex.quote(package_path())} {command} 2>&1")
         shown = terminal.until("Fine:", "tmuxtrainers  3 ranks", "0 ···", "live")
         assert len(shown.splitlines()) <= 24
         assert "owned" not in shown and "owned" not in terminal.title()
         styled = terminal.screen("-e")
-        numbers = {number for codes in re.findall(r"\x1b\[([0-9;]*)m", styled) for number in codes.split(";") if number}
+        numbers = {
+            number
+            for codes in re.findall(r"\x1b\[([0-9;]*)m", styled)
+            for number in codes.split(";")
+            if number
+        }
         # bold, faint, underlined, reverse
         assert numbers & {"1", "7"} and numbers <= {"0", "1", "2", "4", "7", "39", "49"}, numbers
         terminal.press("2")
@@ -121,7 +140,11 @@ def test_a_report_of_a_healthy_program_needs_no_terminal(reported: Reported) -> 
     program, got = reported
     assert got.returncode == 0, got.stdout + got.stderr
     found = json.loads(got.stdout)
-    assert found["healthy"] is True and found["verdict"]["status"] == "fine" and found["nodes_left_out"] == 0
+    assert (
+        found["healthy"] is True
+        and found["verdict"]["status"] == "fine"
+        and found["nodes_left_out"] == 0
+    )
     assert {check["status"] for check in found["checks"]} <= {"pass", "slow"}
     without = program.monarch("tui", "--program", str(program.pid))
     assert without.returncode == 1 and "needs a terminal" in without.stderr

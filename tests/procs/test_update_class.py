@@ -1,4 +1,6 @@
-"""An actor class is edited while its actors run: they take the new code, and keep what they hold."""
+"""An actor class is edited while its actors run: they take the new code, and keep what they
+hold.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def edited() -> Any:
         @endpoint
         def names(self) -> Any:
             here: Any = context()
-            return here.actor_instance.class_name, [each for each in here._cell.begun if each[0] != "\0"]
+            return here.actor_instance.class_name, [
+                each for each in here._cell.begun if each[0] != "\0"
+            ]
 
     return Edited
 
@@ -119,7 +123,10 @@ def test_actors_take_the_new_code_and_keep_their_state(spawn: Spawn) -> None:
     assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("first", 1)]
     mesh.update_class(second()).get(timeout=LIMIT)
     assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 11), ("second", 11)]
-    assert mesh.add.call(by=1).get(timeout=LIMIT).values() == [("second", 12), ("second", 12)], "the new signature"
+    assert mesh.add.call(by=1).get(timeout=LIMIT).values() == [
+        ("second", 12),
+        ("second", 12),
+    ], "the new signature"
     assert mesh.twice.call().get(timeout=LIMIT).values() == [24, 24]
     with pytest.raises(AttributeError, match="no endpoint 'when_told'"):
         mesh.when_told
@@ -151,13 +158,19 @@ def test_a_rank_that_starts_again_has_the_new_class(spawn: Spawn) -> None:
     part: Any = mesh.slice(gpus=0)
     part.update_class(second()).get(timeout=LIMIT)
     end_each(mesh)
-    assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 111), ("first", 2)], "the new __init__, too"
+    assert mesh.add.call().get(timeout=LIMIT).values() == [
+        ("second", 111),
+        ("first", 2),
+    ], "the new __init__, too"
     named = part.class_name.call_one().get(timeout=LIMIT)
     assert named == f"{__name__}.second.<locals>.Counter", "as telemetry and admin have it, too"
     foreman = spawn(1).spawn("foreman", Foreman)
     assert foreman.update.call_one(mesh, second()).get(timeout=LIMIT) == [222, 4]
     end_each(mesh)
-    assert mesh.add.call().get(timeout=LIMIT).values() == [("second", 111), ("second", 111)], "as its owner was told"
+    assert mesh.add.call().get(timeout=LIMIT).values() == [
+        ("second", 111),
+        ("second", 111),
+    ], "as its owner was told"
 
 
 def waiter(name: str, mark: Any) -> Any:
@@ -224,7 +237,9 @@ def test_one_bound_holds_for_calls_of_the_old_and_the_new_class(spawn: Spawn) ->
         assert answer.get(timeout=LIMIT) == f"{'third' if which == 'd' else 'fourth'} {which}"
 
 
-def test_what_waits_for_a_bound_is_taken_up_in_order_where_there_is_none_any_more(spawn: Spawn) -> None:
+def test_what_waits_for_a_bound_is_taken_up_in_order_where_there_is_none_any_more(
+    spawn: Spawn,
+) -> None:
     first: Any = waiter("first", endpoint(concurrency=1))
 
     class Plain(first):  # type: ignore[misc]
@@ -254,7 +269,9 @@ def test_a_class_that_lays_out_its_objects_otherwise_is_refused_by_all(spawn: Sp
     assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("first", 1)]
 
 
-def test_what_can_not_be_taken_is_refused_at_the_call(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_taken_is_refused_at_the_call(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Async(Actor):
         @endpoint
         async def add(self) -> None: ...
@@ -278,7 +295,9 @@ def test_what_can_not_be_taken_is_refused_at_the_call(spawn: Spawn, monkeypatch:
         mesh.update_class(again)
 
 
-def test_of_updates_in_flight_the_one_begun_last_is_what_ranks_and_handle_have(spawn: Spawn) -> None:
+def test_of_updates_in_flight_the_one_begun_last_is_what_ranks_and_handle_have(
+    spawn: Spawn,
+) -> None:
     mesh = spawn(2).spawn("counter", first(), 0)
     for start in range(0, 220, 22):
         updates = [mesh.update_class(first()), mesh.update_class(second())]
@@ -321,7 +340,10 @@ def test_an_endpoint_looked_up_while_the_class_changes_is_not_kept(
 def test_programs_see_the_class_and_no_method_of_ours(spawn: Spawn) -> None:
     mesh = spawn(1).spawn("counter", first(), 0)
     mesh.update_class(edited()).get(timeout=LIMIT)
-    assert mesh.names.call_one().get(timeout=LIMIT) == (f"{__name__}.edited.<locals>.Edited", ["names"])
+    assert mesh.names.call_one().get(timeout=LIMIT) == (
+        f"{__name__}.edited.<locals>.Edited",
+        ["names"],
+    )
 
 
 def test_none_is_updated_where_one_is_gone_for_good(spawn: Spawn, faults: Faults) -> None:

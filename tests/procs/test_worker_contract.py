@@ -1,4 +1,6 @@
-"""What a worker promises to its launcher: it says where it listens, and ends by itself when nobody owns it."""
+"""What a worker promises to its launcher: it says where it listens, and ends by itself when nobody
+owns it.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +51,20 @@ USE = """
 
 
 class Launched:
-    """A worker, as a launcher starts it: with a pipe as its lifeline, and its report in a folder."""
+    """A worker, as a launcher starts it: with a pipe as its lifeline, and its report in a
+    folder.
+    """
 
     def __init__(self, home: Home, env: Mapping[str, str], **spec: Any) -> None:
         self.folder = home.folder / "reports"
         self.secret = {SECRET_FILE: str(make_secret_file(home.folder / ".monarch" / "job"))}
         wanted = WorkerSpec(
-            "trainers", "$RANK", "tcp://:0", "$HEAD", folder=str(self.folder), **{"lifeline": 0, **spec}
+            "trainers",
+            "$RANK",
+            "tcp://:0",
+            "$HEAD",
+            folder=str(self.folder),
+            **{"lifeline": 0, **spec},
         )
         with (home.folder / "worker.log").open("wb") as log:
             self.process = subprocess.Popen(
@@ -94,7 +103,9 @@ def launch(home: Home) -> Iterator[Any]:
         worker.process.communicate()
 
 
-def test_a_worker_on_a_free_port_reports_its_rank_and_an_address_that_can_be_used(home: Home, launch: Any) -> None:
+def test_a_worker_on_a_free_port_reports_its_rank_and_an_address_that_can_be_used(
+    home: Home, launch: Any
+) -> None:
     worker = launch()
     report = worker.report()
     assert report[:2] == ("trainers", 3)
@@ -103,16 +114,24 @@ def test_a_worker_on_a_free_port_reports_its_rank_and_an_address_that_can_be_use
     assert worker.process.wait(30) == 0
 
 
-def test_a_worker_lets_in_only_those_that_have_the_secret_of_its_job(home: Home, launch: Any) -> None:
+def test_a_worker_lets_in_only_those_that_have_the_secret_of_its_job(
+    home: Home, launch: Any
+) -> None:
     address = launch().report().address
-    said = home.run(USE, address, env={"MONARCH_SECRET": "a guess that is long enough"}, exit_code=1)
+    said = home.run(
+        USE, address, env={"MONARCH_SECRET": "a guess that is long enough"}, exit_code=1
+    )
     assert "wrong secret" in said
 
 
-def test_a_worker_of_another_release_is_refused_with_the_side_to_upgrade(home: Home, launch: Any) -> None:
+def test_a_worker_of_another_release_is_refused_with_the_side_to_upgrade(
+    home: Home, launch: Any
+) -> None:
     old = home.folder / "old"
     old.mkdir()
-    (old / "sitecustomize.py").write_text("import monarch._public\nmonarch._public.RELEASE = '0.0.9'\n")
+    (old / "sitecustomize.py").write_text(
+        "import monarch._public\nmonarch._public.RELEASE = '0.0.9'\n"
+    )
     worker = launch({"PYTHONPATH": os.pathsep.join([str(old), os.environ["PYTHONPATH"]])})
     address = worker.report().address
     said = home.run(USE, address, env=worker.secret, exit_code=1)
@@ -122,7 +141,9 @@ def test_a_worker_of_another_release_is_refused_with_the_side_to_upgrade(home: H
 
 def test_a_worker_ends_with_its_lifeline_and_so_does_what_it_runs(home: Home, launch: Any) -> None:
     worker = launch()
-    client = home._start([home.program(USE), worker.report().address, "stay"], worker.secret, subprocess.PIPE)
+    client = home._start(
+        [home.program(USE), worker.report().address, "stay"], worker.secret, subprocess.PIPE
+    )
     assert client.stdout is not None
     assert client.stdout.readline() == "['hi']\n"
     worker.cut_lifeline()
@@ -147,7 +168,9 @@ def test_a_worker_that_may_stay_survives_the_end_of_its_lifeline(home: Home, lau
     assert worker.process.wait(30) == 0
 
 
-def test_a_worker_ends_by_itself_when_no_client_comes_for_the_idle_limit(home: Home, launch: Any) -> None:
+def test_a_worker_ends_by_itself_when_no_client_comes_for_the_idle_limit(
+    home: Home, launch: Any
+) -> None:
     worker = launch({IDLE_LIMIT: "300ms"}, lifeline=-1)
     assert worker.process.wait(30) == 0
     home.wait_nothing_left()
@@ -187,9 +210,20 @@ def test_without_a_secret_a_worker_does_not_listen(home: Home, launch: Any) -> N
 
 def test_the_command_reports_its_port_and_ends_with_its_stdin(home: Home) -> None:
     reports = home.folder / "reports"
-    command = ["worker", "--listen", "tcp://127.0.0.1:0", "--report", str(reports), "--lifeline", "--idle-limit", "1h"]
+    command = [
+        "worker",
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--report",
+        str(reports),
+        "--lifeline",
+        "--idle-limit",
+        "1h",
+    ]
     worker = home._start(
-        ["-m", "monarch.tools", *command], {"MONARCH_SECRET": "long enough for a secret"}, subprocess.PIPE
+        ["-m", "monarch.tools", *command],
+        {"MONARCH_SECRET": "long enough for a secret"},
+        subprocess.PIPE,
     )
     (report,) = wait_until(lambda: [*read_reports(reports)], what="the report")
     assert worker.stderr is not None
@@ -218,10 +252,14 @@ def warn(home: Home, worker: subprocess.Popen[bytes]) -> None:
         os.kill(pid, signal.SIGTERM)
 
 
-def test_a_warning_is_passed_on_and_ends_nothing_that_a_client_uses(home: Home, launch: Any) -> None:
+def test_a_warning_is_passed_on_and_ends_nothing_that_a_client_uses(
+    home: Home, launch: Any
+) -> None:
     warning = home.folder / "warned"
     worker = launch({WARNS: "1"}, warning=str(warning))
-    client = home._start([home.program(ASKS), worker.report().address], worker.secret, subprocess.PIPE)
+    client = home._start(
+        [home.program(ASKS), worker.report().address], worker.secret, subprocess.PIPE
+    )
     assert client.stdin is not None and client.stdout is not None
     print("before", file=client.stdin, flush=True)
     assert client.stdout.readline() == "['before']\n"
@@ -235,7 +273,9 @@ def test_a_warning_is_passed_on_and_ends_nothing_that_a_client_uses(home: Home, 
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["unused", "killed"])
-def test_a_warning_ends_a_worker_that_is_not_wanted_any_more(home: Home, launch: Any, is_killed: bool) -> None:
+def test_a_warning_ends_a_worker_that_is_not_wanted_any_more(
+    home: Home, launch: Any, is_killed: bool
+) -> None:
     if is_killed:
         (home.folder / KILLED).touch()
     worker = launch({WARNS: "1"}, warning=str(home.folder / "warned"))

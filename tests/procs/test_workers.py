@@ -50,7 +50,9 @@ def use_and_shut_down(*addresses: str) -> list[int]:
 
 
 def start(address: str, **popen: Any) -> subprocess.Popen[bytes]:
-    code = "import sys; from monarch.actor import run_worker_loop_forever as f; f(address=sys.argv[1])"
+    code = (
+        "import sys; from monarch.actor import run_worker_loop_forever as f; f(address=sys.argv[1])"
+    )
     return subprocess.Popen([sys.executable, "-c", code, address], stderr=subprocess.PIPE, **popen)
 
 
@@ -82,7 +84,9 @@ def test_every_form_of_address_is_listened_on_and_dialed(tmp_path: Path) -> None
         assert ended(process) == ""
 
 
-def test_a_worker_may_be_dialed_under_the_whole_text_that_it_was_started_with(tmp_path: Path) -> None:
+def test_a_worker_may_be_dialed_under_the_whole_text_that_it_was_started_with(
+    tmp_path: Path,
+) -> None:
     (port,) = free_ports(1)
     address = f"tcp://localhost:{port}@tcp://0.0.0.0:{port}"
     process = start(address)
@@ -133,7 +137,12 @@ def test_a_port_that_is_taken_is_an_error_at_the_call(function: Any) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize(
     "place",
-    ["tcp://192.0.2.1:2660", "ipc:///no/such/folder/w", "tcp://127.0.0.1:fd0", "tcp://no-such-host.invalid:2660"],
+    [
+        "tcp://192.0.2.1:2660",
+        "ipc:///no/such/folder/w",
+        "tcp://127.0.0.1:fd0",
+        "tcp://no-such-host.invalid:2660",
+    ],
 )
 def test_a_place_where_nobody_can_listen_is_an_error_at_the_call(function: Any, place: str) -> None:
     with pytest.raises(OSError) as caught:
@@ -145,7 +154,9 @@ def test_a_place_where_nobody_can_listen_is_an_error_at_the_call(function: Any, 
 def test_a_knob_that_keeps_a_worker_from_listening_is_named_with_the_address() -> None:
     with configured(channel_tcp_congestion="cannot listen on"), pytest.raises(OSError) as caught:
         start_worker_loop_forever(address="tcp://127.0.0.1:0")
-    assert str(caught.value).startswith("cannot listen on tcp://127.0.0.1:0: channel_tcp_congestion: ")
+    assert str(caught.value).startswith(
+        "cannot listen on tcp://127.0.0.1:0: channel_tcp_congestion: "
+    )
 
 
 def test_a_unix_socket_on_which_another_worker_listens_is_taken(tmp_path: Path) -> None:
@@ -168,8 +179,12 @@ def test_a_unix_socket_that_a_killed_worker_left_behind_is_used_again() -> None:
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("wrong", [{"ca": "/no/such/file", "private_key": "/no/such/file"}, {"ca": "/dev/null"}])
-def test_certificates_that_are_none_are_refused_at_the_call(function: Any, wrong: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "wrong", [{"ca": "/no/such/file", "private_key": "/no/such/file"}, {"ca": "/dev/null"}]
+)
+def test_certificates_that_are_none_are_refused_at_the_call(
+    function: Any, wrong: dict[str, str]
+) -> None:
     with pytest.raises(ValueError, match="ca"):
         function(address="tcp://127.0.0.1:0", **wrong)
 
@@ -225,7 +240,8 @@ def test_run_worker_loop_until_shutdown_returns() -> None:
         print("and on it goes")
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", "\n".join(line.strip() for line in (code % port).splitlines())], stdout=subprocess.PIPE
+        [sys.executable, "-c", "\n".join(line.strip() for line in (code % port).splitlines())],
+        stdout=subprocess.PIPE,
     )
     use_and_shut_down(f"tcp://127.0.0.1:{port}")
     out, _ = process.communicate(timeout=PATIENCE)
@@ -233,10 +249,12 @@ def test_run_worker_loop_until_shutdown_returns() -> None:
     assert out.decode() == "and on it goes\n"
 
 
-def test_run_worker_loop_forever_ends_the_process_with_status_0_and_runs_exit_functions(tmp_path: Path) -> None:
+def test_run_worker_loop_forever_ends_the_process_with_status_0_and_runs_exit_functions(
+    tmp_path: Path,
+) -> None:
     code = (
-        "import atexit, sys; from monarch.actor import run_worker_loop_forever as f; atexit.register(print, 'bye');"
-        f"f(address='ipc://{tmp_path}/w'); print('never')"
+        "import atexit, sys; from monarch.actor import run_worker_loop_forever as f;"
+        f" atexit.register(print, 'bye');f(address='ipc://{tmp_path}/w'); print('never')"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     use_and_shut_down(f"ipc://{tmp_path}/w")
@@ -245,8 +263,7 @@ def test_run_worker_loop_forever_ends_the_process_with_status_0_and_runs_exit_fu
 
 
 def test_a_program_may_be_worker_and_client_at_once() -> None:
-    result = run_script(
-        """
+    result = run_script("""
         import os, tempfile
         from monarch.actor import Actor, attach_to_workers, endpoint, start_worker_loop_forever, this_host
 
@@ -265,8 +282,7 @@ def test_a_program_may_be_worker_and_client_at_once() -> None:
         ended.get(timeout=20)
         os.rmdir(folder)
         print("done")
-        """
-    )
+        """)
     assert result.exit_code == 0, str(result)
     assert result.stdout == "done\n"
     assert not result.left_behind
@@ -323,7 +339,10 @@ class Client:
 
     def __init__(self, addresses: list[str]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CLIENT, *addresses], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", CLIENT, *addresses],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.pids = [int(word) for word in self._line().split()]
 
@@ -416,8 +435,11 @@ if __name__ == "__main__":
 """
 
 
-def test_clients_that_know_a_worker_by_different_names_can_use_what_the_other_has_there(tmp_path: Path) -> None:
-    """Both its actors and the second program call there by either name, in turn, more than fits into a window.
+def test_clients_that_know_a_worker_by_different_names_can_use_what_the_other_has_there(
+    tmp_path: Path,
+) -> None:
+    """Both its actors and the second program call there by either name, in turn, more than fits
+    into a window.
 
     That one is a program of its own, since its agent must have been started with the secret.
     """
@@ -425,7 +447,9 @@ def test_clients_that_know_a_worker_by_different_names_can_use_what_the_other_ha
     with workers(2, tcp=True) as found:
         name = found.addresses[0].replace("127.0.0.1", "localhost")
         script = [sys.executable, "-c", OTHER_NAME, name, str(reference)]
-        with subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
+        with subprocess.Popen(
+            script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as client:
             assert client.stdout is not None
             assert client.stdout.readline() == "there\n"
             second = subprocess.run(
@@ -436,7 +460,9 @@ def test_clients_that_know_a_worker_by_different_names_can_use_what_the_other_ha
             assert second.stdout == "done\n", second.stderr
 
 
-def test_a_worker_that_one_client_shuts_down_is_gone_for_all_and_the_others_are_told(two_workers: Workers) -> None:
+def test_a_worker_that_one_client_shuts_down_is_gone_for_all_and_the_others_are_told(
+    two_workers: Workers,
+) -> None:
     client = Client(two_workers.addresses)
     try:
         hosts = attach_to_workers(workers=two_workers.addresses)
@@ -449,7 +475,9 @@ def test_a_worker_that_one_client_shuts_down_is_gone_for_all_and_the_others_are_
         client.end()
 
 
-def test_a_worker_serves_one_client_after_the_other_and_keeps_nothing_of_them(two_workers: Workers) -> None:
+def test_a_worker_serves_one_client_after_the_other_and_keeps_nothing_of_them(
+    two_workers: Workers,
+) -> None:
     def descriptors() -> list[int]:
         return [len(os.listdir(f"/proc/{two_workers.agent(index)}/fd")) for index in range(2)]
 
@@ -460,9 +488,15 @@ def test_a_worker_serves_one_client_after_the_other_and_keeps_nothing_of_them(tw
         client.process.wait(PATIENCE)
         client.end()
         for index in range(2):
-            wait_until(lambda index=index: not two_workers.procs(index), what="the end of the procs")  # type: ignore[misc]  # bound now
+            # bound now
+            wait_until(
+                lambda index=index: not two_workers.procs(index),  # type: ignore[misc]
+                what="the end of the procs",
+            )
         counts.append(descriptors())
-    wait_until(lambda: descriptors() <= counts[0], what=f"descriptors as after the first client: {counts}")
+    wait_until(
+        lambda: descriptors() <= counts[0], what=f"descriptors as after the first client: {counts}"
+    )
 
 
 # stopped, shut down, attached again
@@ -479,14 +513,22 @@ def test_hosts_that_were_stopped_are_attached_again(two_workers: Workers) -> Non
     for _ in range(3):
         hosts = attached(two_workers)
         agents = agents or [two_workers.agent(index) for index in range(2)]
-        pids = hosts.spawn_procs({"n": 2}).spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values()
+        pids = (
+            hosts.spawn_procs({"n": 2})
+            .spawn("echo", Echo)
+            .pid.call()
+            .get(timeout=PATIENCE)
+            .values()
+        )
         assert len(set(pids)) == 4
         hosts.stop().get(timeout=PATIENCE)
         assert not any(is_alive(pid) for pid in pids)
     assert [two_workers.agent(index) for index in range(2)] == agents
 
 
-def test_hosts_that_ended_and_are_attached_again_are_let_go_without_waiting_for_them(two_workers: Workers) -> None:
+def test_hosts_that_ended_and_are_attached_again_are_let_go_without_waiting_for_them(
+    two_workers: Workers,
+) -> None:
     attached(two_workers).shutdown().get(timeout=PATIENCE)
     for process in two_workers.processes:
         process.wait(PATIENCE)
@@ -500,7 +542,9 @@ def test_hosts_that_ended_and_are_attached_again_are_let_go_without_waiting_for_
     assert time.monotonic() - begin < 5
 
 
-def test_stopping_one_of_two_attachments_leaves_what_the_other_has_spawned(two_workers: Workers) -> None:
+def test_stopping_one_of_two_attachments_leaves_what_the_other_has_spawned(
+    two_workers: Workers,
+) -> None:
     one, two = attached(two_workers), attached(two_workers)
     gone = one.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values()
     echo = two.spawn_procs().spawn("echo", Echo)
@@ -513,7 +557,9 @@ def test_stopping_one_of_two_attachments_leaves_what_the_other_has_spawned(two_w
     two.stop().get(timeout=PATIENCE)
 
 
-def test_a_worker_that_was_started_again_at_its_address_is_attached_again(two_workers: Workers) -> None:
+def test_a_worker_that_was_started_again_at_its_address_is_attached_again(
+    two_workers: Workers,
+) -> None:
     hosts = attached(two_workers)
     before = hosts.spawn_procs().spawn("echo", Echo).pid.call().get(timeout=PATIENCE).values()
     hosts.shutdown().get(timeout=PATIENCE)
@@ -527,12 +573,19 @@ def test_a_worker_that_was_started_again_at_its_address_is_attached_again(two_wo
 
 
 @pytest.mark.parametrize("how", ["shutdown", "stop"])
-def test_a_mesh_of_hosts_that_was_let_go_says_so_whatever_is_tried(two_workers: Workers, how: str) -> None:
+def test_a_mesh_of_hosts_that_was_let_go_says_so_whatever_is_tried(
+    two_workers: Workers, how: str
+) -> None:
     hosts = attached(two_workers)
     part = hosts.slice(hosts=0)
     getattr(hosts, how)().get(timeout=PATIENCE)
     word = "shut down" if how == "shutdown" else "stopped"
-    for use in (hosts.spawn_procs, hosts.shutdown, hosts.stop, lambda: hosts.with_python_executable(sys.executable)):
+    for use in (
+        hosts.spawn_procs,
+        hosts.shutdown,
+        hosts.stop,
+        lambda: hosts.with_python_executable(sys.executable),
+    ):
         with pytest.raises(RuntimeError, match=f"already been {word}") as caught:
             use()
         assert "those" in str(caught.value)
@@ -541,12 +594,16 @@ def test_a_mesh_of_hosts_that_was_let_go_says_so_whatever_is_tried(two_workers: 
 
 
 @pytest.mark.parametrize("how", ["shutdown", "stop"])
-def test_slices_and_references_of_hosts_can_be_neither_shut_down_nor_stopped(two_workers: Workers, how: str) -> None:
+def test_slices_and_references_of_hosts_can_be_neither_shut_down_nor_stopped(
+    two_workers: Workers, how: str
+) -> None:
     hosts = attached(two_workers)
     references = [hosts.slice(hosts=0), hosts.slice(hosts=slice(0, 2)), hosts.rename(hosts="h")]
     with hosts.spawn_procs() as procs:
         references.append(procs.host_mesh)
-        references.append(procs.spawn("echo", Echo).slice(hosts=0).say.call_one(hosts).get(timeout=PATIENCE))
+        references.append(
+            procs.spawn("echo", Echo).slice(hosts=0).say.call_one(hosts).get(timeout=PATIENCE)
+        )
     for reference in references:
         with pytest.raises(RuntimeError, match="reference instead of owned"):
             getattr(reference, how)()
@@ -589,7 +646,9 @@ def test_shutdown_lets_the_actors_clean_up(two_workers: Workers) -> None:
     assert [receiver.recv().get(timeout=PATIENCE)[0] for _ in range(2)] == ["cleaned"] * 2
 
 
-def test_shutdown_does_not_wait_for_an_endpoint_that_is_stuck_for_longer_than_the_grace(two_workers: Workers) -> None:
+def test_shutdown_does_not_wait_for_an_endpoint_that_is_stuck_for_longer_than_the_grace(
+    two_workers: Workers,
+) -> None:
     from helpers.actors import Gate, open_channel
     from monarch.config import configured
 

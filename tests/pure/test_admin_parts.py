@@ -1,4 +1,6 @@
-"""Parts of the admin interface: addresses, buffers of events, what is shared by those who ask at the same time."""
+"""Parts of the admin interface: addresses, buffers of events, what is shared by those who ask at
+the same time.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_an_address_is_read(text: str, host: str, port: int, is_local: bool) -> 
     assert (found.host, found.port, found.is_local, str(found)) == (host, port, is_local, text)
 
 
-@pytest.mark.parametrize("text", ["", "1729", "localhost", ":1729", "a:b", "a:70000", "a:-1", "a:1 ", "a:٣"])
+@pytest.mark.parametrize(
+    "text", ["", "1729", "localhost", ":1729", "a:b", "a:70000", "a:-1", "a:1 ", "a:٣"]
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         address.parse(text)
@@ -55,11 +59,15 @@ def test_the_default_is_any_port_of_this_machine_alone() -> None:
 
 @pytest.mark.parametrize("text", ["0.0.0.0:0", "[::]:0", "10.0.0.7:0", f"{socket.gethostname()}:0"])
 def test_what_other_machines_reach_needs_tls(text: str) -> None:
-    with pytest.raises(ValueError, match="without TLS: set HYPERACTOR_TLS_CERT and HYPERACTOR_TLS_KEY"):
+    with pytest.raises(
+        ValueError, match="without TLS: set HYPERACTOR_TLS_CERT and HYPERACTOR_TLS_KEY"
+    ):
         address.listen(address.parse(text), address.Tls())
 
 
-def test_files_of_tls_are_both_there_or_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_files_of_tls_are_both_there_or_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HYPERACTOR_TLS_CERT", str(tmp_path / "cert.pem"))
     with pytest.raises(ValueError, match="go together"):
         address.tls_files()
@@ -71,7 +79,9 @@ def test_files_of_tls_are_both_there_or_none(monkeypatch: pytest.MonkeyPatch, tm
 def test_a_port_that_is_taken_is_an_error_at_once() -> None:
     with address.listen(address.parse("127.0.0.1:0"), address.Tls()) as first:
         port = first.getsockname()[1]
-        with pytest.raises(OSError, match=f"can't listen at 127.0.0.1:{port}: .* port 0 takes any") as raised:
+        with pytest.raises(
+            OSError, match=f"can't listen at 127.0.0.1:{port}: .* port 0 takes any"
+        ) as raised:
             address.listen(address.parse(f"127.0.0.1:{port}"), address.Tls())
         assert raised.value.errno == errno.EADDRINUSE
         with address.listen(address.parse("127.0.0.1:0"), address.Tls()) as second:
@@ -136,7 +146,11 @@ def test_a_look_that_fails_is_told_once_and_tried_again() -> None:
             raise answer
         return [Event("tick", 1)]
 
-    texts = asyncio.run(read(Feed(lambda: Counted(look), threading.Event(), 0.001), lambda texts: "tick" in texts[-1]))
+    texts = asyncio.run(
+        read(
+            Feed(lambda: Counted(look), threading.Event(), 0.001), lambda texts: "tick" in texts[-1]
+        )
+    )
     assert [text.partition("\n")[0] for text in texts[1:]] == ["event: error", "event: tick"]
 
 
@@ -161,11 +175,28 @@ def test_numbers_and_times_that_are_none_are_refused() -> None:
     def call(query: dict[str, str], body: dict[str, object]) -> Call:
         return Call(None, {}, query, body, "", "view")  # type: ignore[arg-type]
 
-    numbers: tuple[object, ...] = (10**400, float("nan"), float("inf"), "1e999", "9" * 400, [], None, True)
+    numbers: tuple[object, ...] = (
+        10**400,
+        float("nan"),
+        float("inf"),
+        "1e999",
+        "9" * 400,
+        [],
+        None,
+        True,
+    )
     for given in numbers:
         with pytest.raises(ApiError, match="timeout is a number from 0.1 to 30, not "):
             call({}, {"timeout": given}).number("timeout", 10, 0.1, 30)
-    for text in ("inf", "-inf", "nan", "9" * 400, "1e300", "0001-01-01T00:00:00+23:00", "yesterday"):
+    for text in (
+        "inf",
+        "-inf",
+        "nan",
+        "9" * 400,
+        "1e300",
+        "0001-01-01T00:00:00+23:00",
+        "yesterday",
+    ):
         with pytest.raises(ApiError, match="a time is seconds since 1970, or RFC 3339, not "):
             moment(text, 0.0)
     assert moment("1.5", 0.0) == moment("1970-01-01T00:00:01.500Z", 0.0) == 1.5
@@ -214,8 +245,14 @@ def test_a_value_that_is_no_json_is_an_error_and_the_next_look_is_told() -> None
     circle.append(circle)
     answers = iter([circle, {("a", "tuple"): "as a key"}])
     source = Counted(lambda: [Event("tick", next(answers, 1))])
-    texts = asyncio.run(read(Feed(lambda: source, threading.Event(), 0.001), lambda texts: "tick" in texts[-1]))
-    assert [text.partition("\n")[0] for text in texts[1:]] == ["event: error", "event: error", "event: tick"]
+    texts = asyncio.run(
+        read(Feed(lambda: source, threading.Event(), 0.001), lambda texts: "tick" in texts[-1])
+    )
+    assert [text.partition("\n")[0] for text in texts[1:]] == [
+        "event: error",
+        "event: error",
+        "event: tick",
+    ]
 
 
 def test_what_many_ask_for_at_once_is_looked_for_once() -> None:
@@ -264,7 +301,9 @@ def test_the_page_has_the_table_of_routes_as_it_is() -> None:
     assert table() in page, "put what `python -m monarch.admin` prints into docs/admin.md"
 
 
-def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from monarch._core.plane import Promise, completed
     from monarch.admin import more
 
@@ -274,10 +313,17 @@ def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(monke
 
     monkeypatch.setattr(more, "PATIENCE", 0.2)
     monkeypatch.setattr(more, "procs_of", found)
-    root, owner, silent = (ProcAddress("tcp://here", name) for name in ("client", "owner", "silent"))
+    root, owner, silent = (
+        ProcAddress("tcp://here", name) for name in ("client", "owner", "silent")
+    )
     frozen = ProcAddress("tcp://frozen", "").agent
-    proc = SimpleNamespace(root=root, mesh="mine", mesh_id="7", address=ProcAddress("tcp://here", "one"))
-    others = [SimpleNamespace(root=root, mesh="other", mesh_id="8", address=each) for each in (silent, owner)]
+    proc = SimpleNamespace(
+        root=root, mesh="mine", mesh_id="7", address=ProcAddress("tcp://here", "one")
+    )
+    others = [
+        SimpleNamespace(root=root, mesh="other", mesh_id="8", address=each)
+        for each in (silent, owner)
+    ]
     answers = {root: None, owner: False}
 
     class Asked:
@@ -287,13 +333,18 @@ def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(monke
             self.root = root
 
         def ask(self, who: ProcAddress, record: object) -> Future[Any]:
-            return completed(answers[who]) if who in answers else Promise[Any]("a silent one").future
+            return (
+                completed(answers[who]) if who in answers else Promise[Any]("a silent one").future
+            )
 
     def owned(mesh: str) -> Any:
-        return more._owned(Call(SimpleNamespace(connection=Asked()), {"mesh": mesh}, {}, {}, "", "act"))  # type: ignore[arg-type]
+        program: Any = SimpleNamespace(connection=Asked())
+        return more._owned(Call(program, {"mesh": mesh}, {}, {}, "", "act"))
 
     assert owned("mine") == ("7", owner)
-    with pytest.raises(ApiError, match="there is no mesh of procs 'none' that runs; tcp://frozen did not answer"):
+    with pytest.raises(
+        ApiError, match="there is no mesh of procs 'none' that runs; tcp://frozen did not answer"
+    ):
         owned("none")
 
 
@@ -361,9 +412,13 @@ class Served:
         self.authorization = f"Authorization: Bearer {keys.token(VIEW)}\r\n".encode()
         self._app = app.App(Program(), Guard(keys, ["localhost"], "cookie"), 2)  # type: ignore[arg-type]
         self.listener = address.listen(address.parse("127.0.0.1:0"), address.Tls())
-        how = uvicorn.Config(self._app, http=connection.Connection, ws="none", lifespan="off", log_config=None)
+        how = uvicorn.Config(
+            self._app, http=connection.Connection, ws="none", lifespan="off", log_config=None
+        )
         self._server = uvicorn.Server(how)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve([self.listener])))
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._server.serve([self.listener]))
+        )
 
     def __enter__(self) -> Served:
         self._thread.start()
@@ -391,8 +446,12 @@ def rest_of(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_a_reader_that_takes_nothing_is_cut_off(served: Served, caplog: pytest.LogCaptureFixture) -> None:
-    with served.connect(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n" + served.authorization + b"\r\n") as reader:
+def test_a_reader_that_takes_nothing_is_cut_off(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    with served.connect(
+        b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n" + served.authorization + b"\r\n"
+    ) as reader:
         assert served.source.closed.wait(60)  # nobody reads the feed any more
         assert b"event: tick" in rest_of(reader)  # and the connection is no longer there
     assert not caplog.records
@@ -404,7 +463,9 @@ def test_half_a_request_is_not_waited_for(served: Served, sent: bytes) -> None:
         assert rest_of(connection) == b""
 
 
-def test_there_are_so_many_connections_and_no_more(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_so_many_connections_and_no_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from monarch.admin import connection
 
     monkeypatch.setattr(connection, "HEAD_LIMIT", 60.0)

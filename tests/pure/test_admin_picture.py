@@ -22,11 +22,16 @@ from monarch.why import Standing, Verdict
 
 
 def collected(
-    procs: list[dict[str, Any]], silent: dict[str, str] | None = None, **others: list[dict[str, Any]]
+    procs: list[dict[str, Any]],
+    silent: dict[str, str] | None = None,
+    **others: list[dict[str, Any]],
 ) -> Collected:
     rows = {"procs": procs, **others}
     columns = {
-        table: {name: [row.get(name) for row in rows.get(table, [])] for name in ALL_TABLES[table].columns}
+        table: {
+            name: [row.get(name) for row in rows.get(table, [])]
+            for name in ALL_TABLES[table].columns
+        }
         for table in TABLES
     }
     return Collected(columns, silent or {}, {})
@@ -72,11 +77,21 @@ def test_each_rank_has_a_place_in_the_columns_of_its_mesh() -> None:
     mesh = shown["meshes"]["7"]
     assert (mesh["name"], mesh["size"], mesh["shape"]) == ("trainers", 3, {"gpus": 3})
     assert set(mesh["columns"]) == set(COLUMNS)
-    assert [shown["states"][each] for each in mesh["columns"]["state"]] == ["idle", "stands", "failed"]
-    assert mesh["columns"]["blamed"] == [0, 1, 0] and mesh["columns"]["seconds"] == [None, 43.0, None]
+    assert [shown["states"][each] for each in mesh["columns"]["state"]] == [
+        "idle",
+        "stands",
+        "failed",
+    ]
+    assert mesh["columns"]["blamed"] == [0, 1, 0] and mesh["columns"]["seconds"] == [
+        None,
+        43.0,
+        None,
+    ]
     assert mesh["columns"]["queue"] == [0, 4, 0] and mesh["columns"]["handled"] == [0, 5, 0]
     assert [shown["hosts"][each] for each in mesh["columns"]["host"]] == ["node1"] * 3
-    assert shown["verdict"]["sentence"] == STUCK.sentence and shown["verdict"]["blamed"][0]["ranks"] == [1]
+    assert shown["verdict"]["sentence"] == STUCK.sentence and shown["verdict"]["blamed"][0][
+        "ranks"
+    ] == [1]
     assert json.loads(json.dumps(shown)) == shown
 
 
@@ -84,14 +99,20 @@ def test_before_there_is_a_verdict_all_ranks_are_shown_and_the_verdict_follows_a
     pytest.importorskip("starlette")
     from monarch.admin.more import _Now
 
-    found = collected([proc(0), proc(1), proc(2, state="ended", signal=9)], hosts=HOSTS, meshes=MESHES)
+    found = collected(
+        [proc(0), proc(1), proc(2, state="ended", signal=9)], hosts=HOSTS, meshes=MESHES
+    )
     program: Any = SimpleNamespace(collect=lambda *tables: found, verdict=Shared(lambda: STUCK))
     source = _Now(program)
     assert list(source.look()) == [] and source.hurries
     first = source.state()
     assert first is not None and first.data["verdict"]["status"] == "looking"
     states = first.data["meshes"]["7"]["columns"]["state"]
-    assert [state if state is None else first.data["states"][state] for state in states] == [None, None, "failed"]
+    assert [state if state is None else first.data["states"][state] for state in states] == [
+        None,
+        None,
+        "failed",
+    ]
     (event,) = source.look()
     assert not source.hurries
     assert event.name == "delta" and event.data["verdict"]["sentence"] == STUCK.sentence
@@ -115,17 +136,33 @@ def test_the_columns_of_a_mesh_are_made_once(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_rank_that_does_not_answer_and_one_that_has_not_started_say_so() -> None:
     found = collected(
-        [proc(0), proc(1), proc(2, pid=0)], {"trainers[1] on node1": "did not answer within 1 s"}, hosts=HOSTS
+        [proc(0), proc(1), proc(2, pid=0)],
+        {"trainers[1] on node1": "did not answer within 1 s"},
+        hosts=HOSTS,
     )
     shown = picture(found, Verdict("fine", "Fine."))
-    assert [RANK_STATES[each] for each in shown["meshes"]["7"]["columns"]["state"]] == ["idle", "silent", "starts"]
+    assert [RANK_STATES[each] for each in shown["meshes"]["7"]["columns"]["state"]] == [
+        "idle",
+        "silent",
+        "starts",
+    ]
     assert shown["silent"] == {"trainers[1] on node1": "did not answer within 1 s"}
 
 
 def test_the_first_failure_comes_first_and_what_follows_from_others_last() -> None:
     failures = [
-        {"node_id": name, "failure_error_message": name, "failure_occurred_at": at, "failure_is_propagated": follows}
-        for name, at, follows in (("c", 3, False), ("d", None, False), ("b", 1, True), ("a", 2, False))
+        {
+            "node_id": name,
+            "failure_error_message": name,
+            "failure_occurred_at": at,
+            "failure_is_propagated": follows,
+        }
+        for name, at, follows in (
+            ("c", 3, False),
+            ("d", None, False),
+            ("b", 1, True),
+            ("a", 2, False),
+        )
     ]
     shown = picture(collected([], actor_failures=failures), Verdict("fine", "Fine."))
     assert [each["reference"] for each in shown["failures"]] == ["a", "c", "d", "b"]
@@ -136,7 +173,9 @@ def test_two_meshes_of_one_name_have_each_its_own_ranks() -> None:
     stuck = STUCK.classes[0]._replace(mesh="trainers#6b")
     found = collected([proc(1, mesh_id=first), proc(1, mesh_id=second)], hosts=HOSTS)
     shown = picture(found, Verdict("stuck", "Stuck.", 43.0, (stuck,)))
-    states = {uid: RANK_STATES[mesh["columns"]["state"][1]] for uid, mesh in shown["meshes"].items()}
+    states = {
+        uid: RANK_STATES[mesh["columns"]["state"][1]] for uid, mesh in shown["meshes"].items()
+    }
     assert states == {str(first): "idle", str(second): "stands"}
 
 
@@ -173,12 +212,17 @@ MESH = st.integers(1, 3).flatmap(
     )
 )
 PICTURE = st.fixed_dictionaries(
-    {"verdict": st.integers(0, 2), "meshes": st.dictionaries(st.sampled_from(["7", "8", "9"]), MESH)}
+    {
+        "verdict": st.integers(0, 2),
+        "meshes": st.dictionaries(st.sampled_from(["7", "8", "9"]), MESH),
+    }
 )
 
 
 @given(before=PICTURE, after=PICTURE)
-def test_a_delta_makes_the_next_picture_of_the_one_before(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_a_delta_makes_the_next_picture_of_the_one_before(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     change = json.loads(json.dumps(delta(before, after)))
     assert applied(before, change) == after
     assert bool(change) == (before != after)
@@ -186,11 +230,17 @@ def test_a_delta_makes_the_next_picture_of_the_one_before(before: dict[str, Any]
 
 def test_a_delta_has_only_what_has_changed() -> None:
     before = picture(collected([proc(0), proc(1), proc(2)], hosts=HOSTS, meshes=MESHES), STUCK)
-    after = picture(collected([proc(0), proc(1, rss_bytes=5), proc(2)], hosts=HOSTS, meshes=MESHES), STUCK)
+    after = picture(
+        collected([proc(0), proc(1, rss_bytes=5), proc(2)], hosts=HOSTS, meshes=MESHES), STUCK
+    )
     assert delta(before, after) == {"cells": {"7": {"rss": {"at": [1], "to": [5]}}}}
     assert delta(after, after) == {}
 
 
 def test_the_page_says_what_each_column_is() -> None:
     page = (Path(__file__).parents[2] / "docs" / "admin.md").read_text()
-    assert [f"| `{name}` | {about} |" for name, about in COLUMNS.items() if f"| `{name}` | {about} |" not in page] == []
+    assert [
+        f"| `{name}` | {about} |"
+        for name, about in COLUMNS.items()
+        if f"| `{name}` | {about} |" not in page
+    ] == []

@@ -1,4 +1,7 @@
-"""Who is let in: each route of the table, against everything that must be refused. A new route is in these tests by itself."""
+"""Who is let in: each route of the table, against everything that must be refused.
+
+A new route is in these tests by itself.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,19 @@ SECRET = b"a secret of this test"
 PROGRAM = "node7 4711 1729"
 COOKIE = "monarch_admin_1729"
 OWN = "127.0.0.1:1729"
-EVERY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get")
+EVERY_METHOD = (
+    "GET",
+    "HEAD",
+    "POST",
+    "PUT",
+    "PATCH",
+    "DELETE",
+    "OPTIONS",
+    "TRACE",
+    "CONNECT",
+    "PROPFIND",
+    "get",
+)
 CROSS_SITE: list[dict[str, str]] = [
     {"Origin": "https://evil.example"},
     {"Origin": "null"},
@@ -59,7 +74,9 @@ STRANGE_HOSTS = (
     "0.0.0.0:1729",
 )
 
-EVERY_ROUTE = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+EVERY_ROUTE = pytest.mark.parametrize(
+    "route", ROUTES, ids=lambda route: f"{route.method} {route.path}"
+)
 
 
 class Nobody:
@@ -97,7 +114,9 @@ def refused(method: str, path: str, headers: Mapping[str, str], body: bytes = b"
     return answer
 
 
-def told(method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> tuple[Answer, Nobody]:
+def told(
+    method: str, path: str, headers: Mapping[str, str], body: bytes = b""
+) -> tuple[Answer, Nobody]:
     program = Nobody()
 
     async def asked() -> Answer:
@@ -109,7 +128,8 @@ def told(method: str, path: str, headers: Mapping[str, str], body: bytes = b"") 
 
 def code_of(answer: Answer) -> str:
     found = json.loads(answer.body)
-    return str(found["code"] if "code" in found else found["error"]["code"])  # the former below /api/
+    # the former below /api/
+    return str(found["code"] if "code" in found else found["error"]["code"])
 
 
 def test_all_routes_are_in_the_table_that_is_served() -> None:
@@ -123,7 +143,11 @@ def test_all_routes_are_in_the_table_that_is_served() -> None:
 @EVERY_ROUTE
 def test_no_route_answers_without_a_token(route: Route) -> None:
     for authorization in NO_TOKENS:
-        headers = {"Host": OWN} if authorization is None else {"Host": OWN, "Authorization": authorization}
+        headers = (
+            {"Host": OWN}
+            if authorization is None
+            else {"Host": OWN, "Authorization": authorization}
+        )
         answer = refused(route.method, target(route), headers, b"{}")
         assert answer.status == 401 and code_of(answer) == "unauthorized", authorization
 
@@ -177,12 +201,16 @@ def test_who_may_only_look_does_nothing(route: Route) -> None:
 def test_the_token_of_a_role_opens_its_routes(route: Route) -> None:
     role = route.role or ACT
     answer, _ = told(
-        route.method, target(route), {**with_token(role), "Origin": f"http://{OWN}", "Sec-Fetch-Site": "same-origin"}
+        route.method,
+        target(route),
+        {**with_token(role), "Origin": f"http://{OWN}", "Sec-Fetch-Site": "same-origin"},
     )
     assert answer.status not in (401, 403, 405, 421) or route.role == NOBODY
 
 
-@pytest.mark.parametrize("route", [each for each in ROUTES if each.method == "POST"], ids=lambda route: str(route.path))
+@pytest.mark.parametrize(
+    "route", [each for each in ROUTES if each.method == "POST"], ids=lambda route: str(route.path)
+)
 def test_a_body_is_json(route: Route) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         headers = {**with_token(ACT), "Content-Type": kind}
@@ -193,7 +221,9 @@ def test_a_body_is_json(route: Route) -> None:
     assert refused("POST", target(route), json_headers, b" " * (1 << 21)).status == 413
 
 
-@pytest.mark.parametrize("path", ["/v1/", "/v2/x", "/v1/a/b/c/d", "//v1/root", "/v1/../v1/root", "/%2e%2e/etc/passwd"])
+@pytest.mark.parametrize(
+    "path", ["/v1/", "/v2/x", "/v1/a/b/c/d", "//v1/root", "/v1/../v1/root", "/%2e%2e/etc/passwd"]
+)
 def test_a_path_of_no_route_is_not_found_by_who_may_look_and_nothing_to_others(path: str) -> None:
     found = refused("GET", path, with_token(VIEW))
     assert (found.status, found.body) == (404, b"")
@@ -204,7 +234,9 @@ def test_methods_that_no_route_takes_are_unknown_to_the_guard() -> None:
     assert set(METHODS) == {"GET", "HEAD", "POST"}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:1729", "localhost:9000", "LOCALHOST", "[::1]:1729", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1:1729", "localhost:9000", "LOCALHOST", "[::1]:1729", "[::1]"]
+)
 def test_own_names_are_known_with_any_port_as_ports_are_forwarded(host: str) -> None:
     assert told("GET", "/v1/admin", with_token(VIEW, host))[0].status != 421
 
@@ -220,9 +252,13 @@ def test_a_link_is_exchanged_once_for_a_cookie_that_scripts_do_not_see() -> None
         second = await ask(app, "GET", f"/login?code={code}", {"Host": OWN})
         cookie = first.headers["set-cookie"].partition(";")[0]
         inside = await ask(
-            app, "GET", "/openapi.json", {"Host": OWN, "Cookie": f"other=1; odd[name]={{}}; =; 7@={{a:1}}; {cookie}"}
+            app,
+            "GET",
+            "/openapi.json",
+            {"Host": OWN, "Cookie": f"other=1; odd[name]={{}}; =; 7@={{a:1}}; {cookie}"},
         )
-        front = await ask(app, "GET", "/", {"Host": OWN, "Cookie": cookie})  # where the browser is sent
+        # where the browser is sent
+        front = await ask(app, "GET", "/", {"Host": OWN, "Cookie": cookie})
         return looked, first, second, inside, front
 
     looked, first, second, inside, front = asyncio.run(story())
@@ -242,11 +278,14 @@ def test_a_cookie_is_no_token_and_a_code_is_no_cookie() -> None:
     made = keys()
     session, code, token = made.session(ACT, 1000.0), made.code(ACT, 1000.0), made.token(ACT)
     assert made.role_of_session(session, 1000.0) == ACT
-    assert [made.role_of_session(each, 1000.0) for each in (code, token, "", "act.9999999999", session + "0")] == [
+    assert [
+        made.role_of_session(each, 1000.0)
+        for each in (code, token, "", "act.9999999999", session + "0")
+    ] == [None] * 5
+    assert [made.role_of_token(each) for each in (code, session, "")] == [None] * 3
+    assert [made.use_code(each, 1000.0) for each in (session, token, "", "..", "act.1.x.")] == [
         None
     ] * 5
-    assert [made.role_of_token(each) for each in (code, session, "")] == [None] * 3
-    assert [made.use_code(each, 1000.0) for each in (session, token, "", "..", "act.1.x.")] == [None] * 5
 
 
 def test_what_opens_one_program_opens_no_other_of_the_cluster() -> None:
@@ -262,7 +301,12 @@ def test_no_role_is_made_of_a_smaller_one() -> None:
     assert made.role_of_session(session.replace(VIEW, ACT, 1), 1000.0) is None
     assert made.use_code(made.code(VIEW, 1000.0).replace(VIEW, ACT, 1), 1000.0) is None
     assert made.token(VIEW) != made.token(ACT) and made.role_of_token(made.token(VIEW)) == VIEW
-    assert [may(VIEW, VIEW), may(VIEW, ACT), may(ACT, VIEW), may(ACT, ACT)] == [True, False, True, True]
+    assert [may(VIEW, VIEW), may(VIEW, ACT), may(ACT, VIEW), may(ACT, ACT)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_sessions_and_links_grow_old() -> None:

@@ -1,4 +1,6 @@
-"""Who is cut off, or goes away: streams go on where they were, and nobody is asked for who waits no more. And what is no parameter."""
+"""Who is cut off, or goes away: streams go on where they were, and nobody is asked for who waits no
+more. And what is no parameter.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from monarch.logs.filter import LineFilter
 assert helper.TABLES
 
 KEYS = Keys(b"of this test", "program")
-HEADERS = {"Host": "localhost", "Authorization": f"Bearer {KEYS.token(ACT)}", "Content-Type": "application/json"}
+HEADERS = {
+    "Host": "localhost",
+    "Authorization": f"Bearer {KEYS.token(ACT)}",
+    "Content-Type": "application/json",
+}
 
 
 def app_of(program: Any, at_once: int = 1) -> App:
@@ -35,28 +41,36 @@ def app_of(program: Any, at_once: int = 1) -> App:
 
 
 class Printing:
-    """A program whose one rank has printed lines: each with its time, and no two of them need to differ."""
+    """A program whose one rank has printed lines: each with its time, and no two of them need to
+    differ.
+    """
 
     def __init__(self) -> None:
         self.printed: list[tuple[float, str]] = []
         self.left_out = 0
 
     def collect(self, *tables: str, lines: LineFilter, **how: object) -> Any:
-        columns = dict.fromkeys(("level", "host", "job", "actor", "endpoint", "logger", "location"), "")
+        columns = dict.fromkeys(
+            ("level", "host", "job", "actor", "endpoint", "logger", "location"), ""
+        )
         rows = [
             {**columns, "timestamp_us": int(at * 1e6), "text": text, "stream": "stdout", "mesh": "m", "rank": 0, "incarnation": 0}
             for at, text in self.printed
             if at >= lines.since
         ]  # fmt: skip
         return SimpleNamespace(
-            rows=lambda table: rows if table == "logs" else [], left_out={"logs": self.left_out}, silent={}
+            rows=lambda table: rows if table == "logs" else [],
+            left_out={"logs": self.left_out},
+            silent={},
         )
 
 
 def following(program: Printing, since: str = "", place: str = "") -> Source:
     ended = threading.Event()
     watched: Any = SimpleNamespace(collect=program.collect, ended=ended)
-    answer = logs._follow(Call(watched, {}, {"since": since} if since else {}, {}, "", "view", "", place))
+    answer = logs._follow(
+        Call(watched, {}, {"since": since} if since else {}, {}, "", "view", "", place)
+    )
     source: Source = answer.feed._make()
     return source
 
@@ -73,7 +87,8 @@ def test_who_was_cut_off_goes_on_where_it_was_and_misses_no_line() -> None:
     assert texts(first) == ["one", "two"] and float(last.place) <= now - 1
     program.printed += [(now - 0.4, "while nobody listened"), (time.time(), "three")]
     again = list(following(program, place=last.place).look())
-    assert texts(again) == ["one", "two", "while nobody listened", "three"]  # the reader knows the first two
+    # the reader knows the first two
+    assert texts(again) == ["one", "two", "while nobody listened", "three"]
     assert texts(following(program).look()) == []  # who says nothing begins now
 
 
@@ -121,7 +136,9 @@ class Stuck(Source):
         return []
 
 
-def test_the_server_says_how_long_it_has_not_seen_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_says_how_long_it_has_not_seen_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(feeds, "HEARTBEAT", 0.01)
     source = Stuck()
 
@@ -147,7 +164,9 @@ def test_the_server_says_how_long_it_has_not_seen_the_program(monkeypatch: pytes
     assert found == sorted(found)
 
 
-def test_who_reads_hears_a_heartbeat_while_looks_find_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_reads_hears_a_heartbeat_while_looks_find_nothing_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(feeds, "HEARTBEAT", 0.2)
 
     class Quiet(Source):
@@ -212,7 +231,9 @@ def test_who_has_gone_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow.asked == ["first", "last"]
 
 
-def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slow = Slow()
     monkeypatch.setattr(routes, "ROUTES", [slow.route])
 
@@ -233,7 +254,9 @@ def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(monkey
     asyncio.run(story())
 
 
-def test_what_reads_files_does_not_wait_for_questions_to_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_reads_files_does_not_wait_for_questions_to_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     slow = Slow()
     file = Route("GET", "/v1/file", "view", lambda call: {}, "", JSON, {}, 60.0, reads=True)
     monkeypatch.setattr(routes, "ROUTES", [slow.route, file])
@@ -278,7 +301,9 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("route", "name"), NUMBERS, ids=lambda each: each if isinstance(each, str) else each.path)
+@pytest.mark.parametrize(
+    ("route", "name"), NUMBERS, ids=lambda each: each if isinstance(each, str) else each.path
+)
 def test_a_number_that_is_none_or_absurd_is_refused_by_each_route(route: Route, name: str) -> None:
     async def refused(value: str) -> None:
         path = "/" + "/".join("x%40y" if part[:1] == "{" else part for part in route.segments)
@@ -288,7 +313,9 @@ def test_a_number_that_is_none_or_absurd_is_refused_by_each_route(route: Route, 
             body = json.dumps({**required, name: value}).encode()
             answer = await ask(app_of(Anything()), "POST", path, HEADERS, body)
         else:
-            answer = await ask(app_of(Anything()), "GET", f"{path}?{name}={value}", HEADERS, read=10)
+            answer = await ask(
+                app_of(Anything()), "GET", f"{path}?{name}={value}", HEADERS, read=10
+            )
         assert answer.status == 400, (value, answer.body)
         error = json.loads(answer.body)["error"]
         assert value in error["message"]
@@ -299,11 +326,21 @@ def test_a_number_that_is_none_or_absurd_is_refused_by_each_route(route: Route, 
 
 
 def test_there_are_numbers_to_refuse() -> None:
-    assert {name for _, name in NUMBERS} >= {"since", "until", "limit", "timeout", "seconds_apart", "duration_s"}
+    assert {name for _, name in NUMBERS} >= {
+        "since",
+        "until",
+        "limit",
+        "timeout",
+        "seconds_apart",
+        "duration_s",
+    }
 
 
 def test_a_parameter_that_there_is_not_is_refused_and_others_are_named() -> None:
     answer = asyncio.run(ask(app_of(Anything()), "GET", "/v1/logs?mesh=m&after=nan", HEADERS))
     message = json.loads(answer.body)["error"]["message"]
     assert answer.status == 400
-    assert message == "/v1/logs has no parameter 'after'; it has mesh, rank, level, grep, since, until, limit"
+    assert (
+        message
+        == "/v1/logs has no parameter 'after'; it has mesh, rank, level, grep, since, until, limit"
+    )

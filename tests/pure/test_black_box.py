@@ -1,4 +1,6 @@
-"""The memory that outlives a process: what was written is read, and what is garbage does no harm."""
+"""The memory that outlives a process: what was written is read, and what is garbage does no
+harm.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ def test_a_descriptor_that_is_not_the_box_of_that_process_is_not_taken(
 
 
 @given(st.binary(max_size=400), st.integers(0, SIZE - 400), st.integers(0, 2**64 - 1))
-def test_a_process_that_has_lost_its_mind_leaves_a_box_that_can_be_read(garbage: bytes, at: int, word: int) -> None:
+def test_a_process_that_has_lost_its_mind_leaves_a_box_that_can_be_read(
+    garbage: bytes, at: int, word: int
+) -> None:
     made = BlackBox(HERE)
     try:
         made.happened(BoxEvent(1, 2, "Idle", ""))
@@ -126,7 +130,9 @@ def test_a_process_that_has_lost_its_mind_leaves_a_box_that_can_be_read(garbage:
     data[at : at + len(garbage)] = garbage
     found = content_of(bytes(data))
     uids = (
-        [event.uid for event in found.life] + [each.uid for each in found.actors] + [call.uid for call in found.calls]
+        [event.uid for event in found.life]
+        + [each.uid for each in found.actors]
+        + [call.uid for call in found.calls]
     )
     assert all(isinstance(uid, int) for uid in uids)
     assert content_of(b"") == ([], [], [], [])
@@ -187,7 +193,9 @@ def test_a_fork_lets_go_of_the_box_of_its_parent() -> None:
     try:
         slot = made.begin(1_000, 7, 8, 9, 10, b"step")
         made.abandon()
-        assert all(os.stat(f"/proc/self/fd/{fd}").st_ino != os.fstat(kept).st_ino for fd in others(kept))
+        assert all(
+            os.stat(f"/proc/self/fd/{fd}").st_ino != os.fstat(kept).st_ino for fd in others(kept)
+        )
         made.end(slot)  # of a message that the parent handles as well
         made.happened(BoxEvent(1, 2, "Idle", ""))
         found = content_of(os.pread(kept, SIZE, 0))
@@ -197,10 +205,16 @@ def test_a_fork_lets_go_of_the_box_of_its_parent() -> None:
 
 
 def others(kept: int) -> list[str]:
-    return [fd for fd in os.listdir("/proc/self/fd") if fd != str(kept) and os.path.exists(f"/proc/self/fd/{fd}")]
+    return [
+        fd
+        for fd in os.listdir("/proc/self/fd")
+        if fd != str(kept) and os.path.exists(f"/proc/self/fd/{fd}")
+    ]
 
 
-def test_what_is_no_file_is_no_box_and_stays_open_nowhere(monkeypatch: pytest.MonkeyPatch, box: BlackBox) -> None:
+def test_what_is_no_file_is_no_box_and_stays_open_nowhere(
+    monkeypatch: pytest.MonkeyPatch, box: BlackBox
+) -> None:
     def fails(*arguments: object) -> bytes:
         raise OSError
 

@@ -38,13 +38,15 @@ def test_text_names_the_new_place_and_nothing_that_only_begins_alike(tmp_path: P
         etc__listed=b"prefix=/old/env",
         etc__other=b"prefix=/old/env",
     )
-    list_in_conda_meta(tmp_path, etc__listed=("text", "/placeholder"), absent=("text", "/placeholder"))
+    list_in_conda_meta(
+        tmp_path, etc__listed=("text", "/placeholder"), absent=("text", "/placeholder")
+    )
     kept = (tmp_path / "etc" / "other").stat().st_ino
     relocate(tmp_path, [*files, "conda-meta/a.json"], ["/old/env"], {"/old/code": "/new/code"})
     new = str(tmp_path)
-    assert (tmp_path / "bin/tool").read_text() == (
-        f"#!{new}/bin/python\n/old/env2 /old/env-b {new}: '{new}' /new/code/src"
-    )
+    assert (
+        tmp_path / "bin/tool"
+    ).read_text() == f"#!{new}/bin/python\n/old/env2 /old/env-b {new}: '{new}' /new/code/src"
     assert (tmp_path / "bin/long").read_text() == "#!/usr/bin/env python3 -u -E\nrest"
     assert (tmp_path / "bin/program").read_bytes() == files["bin/program"]
     assert (tmp_path / "etc/listed").read_text() == f"prefix={new}"
@@ -54,7 +56,10 @@ def test_text_names_the_new_place_and_nothing_that_only_begins_alike(tmp_path: P
 
 def test_text_keeps_paths_that_only_end_alike(tmp_path: Path) -> None:
     kept = b"/data/env ../env $HOME/env ${HOME}/env https://of.a/env ~/env my/code "
-    files = write(tmp_path, bin__a=kept + b"file:///env -L/env -I/env/include ${A:-/env} PATH=/bin:/env '/code'")
+    files = write(
+        tmp_path,
+        bin__a=kept + b"file:///env -L/env -I/env/include ${A:-/env} PATH=/bin:/env '/code'",
+    )
     relocate(tmp_path, files, ["/env"], {"/code": "/new/code"})
     new = str(tmp_path)
     expected = f"file://{new} -L{new} -I{new}/include ${{A:-{new}}} PATH=/bin:{new} '/new/code'"
@@ -86,12 +91,24 @@ def test_a_string_without_room_is_an_error(tmp_path: Path, zeros: int) -> None:
 
 def test_folders_outside_are_those_that_installers_have_written_down(tmp_path: Path) -> None:
     packages = tmp_path / "env/lib/python3.11/site-packages"
-    project, other, inside = tmp_path / "my project", tmp_path / "other", tmp_path / "env/src/inside"
-    for folder in (packages / "a-1.0.dist-info", packages / "b-1.0.dist-info", project / "src", other, inside):
+    project, other, inside = (
+        tmp_path / "my project",
+        tmp_path / "other",
+        tmp_path / "env/src/inside",
+    )
+    for folder in (
+        packages / "a-1.0.dist-info",
+        packages / "b-1.0.dist-info",
+        project / "src",
+        other,
+        inside,
+    ):
         folder.mkdir(parents=True)
     origin = {"url": f"file://{tmp_path}/my%20project", "dir_info": {"editable": True}}
     (packages / "a-1.0.dist-info/direct_url.json").write_text(json.dumps(origin))
-    (packages / "b-1.0.dist-info/direct_url.json").write_text(json.dumps({"url": "https://of.b", "vcs_info": {}}))
+    (packages / "b-1.0.dist-info/direct_url.json").write_text(
+        json.dumps({"url": "https://of.b", "vcs_info": {}})
+    )
     lines = [f"{project}/src", str(other), str(inside), "import sys", "# a note", "", "/nowhere"]
     (packages / "easy-install.pth").write_text("\n".join(lines))
     assert editable_folders(tmp_path / "env") == {str(project): "a", str(other): "other"}

@@ -1,7 +1,7 @@
 """The settings: layers, parsing, errors, and the decorators for tests.
 
-Most tests use a `Store` of their own with a dict as its environment. Those of the public functions use the process's
-one, inside a `configured` block that puts everything back.
+Most tests use a `Store` of their own with a dict as its environment. Those of the public functions
+use the process's one, inside a `configured` block that puts everything back.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def test_clearing_configure_uncovers_the_environment(monkeypatch: pytest.MonkeyP
     assert config.value(LINES) == 7
 
 
-def test_the_environment_is_read_again_after_configure_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_read_again_after_configure_without_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert config.value(LINES) == 0
     monkeypatch.setenv(LINES_ENV, "7")
     assert config.value(LINES) == 0
@@ -86,12 +88,15 @@ def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) ->
     assert config.value(LINES) == 0
 
 
-def test_a_bad_variable_is_reported_when_it_is_read_and_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_variable_is_reported_when_it_is_read_and_names_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(DELIVERY_ENV, "soon")
     configure()
     assert config.value(LINES) == 0
     with pytest.raises(
-        ValueError, match=rf"{DELIVERY_ENV} \(message_delivery_timeout\): got 'soon'.*{DELIVERY_ENV}='30s'"
+        ValueError,
+        match=rf"{DELIVERY_ENV} \(message_delivery_timeout\): got 'soon'.*{DELIVERY_ENV}='30s'",
     ):
         config.value("message_delivery_timeout")
     with pytest.raises(ValueError, match=DELIVERY_ENV):
@@ -106,7 +111,9 @@ def test_a_bad_variable_is_reported_when_it_is_read_and_names_itself(monkeypatch
 def test_a_child_sees_what_its_parent_had_in_force() -> None:
     parent = Store({LINES_ENV: "5"})
     parent.inherit({"prefix_with_rank": False}, False)
-    parent.configure({"cleanup_timeout": "90s", "default_encoding": Encoding.Json, "preload": ["numpy"]})
+    parent.configure(
+        {"cleanup_timeout": "90s", "default_encoding": Encoding.Json, "preload": ["numpy"]}
+    )
     child = Store({})
     child.inherit(pickle.loads(pickle.dumps(parent.exported())), False)
     assert child.everything() == parent.everything()
@@ -116,8 +123,18 @@ def test_a_child_sees_what_its_parent_had_in_force() -> None:
 def test_what_is_exported_is_plain_and_leaves_defaults_out() -> None:
     parent = Store({})
     assert parent.exported() == {}
-    parent.configure({"cleanup_timeout": 90, "codec_max_frame_length": "1 KiB", "default_encoding": Encoding.Json})
-    expected = {"cleanup_timeout": "1m 30s", "codec_max_frame_length": 1024, "default_encoding": "Json"}
+    parent.configure(
+        {
+            "cleanup_timeout": 90,
+            "codec_max_frame_length": "1 KiB",
+            "default_encoding": Encoding.Json,
+        }
+    )
+    expected = {
+        "cleanup_timeout": "1m 30s",
+        "codec_max_frame_length": 1024,
+        "default_encoding": "Json",
+    }
     assert parent.exported() == expected
 
 
@@ -184,17 +201,25 @@ def test_configure_changes_all_or_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("typo", "nearest"),
-    [("tail_log_line", LINES), ("mailbox_limits", "mailbox_limit"), ("cleanup_time_out", "cleanup_timeout")],
+    [
+        ("tail_log_line", LINES),
+        ("mailbox_limits", "mailbox_limit"),
+        ("cleanup_time_out", "cleanup_timeout"),
+    ],
 )
 def test_an_unknown_key_is_told_the_nearest_right_one(typo: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=f"no configuration key '{typo}': did you mean .*{nearest}"):
+    with pytest.raises(
+        ValueError, match=f"no configuration key '{typo}': did you mean .*{nearest}"
+    ):
         configure(**{typo: 1})
     with pytest.raises(ValueError, match=nearest):
         config.value(typo)
 
 
 def test_a_key_that_resembles_nothing_is_sent_to_the_list() -> None:
-    with pytest.raises(ValueError, match=r"'xyzzy': nothing has a name like it.*python -m monarch\.config"):
+    with pytest.raises(
+        ValueError, match=r"'xyzzy': nothing has a name like it.*python -m monarch\.config"
+    ):
         configure(xyzzy=1)
 
 
@@ -204,7 +229,10 @@ def test_a_key_that_resembles_nothing_is_sent_to_the_list() -> None:
         (
             LINES,
             "3",
-            r"got '3' of type str, wanted a whole number, 0 or more, for example configure\(tail_log_lines=100\)",
+            (
+                r"got '3' of type str, wanted a whole number, 0 or more, for example"
+                r" configure\(tail_log_lines=100\)"
+            ),
         ),
         (LINES, True, "of type bool"),
         (LINES, 2.0, "of type float"),
@@ -215,7 +243,11 @@ def test_a_key_that_resembles_nothing_is_sent_to_the_list() -> None:
         ("tokio_worker_threads", "4", "or None"),
         ("prefix_with_rank", 1, "got 1 of type int, wanted True or False"),
         ("mesh_admin_addr", 1729, "wanted a text"),
-        ("cleanup_timeout", "30", r"the unit after 30 is missing.*configure\(cleanup_timeout='30s'\)"),
+        (
+            "cleanup_timeout",
+            "30",
+            r"the unit after 30 is missing.*configure\(cleanup_timeout='30s'\)",
+        ),
         ("cleanup_timeout", "", "it is empty"),
         ("cleanup_timeout", "soon", "a number is missing before 'soon'"),
         ("cleanup_timeout", "-1s", "a number is missing before '-1s'"),
@@ -245,7 +277,9 @@ def test_a_key_that_resembles_nothing_is_sent_to_the_list() -> None:
         ("default_transport", 4444, "ChannelTransport"),
     ],
 )
-def test_a_bad_value_is_told_what_was_got_what_is_wanted_and_an_example(key: str, bad: object, told: str) -> None:
+def test_a_bad_value_is_told_what_was_got_what_is_wanted_and_an_example(
+    key: str, bad: object, told: str
+) -> None:
     with pytest.raises(TypeError, match=told) as caught:
         configure(**{key: bad})
     text = str(caught.value)
@@ -257,7 +291,10 @@ def test_a_bad_value_is_told_what_was_got_what_is_wanted_and_an_example(key: str
 def test_get_runtime_config_has_only_what_configure_set() -> None:
     assert config.get_runtime_config() == {}
     configure(message_delivery_timeout="90s", codec_max_frame_length="1 KiB")
-    assert config.get_runtime_config() == {"message_delivery_timeout": "1m 30s", "codec_max_frame_length": 1024}
+    assert config.get_runtime_config() == {
+        "message_delivery_timeout": "1m 30s",
+        "codec_max_frame_length": 1024,
+    }
     config.clear_runtime_config()
     assert config.get_runtime_config() == {}
 
@@ -315,7 +352,9 @@ def test_configured_restores_after_an_exception_and_after_a_bad_key() -> None:
     assert config.get_runtime_config() == {}
 
 
-def test_a_block_that_meets_a_bad_variable_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_block_that_meets_a_bad_variable_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(DELIVERY_ENV, "soon")
     with pytest.raises(ValueError, match=DELIVERY_ENV):
         with configured(tail_log_lines=2):
@@ -476,7 +515,9 @@ def test_every_example_in_an_error_text_is_right(knob: Knob) -> None:
 def test_every_row_says_what_it_does_and_whether_it_applies(knob: Knob) -> None:
     assert len(knob.effect) > 20
     assert knob.effect.endswith(".") == knob.applies
-    assert not knob.applies or knob.env.startswith(("HYPERACTOR_", "MONARCH_", "OTEL_", "ENABLE_OTEL_", "PYSPY_"))
+    assert not knob.applies or knob.env.startswith(
+        ("HYPERACTOR_", "MONARCH_", "OTEL_", "ENABLE_OTEL_", "PYSPY_")
+    )
 
 
 def test_names_and_variables_are_unique() -> None:
@@ -507,7 +548,12 @@ def test_variables_are_parsed_by_type(variable: str, text: str, key: str, expect
 
 @pytest.mark.parametrize(
     ("variable", "text"),
-    [(LINES_ENV, "many"), (LINES_ENV, "-1"), ("HYPERACTOR_PREFIX_WITH_RANK", "maybe"), ("MONARCH_PRELOAD", "a b")],
+    [
+        (LINES_ENV, "many"),
+        (LINES_ENV, "-1"),
+        ("HYPERACTOR_PREFIX_WITH_RANK", "maybe"),
+        ("MONARCH_PRELOAD", "a b"),
+    ],
 )
 def test_variables_that_do_not_parse_are_named(variable: str, text: str) -> None:
     with pytest.raises(ValueError, match=f"{variable} .*got '{text}'.*for example {variable}="):
@@ -725,8 +771,12 @@ def test_a_variable_of_another_program_with_the_name_of_a_key_without_effect_is_
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60000", 60.0), ("250ms", 0.25), ("2s", 2.0)])
-def test_the_interval_of_exports_is_in_milliseconds_as_opentelemetry_has_it(text: str, seconds: float) -> None:
-    assert Store({"OTEL_METRIC_EXPORT_INTERVAL": text}).load("otel_metric_export_interval") == seconds
+def test_the_interval_of_exports_is_in_milliseconds_as_opentelemetry_has_it(
+    text: str, seconds: float
+) -> None:
+    assert (
+        Store({"OTEL_METRIC_EXPORT_INTERVAL": text}).load("otel_metric_export_interval") == seconds
+    )
 
 
 # durations and sizes
@@ -777,7 +827,14 @@ def test_a_shown_size_reads_back_exactly(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("10 GiB", 10 * 2**30), ("64MiB", 2**26), ("1.5 MB", 1_500_000), ("4096", 4096), ("7 b", 7), ("2tib", 2**41)],
+    [
+        ("10 GiB", 10 * 2**30),
+        ("64MiB", 2**26),
+        ("1.5 MB", 1_500_000),
+        ("4096", 4096),
+        ("7 b", 7),
+        ("2tib", 2**41),
+    ],
 )
 def test_sizes_take_binary_and_decimal_units(text: str, size: int) -> None:
     with configured(send_buffer_limit=text) as merged:
@@ -859,8 +916,7 @@ def test_two_decorators_on_one_test_are_refused() -> None:
 
 
 def test_pytest_runs_decorated_functions_and_methods(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(
-        """
+    pytester.makepyfile("""
         import pytest
         from monarch import config
 
@@ -877,8 +933,7 @@ def test_pytest_runs_decorated_functions_and_methods(pytester: pytest.Pytester) 
             @pytest.mark.parametrize("extra", [0, 1])
             def test_method(self, base, extra):
                 assert config.value("read_log_buffer") == config.value("tail_log_lines") + 1
-        """
-    )
+        """)
     # pytest-asyncio, where installed, warns about a setting that this empty project lacks.
     result = pytester.runpytest_inprocess("-v", "-p", "no:asyncio")
     result.assert_outcomes(passed=8)
@@ -896,12 +951,19 @@ def test_the_reference_page_is_up_to_date() -> None:
 def test_the_example_on_the_reference_page_runs() -> None:
     example = markdown().split("```python\n")[1].split("```")[0]
     exec(example, {})
-    assert config.get_runtime_config() == {"message_delivery_timeout": "1m 30s", "preload": ["numpy"]}
+    assert config.get_runtime_config() == {
+        "message_delivery_timeout": "1m 30s",
+        "preload": ["numpy"],
+    }
 
 
 def test_running_the_package_prints_the_reference_page() -> None:
     printed = subprocess.run(
-        [sys.executable, "-m", "monarch.config"], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "monarch.config"],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert printed.stdout == markdown()
 
@@ -916,6 +978,21 @@ config.value("cleanup_timeout"), config.configure(cleanup_timeout="2s")
 print(*sorted(name for name in set(sys.modules) - before if not name.startswith("monarch.config")))
 """
     command = [sys.executable, "-S", "-c", program, os.fspath(Path(config.__file__).parents[2])]
-    loaded = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.split()
-    lowest = {"monarch", "monarch._compat", "monarch._lazy", "monarch._namedtuple", "monarch._public"}
-    assert set(loaded) <= {*lowest, "__future__", "threading", "_weakrefset", "operator", "_operator"}
+    loaded = subprocess.run(
+        command, check=True, capture_output=True, text=True, timeout=60
+    ).stdout.split()
+    lowest = {
+        "monarch",
+        "monarch._compat",
+        "monarch._lazy",
+        "monarch._namedtuple",
+        "monarch._public",
+    }
+    assert set(loaded) <= {
+        *lowest,
+        "__future__",
+        "threading",
+        "_weakrefset",
+        "operator",
+        "_operator",
+    }

@@ -70,12 +70,22 @@ class Hub(SimpleNamespace):
         self.receivers[uid] = receiver
 
     def cast(
-        self, procs: Any, target: int, meta: bytes, content: Any, request: Any, sender: int, flags: int, ranks: Any
+        self,
+        procs: Any,
+        target: int,
+        meta: bytes,
+        content: Any,
+        request: Any,
+        sender: int,
+        flags: int,
+        ranks: Any,
     ) -> int:
         for index, address in enumerate(procs):
             rank = index if ranks is None else ranks[index]
             number = 0 if request is None else 79
-            self.cast_frames.append((address, Frame(CALL, flags, rank, target, sender, number, meta, *content)))
+            self.cast_frames.append(
+                (address, Frame(CALL, flags, rank, target, sender, number, meta, *content))
+            )
         return 79
 
 
@@ -144,19 +154,29 @@ def test_a_record_costs_its_name_and_its_fields_and_nothing_of_its_class(hub: An
 def test_large_arguments_of_a_constructor_stay_out_of_band(hub: Any) -> None:
     large = bytearray(1 << 20)
     creator = CreatorInstance("root", None, Point(0, Extent([], [])), None, None)
-    spec = SpawnSpec(7, "name", "module.Class", ActorAddress(HERE, 1), creator, None, Extent(["gpus"], [2]))
+    spec = SpawnSpec(
+        7, "name", "module.Class", ActorAddress(HERE, 1), creator, None, Extent(["gpus"], [2])
+    )
     frame = sent(hub, spawn_record(spec, False, pickling.dumps((bytes, (large,), {}))))
     assert len(frame.payload) < 2000
     (buffer,) = frame.buffers
     assert len(buffer) >= len(large)
 
 
-def test_one_record_goes_to_one_process_or_to_many_with_the_ranks_that_they_are_told(hub: Any) -> None:
+def test_one_record_goes_to_one_process_or_to_many_with_the_ranks_that_they_are_told(
+    hub: Any,
+) -> None:
     send_record(hub, [HERE, THERE], StopActor(7, "why"), None, 8, URGENT)
     send_record(hub, [HERE, THERE], StopActor(7, "why"), ranks=[4, 5])
     send_record(hub, THERE, StopActor(7, "why"))
     seen = [(address, frame.rank, frame.sender, frame.flags) for address, frame in hub.cast_frames]
-    assert seen == [(HERE, 0, 8, URGENT), (THERE, 1, 8, URGENT), (HERE, 4, 0, 0), (THERE, 5, 0, 0), (THERE, 0, 0, 0)]
+    assert seen == [
+        (HERE, 0, 8, URGENT),
+        (THERE, 1, 8, URGENT),
+        (HERE, 4, 0, 0),
+        (THERE, 5, 0, 0),
+        (THERE, 0, 0, 0),
+    ]
     assert {frame.target for _, frame in hub.cast_frames} == {SYSTEM}
 
 
@@ -189,13 +209,24 @@ def test_a_system_takes_what_the_one_it_inherits_from_takes_and_more(hub: Any) -
 
 @pytest.mark.parametrize(
     "name",
-    [b"StopActr", b"stop_actor", b"", b"\xff", b"receive", b"monarch.nowhere.Open", b"monarch.no.where.A", b"os.Open"],
+    [
+        b"StopActr",
+        b"stop_actor",
+        b"",
+        b"\xff",
+        b"receive",
+        b"monarch.nowhere.Open",
+        b"monarch.no.where.A",
+        b"os.Open",
+    ],
 )
 def test_a_record_of_no_meaning_is_refused_by_name_and_is_no_error_over_there(
     hub: Any, taking: Taking, name: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[object] = []
-    monkeypatch.setattr(control_service, "logger", SimpleNamespace(exception=lambda *args: logged.append(args)))
+    monkeypatch.setattr(
+        control_service, "logger", SimpleNamespace(exception=lambda *args: logged.append(args))
+    )
     origin = Origin()
     taking.receive(origin, asked(hub, StopActor(7, "why"))._replace(meta=name))
     error = error_of(origin)
@@ -231,7 +262,9 @@ def test_nothing_is_answered_where_nobody_waits(hub: Any, taking: Taking) -> Non
     assert origin.answers == []
 
 
-def test_a_request_is_answered_later_with_a_value_an_error_or_the_end_of_what_it_is_about(hub: Any) -> None:
+def test_a_request_is_answered_later_with_a_value_an_error_or_the_end_of_what_it_is_about(
+    hub: Any,
+) -> None:
     origin = Origin()
     request = ControlRequest(origin, asked(hub, GetStatistics()))
     request.answer([1], b"meta")
@@ -289,16 +322,14 @@ def test_a_record_waits_for_its_plane_while_another_thread_imports_that(
     plane, halfway, go_on = tmp_path / "plane", threading.Event(), threading.Event()
     plane.mkdir()
     (plane / "records.py").write_text("class Wanted(tuple): pass\n")
-    (plane / "__init__.py").write_text(
-        """
+    (plane / "__init__.py").write_text("""
 import monarch
 from monarch._core.hub.control_service import handles, register
 from .records import Wanted
 monarch.halfway.set()
 assert monarch.go_on.wait(60)
 register(handles(Wanted)(lambda service, request, record: request.answer("imported")))
-"""
-    )
+""")
     monkeypatch.setattr(monarch, "__path__", [*monarch.__path__, str(tmp_path)])
     monkeypatch.setattr(monarch, "halfway", halfway, raising=False)
     monkeypatch.setattr(monarch, "go_on", go_on, raising=False)
@@ -337,7 +368,9 @@ content = pickling.dumps_call(((("machine", 0)), ()), {})
 service.receive(Origin(), Frame(CALL, 0, 0, SYSTEM, 0, 1, b"monarch.rdma.records.Open", *content))
 assert "monarch.rdma" in sys.modules
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=120
+    )
     assert (done.stdout, done.returncode) == (f"{VALUE} []\n", 0), done.stderr
 
 
@@ -351,7 +384,9 @@ def records() -> list[Any]:
     return [
         kind
         for kind in vars(control_records).values()
-        if inspect.isclass(kind) and kind.__module__ == control_records.__name__ and kind not in ANSWERS
+        if inspect.isclass(kind)
+        and kind.__module__ == control_records.__name__
+        and kind not in ANSWERS
     ]
 
 
@@ -362,7 +397,9 @@ def test_every_record_is_taken_by_one_kind_of_process_and_says_in_words_by_whom(
     assert sorted(taken) == sorted(name_on_wire(kind) for kind in records())
     assert b"GetController" in control_service._of_planes
     assert [
-        kind.__name__ for kind in records() if "──▶" not in kind.__doc__ and "As `SpawnProcs`" not in kind.__doc__
+        kind.__name__
+        for kind in records()
+        if "──▶" not in kind.__doc__ and "As `SpawnProcs`" not in kind.__doc__
     ] == []
 
 

@@ -15,12 +15,17 @@ from monarch.errors import BackpressureError
 @pytest.mark.parametrize(("workers", "world_size"), [(1, 1), (4, 1), (4, 2), (4, 4), (6, 3)])
 def test_ranks_share_all_batches_and_each_goes_to_one(workers: int, world_size: int) -> None:
     orders = [Order(workers, rank, world_size) for rank in range(world_size)]
-    turns = [order.turn(position) for position in range(0, 3 * workers, world_size) for order in orders]
+    turns = [
+        order.turn(position) for position in range(0, 3 * workers, world_size) for order in orders
+    ]
     assert turns == [(number % workers, number // workers) for number in range(3 * workers)]
 
 
 def test_a_loader_serves_one_rank() -> None:
-    served = [{Order(6, rank, 3).turn(position).worker for position in range(0, 60, 3)} for rank in range(3)]
+    served = [
+        {Order(6, rank, 3).turn(position).worker for position in range(0, 60, 3)}
+        for rank in range(3)
+    ]
     assert served == [{0, 3}, {1, 4}, {2, 5}]
 
 
@@ -34,7 +39,9 @@ def test_a_loader_serves_one_rank() -> None:
         ((4, 0, 2.0), TypeError, "world_size must be an int"),
     ],
 )
-def test_numbers_that_do_not_fit_are_refused(arguments: Any, error: type[Exception], text: str) -> None:
+def test_numbers_that_do_not_fit_are_refused(
+    arguments: Any, error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         Order(*arguments)
 

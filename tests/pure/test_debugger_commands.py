@@ -21,10 +21,16 @@ from monarch.debugger.protocol import Line, Place, Row, Who
         ("l", Command("list")),
         ("  list ", Command("list")),
         ("attach trainer 3", Command("attach", "trainer", "3")),
-        ("a trainer gpus=1,hosts=0 --take", Command("attach", "trainer", "gpus=1,hosts=0", flag=True)),
+        (
+            "a trainer gpus=1,hosts=0 --take",
+            Command("attach", "trainer", "gpus=1,hosts=0", flag=True),
+        ),
         ("a trainer 3/2", Command("attach", "trainer", "3/2")),
         ("cast t-1 ranks(0:8:2) p x", Command("cast", "t-1", "0:8:2", "p x")),
-        ("cast t ranks(gpus=(0,2),hosts=1) p f(x)", Command("cast", "t", "gpus=(0,2),hosts=1", "p f(x)")),
+        (
+            "cast t ranks(gpus=(0,2),hosts=1) p f(x)",
+            Command("cast", "t", "gpus=(0,2),hosts=1", "p f(x)"),
+        ),
         ("b train.py:88", Command("break", file="train.py", line=88)),
         (
             "break a/train.py:8 if x > f(3) ranks(1,gpus=2)".replace("1,gpus=2", "gpus=(1,2)"),
@@ -60,7 +66,8 @@ def test_help_has_every_command() -> None:
 
 def row(rank: int, line: int = 5, name: str = "t", **changes: Any) -> Row:
     place = Place(
-        "breakpoint()", (Line("main.py", 1, "main", "step()"), Line("train.py", line, "step", "breakpoint()"))
+        "breakpoint()",
+        (Line("main.py", 1, "main", "step()"), Line("train.py", line, "step", "breakpoint()")),
     )
     who = Who(name, rank, {"gpus": rank}, "node1", 100 + rank, 99)
     return Row(rank, who, str(rank), place, True, 65.0, "")._replace(**changes)

@@ -1,4 +1,6 @@
-"""`monarch.elastic.checkpoint`: what is written comes back, and what was only begun does not count."""
+"""`monarch.elastic.checkpoint`: what is written comes back, and what was only begun does not
+count.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def trained(steps: int) -> dict[str, Any]:
 
 def write(folder: Path, step: int, steps: int = 1, world: int = 1) -> list[checkpoint.Part]:
     part = checkpoint.unfinished(folder, step, world)
-    return [checkpoint.write(checkpoint.snapshot(trained(steps), rank), part, rank) for rank in range(2)]
+    return [
+        checkpoint.write(checkpoint.snapshot(trained(steps), rank), part, rank) for rank in range(2)
+    ]
 
 
 def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -38,16 +42,21 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path) -> None:
     state, expected = trained(0), trained(3)
     checkpoint.load(path, state)
     assert torch.equal(state["model"].weight, expected["model"].weight)
-    moments = [each["optimizer"].state_dict()["state"][1]["exp_avg_sq"] for each in (state, expected)]
+    moments = [
+        each["optimizer"].state_dict()["state"][1]["exp_avg_sq"] for each in (state, expected)
+    ]
     assert torch.equal(*moments)
     assert state["optimizer"].param_groups[0]["lr"] == expected["optimizer"].param_groups[0]["lr"]
     weight = {"model.weight": torch.empty(2, 3)}  # by torch's own means, too
     with pytest.warns(UserWarning, match="single process"):
-        dcp.load(weight, checkpoint_id=path, no_dist=True)  # type: ignore[attr-defined]  # torch's `__init__` has no `__all__`
+        # torch's `__init__` has no `__all__`
+        dcp.load(weight, checkpoint_id=path, no_dist=True)  # type: ignore[attr-defined]
     assert torch.equal(weight["model.weight"], expected["model"].weight)
 
 
-def test_a_checkpoint_that_was_only_begun_does_not_count_and_goes_with_the_next(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_only_begun_does_not_count_and_goes_with_the_next(
+    tmp_path: Path,
+) -> None:
     checkpoint.commit(tmp_path, 3, 1, write(tmp_path, 3), keep=2)
     write(tmp_path, 6)
     assert checkpoint.newest(tmp_path)[0] == 3
@@ -56,7 +65,9 @@ def test_a_checkpoint_that_was_only_begun_does_not_count_and_goes_with_the_next(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000009"]
 
 
-def test_the_last_ones_are_kept_and_one_that_is_done_again_is_not_a_second_one(tmp_path: Path) -> None:
+def test_the_last_ones_are_kept_and_one_that_is_done_again_is_not_a_second_one(
+    tmp_path: Path,
+) -> None:
     for step, world in ((3, 1), (6, 1), (6, 2), (100000000, 2)):
         checkpoint.commit(tmp_path, step, world, write(tmp_path, step, world=world), keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000006", "step-100000000"]
@@ -74,9 +85,12 @@ def test_a_checkpoint_that_lacks_a_file_is_an_error_that_names_it(tmp_path: Path
         checkpoint.load(path, trained(0))
 
 
-def test_a_part_that_is_not_in_the_folder_of_the_program_makes_no_checkpoint(tmp_path: Path) -> None:
+def test_a_part_that_is_not_in_the_folder_of_the_program_makes_no_checkpoint(
+    tmp_path: Path,
+) -> None:
     parts = write(tmp_path, 3)
-    next(checkpoint.unfinished(tmp_path, 3, 1).glob("*.distcp")).unlink()  # as on a host with a disk of its own
+    # as on a host with a disk of its own
+    next(checkpoint.unfinished(tmp_path, 3, 1).glob("*.distcp")).unlink()
     with pytest.raises(FileNotFoundError, match="do all hosts share this folder"):
         checkpoint.commit(tmp_path, 3, 1, parts, keep=2)
     assert checkpoint.newest(tmp_path) == (0, None)

@@ -1,4 +1,6 @@
-"""`monarch.elastic`: which connections of a process are those of its world, and what is left alone."""
+"""`monarch.elastic`: which connections of a process are those of its world, and what is left
+alone.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 
 from monarch.elastic.connections import Connections
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sockets are found in /proc")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="sockets are found in /proc"
+)
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

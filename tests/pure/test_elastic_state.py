@@ -1,4 +1,6 @@
-"""`monarch.elastic.state`: whose shards are needed for all of a state, and when it is not all there."""
+"""`monarch.elastic.state`: whose shards are needed for all of a state, and when it is not all
+there.
+"""
 
 from __future__ import annotations
 

@@ -77,13 +77,19 @@ def test_the_parts_of_all_ranks_are_the_whole_and_about_equal(size: int) -> None
     assert max(lengths) - min(lengths) <= 1
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
+)
 def test_a_batch_is_the_same_however_many_share_it_and_whenever_it_is_asked_for() -> None:
     batches = Batches(length=50, size=8, seed=1)
     whole = [batches.indices(step, world()) for step in range(12)]
     for step in (11, 2, 7):
-        assert [index for rank in range(3) for index in batches.indices(step, world(rank, 3))] == whole[step]
-    first, second = ([index for batch in epoch for index in batch] for epoch in (whole[:6], whole[6:]))
+        assert [
+            index for rank in range(3) for index in batches.indices(step, world(rank, 3))
+        ] == whole[step]
+    first, second = (
+        [index for batch in epoch for index in batch] for epoch in (whole[:6], whole[6:])
+    )
     assert len(set(first)) == len(first) == 48
     assert sorted(first) != first != second
     assert Batches(length=50, size=8, seed=2).indices(0, world()) != whole[0]

@@ -46,7 +46,9 @@ def folder_of(made: Made) -> Path:
     return Path(made.python).parents[1]
 
 
-def test_two_clients_at_once_make_one_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_clients_at_once_make_one_environment(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (project / "requirements.txt").write_text("")
     both = threading.Barrier(2)
     commands: list[Sequence[str]] = []
@@ -77,12 +79,16 @@ def test_what_was_left_half_made_is_made_anew(project: Path) -> None:
     assert not made_of(project, "").new
 
 
-def test_an_environment_lies_on_top_of_that_of_the_worker_and_has_editable_code(project: Path) -> None:
+def test_an_environment_lies_on_top_of_that_of_the_worker_and_has_editable_code(
+    project: Path,
+) -> None:
     (project / "lib").mkdir()
     (project / "lib" / "edited_lib.py").write_text("VALUE = 1\n")
     made = made_of(project, "-e lib\n")
     code = "import edited_lib, monarch, sys; print(edited_lib.VALUE, monarch.__file__, sys.prefix)"
-    said = subprocess.run([made.python, "-c", code], capture_output=True, text=True, check=True, timeout=100).stdout
+    said = subprocess.run(
+        [made.python, "-c", code], capture_output=True, text=True, check=True, timeout=100
+    ).stdout
     import monarch
 
     assert said.split() == ["1", monarch.__file__, str(folder_of(made))]
@@ -104,7 +110,9 @@ def test_other_contents_are_another_environment(project: Path) -> None:
     assert len(names) == 6
 
 
-def test_unused_environments_are_removed_and_those_in_use_stay(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_environments_are_removed_and_those_in_use_stay(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used, unused = made_of(project, "-e used"), made_of(project, "-e unused")
     running = subprocess.Popen(
         [used.python, "-c", "print('up', flush=True); input()"],
@@ -125,7 +133,9 @@ def test_unused_environments_are_removed_and_those_in_use_stay(project: Path, mo
     assert not folder_of(used).exists() and folder_of(kept).exists()
 
 
-def test_what_could_not_be_made_leaves_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_could_not_be_made_leaves_nothing(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MONARCH_SYNC_FOLDER")
     monkeypatch.setenv("XDG_CACHE_HOME", str(project / "cache"))
     with pytest.raises(EnvironmentFailed, match="Invalid requirement"):
@@ -134,7 +144,10 @@ def test_what_could_not_be_made_leaves_nothing(project: Path, monkeypatch: pytes
     assert [each.suffix for each in base.iterdir()] == [".lock"]
     made = made_of(project, "")
     folder = folder_of(made)
-    assert folder.parent == base and {each.name for each in base.iterdir()} == {folder.name, f"{folder.name}.lock"}
+    assert folder.parent == base and {each.name for each in base.iterdir()} == {
+        folder.name,
+        f"{folder.name}.lock",
+    }
 
 
 def test_what_can_not_be_read_is_said(project: Path) -> None:
@@ -172,7 +185,10 @@ def wheel_of(folder: Path, value: int) -> None:
         wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tinyx\nVersion: 1.0\n")
         tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         wheel.writestr(f"{info}/WHEEL", tag)
-        wheel.writestr(f"{info}/RECORD", "".join(f"{each},,\n" for each in (*wheel.namelist(), f"{info}/RECORD")))
+        wheel.writestr(
+            f"{info}/RECORD",
+            "".join(f"{each},,\n" for each in (*wheel.namelist(), f"{info}/RECORD")),
+        )
 
 
 def test_the_same_wheel_path_in_two_workspaces_is_two_environments(
@@ -185,9 +201,13 @@ def test_the_same_wheel_path_in_two_workspaces_is_two_environments(
         monkeypatch.setenv("WORKSPACE_DIR", str(workspace))
         wheel_of(workspace, value)
         (workspace / "limits.txt").write_text("tinyx<2\n")
-        made = made_of(workspace, "--constraint=limits.txt\n./tinyx-1.0-py3-none-any.whl\n--no-index\n")
+        made = made_of(
+            workspace, "--constraint=limits.txt\n./tinyx-1.0-py3-none-any.whl\n--no-index\n"
+        )
         command = [made.python, "-c", "import tinyx; print(tinyx.VALUE)"]
-        said.append(subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout)
+        said.append(
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
+        )
     assert said == ["1\n", "2\n"]
 
 
@@ -215,20 +235,34 @@ def test_the_content_of_a_local_file_is_part_of_what_is_asked_for(project: Path,
     assert found[0] != found[1]
 
 
-def test_an_editable_line_brings_its_extras_and_one_of_a_repository_is_the_installers(project: Path) -> None:
+def test_an_editable_line_brings_its_extras_and_one_of_a_repository_is_the_installers(
+    project: Path,
+) -> None:
     (project / "pyproject.toml").write_text(
         "[project]\nname = 'Own_It'\ndependencies = ['one']\n[project.optional-dependencies]\n"
         "all = ['own-it[dev]', 'two']\ndev = ['three']\n"
     )
     read = Requirements(project)
-    read.read(f"-e .[all]\n-e file://{project}\n-e git+https://x.org/y#egg=y\na \\\n  --hash=sha256:0", project)
+    read.read(
+        f"-e .[all]\n-e file://{project}\n-e git+https://x.org/y#egg=y\na \\\n  --hash=sha256:0",
+        project,
+    )
     assert read.editable == [str(project), str(project)]
-    assert read.lines == ["one", "two", "three", "one", "-e git+https://x.org/y#egg=y", "a    --hash=sha256:0"]
+    assert read.lines == [
+        "one",
+        "two",
+        "three",
+        "one",
+        "-e git+https://x.org/y#egg=y",
+        "a    --hash=sha256:0",
+    ]
 
 
 def test_files_that_name_each_other_are_read_once(project: Path) -> None:
     (project / "sub").mkdir()
-    (project / "requirements.txt").write_text("-r requirements.txt\n--requirement=sub/more.txt\none\n")
+    (project / "requirements.txt").write_text(
+        "-r requirements.txt\n--requirement=sub/more.txt\none\n"
+    )
     (project / "sub" / "more.txt").write_text("-r../requirements.txt\n-c limits.txt\ntwo\n")
     (project / "sub" / "limits.txt").write_text("two<3  # not yet\n")
     read = Requirements(project)
@@ -265,21 +299,33 @@ def test_a_lock_file_is_exported_by_uv_which_also_makes_the_environment(
     uv.chmod(0o700)
     monkeypatch.setattr(venv, "_uv", lambda: [str(uv)])
     (project / "lib").mkdir()
-    (project / "lib" / "pyproject.toml").write_text("[project]\nname = 'lib'\ndependencies = ['wanted>=2']\n")
+    (project / "lib" / "pyproject.toml").write_text(
+        "[project]\nname = 'lib'\ndependencies = ['wanted>=2']\n"
+    )
     (project / "uv.lock").touch()
     assert make(Wanted("uv.lock", "", True)).new
     exported, venv_made, installed = (project / "asked").read_text().splitlines()
-    assert exported.startswith("export --frozen --no-emit-project") and venv_made.startswith("venv ")
+    assert exported.startswith("export --frozen --no-emit-project") and venv_made.startswith(
+        "venv "
+    )
     assert "--no-index" in installed
     (file,) = (project.parent / "store").glob("environments/*/requirements.txt")
     assert file.read_text() == "wanted==2\n"  # uv has resolved what lib wants
 
 
-def test_packages_of_another_interpreter_come_before_those_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_of_another_interpreter_come_before_those_of_the_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "prefix", "/made")
     monkeypatch.setattr(sys, "path", ["/made/lib/site-packages", "/lib", "/below/site-packages"])
     found = _search_path(["/mine", "/lib", "/client/site-packages"])
-    assert found == ["/mine", "/lib", "/made/lib/site-packages", "/client/site-packages", "/below/site-packages"]
+    assert found == [
+        "/mine",
+        "/lib",
+        "/made/lib/site-packages",
+        "/client/site-packages",
+        "/below/site-packages",
+    ]
 
 
 CONDA = """#!/bin/bash
@@ -293,9 +339,12 @@ esac
 """
 
 
-def test_a_conda_environment_is_made_again_on_hosts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conda_environment_is_made_again_on_hosts(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = project / "asked"
-    conda = project / "conda"  # stands for it, as it is not here: says what it is asked, and makes a venv
+    # stands for it, as it is not here: says what it is asked, and makes a venv
+    conda = project / "conda"
     conda.write_text(CONDA.replace("PYTHON", sys.executable))
     conda.chmod(0o700)
     monkeypatch.setenv("ASKED", str(asked))
@@ -315,7 +364,8 @@ def test_a_conda_environment_is_made_again_on_hosts(project: Path, monkeypatch: 
         make(Wanted("", "", False, "without"))
     monkeypatch.setenv(
         "THEN",
-        "rm $folder/bin/python; printf '#!/bin/sh\\necho 2.7 /x\\n' > $folder/bin/python; chmod +x $folder/bin/python",
+        "rm $folder/bin/python; printf '#!/bin/sh\\necho 2.7 /x\\n' > $folder/bin/python; chmod +x"
+        " $folder/bin/python",
     )
     with pytest.raises(EnvironmentFailed, match="has Python 2.7: it needs python=3"):
         make(Wanted("", "", False, "older"))

@@ -23,14 +23,18 @@ def test_without_a_file_the_error_says_where_it_was_looked_for_and_shows_one(fol
         assert text in str(caught.value)
 
 
-def test_a_variable_that_names_nothing_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_names_nothing_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "monarch.toml").write_text("[hosts.trainers]\nprocesses = 1\n")
     monkeypatch.setenv("MONARCH_HOSTS", "nowhere.toml")
     with pytest.raises(FileNotFoundError, match=r"nowhere\.toml"):
         hosts_from_config("trainers")
 
 
-def test_the_file_is_found_from_a_folder_below_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_found_from_a_folder_below_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "monarch.toml").write_text("[hosts.others]\nprocesses = 1\n")
     (folder / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(folder / "a" / "b")
@@ -45,7 +49,10 @@ def test_the_file_is_found_from_a_folder_below_it(folder: Path, monkeypatch: pyt
         ("hosts = 1", "no table"),
         ("[hosts]\ntrainers = 1", "expected a table"),
         ("[hosts.trainers]", "either `workers` or `processes`"),
-        ("[hosts.trainers]\nprocesses = 1\nworkers = ['tcp://a:1']", "either `workers` or `processes`"),
+        (
+            "[hosts.trainers]\nprocesses = 1\nworkers = ['tcp://a:1']",
+            "either `workers` or `processes`",
+        ),
         ("[hosts.trainers]\nprocesses = 1\nprocess = 2", "process makes no sense"),
         ("[hosts.trainers]\nprocesses = 1\nca = 'x'", "ca makes no sense"),
         ("[hosts.trainers]\nprocesses = 0", "at least 1"),
@@ -55,7 +62,9 @@ def test_the_file_is_found_from_a_folder_below_it(folder: Path, monkeypatch: pyt
         ("[hosts.trainers]\nworkers = ['tcp://a:1']\nca = 1", "path of a file"),
     ],
 )
-def test_an_error_in_the_file_names_the_file_and_what_is_wrong(folder: Path, text: str, says: str) -> None:
+def test_an_error_in_the_file_names_the_file_and_what_is_wrong(
+    folder: Path, text: str, says: str
+) -> None:
     path = folder / "monarch.toml"
     path.write_text(text)
     with pytest.raises((JobError, KeyError)) as caught:

@@ -1,4 +1,6 @@
-"""What follows when a process is reached, lost, asked after, ended and started again: row by row, and in any order."""
+"""What follows when a process is reached, lost, asked after, ended and started again: row by row,
+and in any order.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,18 @@ ANSWERS = ("listens", "ended", "fell")
 PAUSES = ("retry", "inquire")
 
 IMPOSSIBLE = {
-    "only what is not reached yet is being connected to": itertools.product((UP, BROKEN, ENDED), OUTCOMES),
-    "there is a connection to lose": itertools.product((NEW, STARTING, BROKEN, ENDED), ("cut", "parted")),
-    "the agent is asked about what does not listen, or has broken": itertools.product((NEW, UP, ENDED), ANSWERS),
-    "an answer, or a pause, from before is late": itertools.product((NEW, UP, BROKEN, ENDED), PAUSES),
+    "only what is not reached yet is being connected to": itertools.product(
+        (UP, BROKEN, ENDED), OUTCOMES
+    ),
+    "there is a connection to lose": itertools.product(
+        (NEW, STARTING, BROKEN, ENDED), ("cut", "parted")
+    ),
+    "the agent is asked about what does not listen, or has broken": itertools.product(
+        (NEW, UP, ENDED), ANSWERS
+    ),
+    "an answer, or a pause, from before is late": itertools.product(
+        (NEW, UP, BROKEN, ENDED), PAUSES
+    ),
     "things are kept for the next incarnation once this one is over": itertools.product(
         (STARTING, UP, BROKEN, ENDED), ("kept",)
     ),
@@ -57,14 +67,30 @@ def test_a_row_of_the_table(state: str, event: str) -> None:
     awaited = life.awaited
     instructions = life.happen(event, FELL if "fell" in event else GONE)
     assert (life.state, instructions) == TABLE[state, event]
-    assert (life.failure is not None) == (life.state == ENDED), "an end is told to those who send later"
+    assert (life.failure is not None) == (life.state == ENDED), (
+        "an end is told to those who send later"
+    )
     assert known is None or life.failure is known
-    assert life.connected == 0 or life.state in (UP, BROKEN, ENDED), "the next incarnation is not connected to yet"
+    assert life.connected == 0 or life.state in (
+        UP,
+        BROKEN,
+        ENDED,
+    ), "the next incarnation is not connected to yet"
     assert (life.awaited != awaited) == bool(instructions), "what was awaited before is late"
-    waits = {"ask", "ask_soon", "ask_later", "connect", "connect_soon", "connect_later", "connect_at_length"}
+    waits = {
+        "ask",
+        "ask_soon",
+        "ask_later",
+        "connect",
+        "connect_soon",
+        "connect_later",
+        "connect_at_length",
+    }
     if life.state == STARTING and state != STARTING:
         assert waits & {*instructions}, "something goes on"
-    assert not {"end", "turn"} & {*instructions[1:]}, "first: who hears of the end turns to the next incarnation"
+    assert not {"end", "turn"} & {*instructions[1:]}, (
+        "first: who hears of the end turns to the next incarnation"
+    )
     assert bool({"report", "part"} & {*instructions}) <= bool({"end", "turn"} & {*instructions})
 
 
@@ -102,7 +128,9 @@ def test_a_connection_that_breaks_though_the_process_lives_has_failed_for_good()
 class Connection:
     parting = ""
 
-    def __init__(self, incarnation: int, on_close: Callable[[Any, str], None], requests: dict[int, object]) -> None:
+    def __init__(
+        self, incarnation: int, on_close: Callable[[Any, str], None], requests: dict[int, object]
+    ) -> None:
         self.incarnation = incarnation
         self.on_close = on_close
         self.asked = Asked(requests)
@@ -120,7 +148,9 @@ class Connection:
 
 
 class World:
-    """A process that listens, dies, starts again; its agent, which tells the truth; and a peer that sends to it."""
+    """A process that listens, dies, starts again; its agent, which tells the truth; and a peer that
+    sends to it.
+    """
 
     def __init__(self, random: random.Random) -> None:
         self.random = random
@@ -128,7 +158,9 @@ class World:
         self.requests: dict[int, object] = {}
         self.soon: list[Callable[[], None]] = []
         self.poller = SimpleNamespace(
-            thread_id=None, call_soon=self.soon.append, call_later=lambda seconds, function: self.soon.append(function)
+            thread_id=None,
+            call_soon=self.soon.append,
+            call_later=lambda seconds, function: self.soon.append(function),
         )
         self.questions: list[tuple[float, int, Callable[[Failure | None], None]]] = []
         self.connections: list[Connection] = []
@@ -152,10 +184,16 @@ class World:
         self.connections[-1].writable = trouble > 0.2
         return self.connections[-1]
 
-    def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
-        self.questions.append((connected, self.connections[-1].incarnation if connected else -1, answer))
+    def ask_agent(
+        self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]
+    ) -> None:
+        self.questions.append(
+            (connected, self.connections[-1].incarnation if connected else -1, answer)
+        )
 
-    def process_ended(self, address: ProcAddress, failure: Failure, witness: LocalPeer, ended: Collection[int]) -> None:
+    def process_ended(
+        self, address: ProcAddress, failure: Failure, witness: LocalPeer, ended: Collection[int]
+    ) -> None:
         self.tell(address, failure, ended)
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int]) -> None:
@@ -212,7 +250,11 @@ class World:
         if self.ends:
             news, connection = self.random.choice(self.ends), self.peer.connection
             ended = self.peer.end(news)
-            if news.restarts and isinstance(connection, Connection) and connection.incarnation > news.incarnation:
+            if (
+                news.restarts
+                and isinstance(connection, Connection)
+                and connection.incarnation > news.incarnation
+            ):
                 assert (ended, self.peer.connection) == ((), connection), "they came late"
             self.tell(self.peer.address, news, ended)
 
@@ -262,7 +304,11 @@ def test_whatever_happens_in_any_order_each_call_is_answered_or_with_the_living_
             world.run,
         ]
         for _ in range(60):
-            choices.choice(what)() if choices.random() < 0.98 else choices.choice([world.cut, world.end])()
+            (
+                choices.choice(what)()
+                if choices.random() < 0.98
+                else choices.choice([world.cut, world.end])()
+            )
         if choices.random() < 0.5:
             world.start()
         else:
@@ -279,4 +325,5 @@ def test_whatever_happens_in_any_order_each_call_is_answered_or_with_the_living_
         assert len({*world.answered}) == len(world.answered)
         if connection is not None:
             assert connection.incarnation == world.incarnation and world.listens
-    assert visited == {*TABLE} - {(STARTING, "fell")}  # what this agent never says: it has another one started
+    # what this agent never says: it has another one started
+    assert visited == {*TABLE} - {(STARTING, "fell")}

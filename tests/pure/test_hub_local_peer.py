@@ -1,4 +1,6 @@
-"""The way to a process that starts again: what is said of the incarnation before must not befall the next one."""
+"""The way to a process that starts again: what is said of the incarnation before must not befall
+the next one.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,9 @@ class MessageHub:
     def ask_agent(self, address: ProcAddress, connected: float, answer: Any) -> None:
         self.questions.append(answer)
 
-    def process_ended(self, address: ProcAddress, failure: Failure, witness: Any, ended: Any) -> None:
+    def process_ended(
+        self, address: ProcAddress, failure: Failure, witness: Any, ended: Any
+    ) -> None:
         self.told.append(self.open(ended))
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Any) -> None:
@@ -142,7 +146,9 @@ def killed(known: float = 0.0) -> Failure:
     return Failure(KILLED, "the process was ended by SIGKILL", pid=100, restarts=True, known=known)
 
 
-def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(hub: MessageHub, address: ProcAddress) -> None:
+def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(
+    hub: MessageHub, address: ProcAddress
+) -> None:
     peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(CALLED)
     peer.end(killed())
@@ -156,7 +162,9 @@ def test_a_connection_that_breaks_late_does_not_take_the_next_one_along(hub: Mes
     assert len(hub.questions) == 1
 
 
-def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(hub: MessageHub, address: ProcAddress) -> None:
+def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(
+    hub: MessageHub, address: ProcAddress
+) -> None:
     peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(CALLED)
     first_end = killed(time.monotonic())
@@ -239,7 +247,8 @@ def test_a_call_about_to_be_sent_as_the_end_is_told_is_the_next_incarnations(
 ) -> None:
     peer = LocalPeer(hub, address)  # type: ignore[arg-type]
     peer.send(called(1))
-    hub.requests[2] = SimpleNamespace()  # a thread has noted its call, and comes to send it when all is over
+    # a thread has noted its call, and comes to send it when all is over
+    hub.requests[2] = SimpleNamespace()
     assert ended_by(hub.open(peer.end(killed(time.monotonic())))) == [1]
     assert peer.send(called(2)) is None
     assert [calls_over(connection) for connection in hub.connections] == [[1], [2]]
@@ -265,7 +274,9 @@ def test_a_call_that_another_thread_sends_fails_only_if_the_process_that_ended_g
         first.before_a_send = end
     assert peer.send(called(2)) is None
     assert told == ([1, 2] if sent else [1])
-    assert [calls_over(connection) for connection in hub.connections] == ([[1, 2]] if sent else [[1], [2]])
+    assert [calls_over(connection) for connection in hub.connections] == (
+        [[1, 2]] if sent else [[1], [2]]
+    )
 
 
 def test_the_late_end_of_one_way_to_a_process_fails_no_call_over_the_other(
@@ -318,7 +329,9 @@ def test_what_was_not_sent_to_a_process_that_does_not_start_again_is_told_its_en
     assert peer.send(CALLED) is gone
 
 
-def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(hub: MessageHub) -> None:
+def test_the_end_of_a_process_of_another_host_befalls_no_call_that_came_later(
+    hub: MessageHub,
+) -> None:
     peer = RemotePeer(hub, ProcAddress("tcp://10.0.0.1:26600", "worker.0"), hub.others.send)  # type: ignore[arg-type]
     again = Failure(STOPPED, "it starts again", restarts=True)
     assert peer.send(CALLED) is None
@@ -417,7 +430,10 @@ def test_who_sends_too_much_to_a_process_that_never_starts_is_told_in_time(
         sender = Sender(LocalPeer(hub, nobody))  # type: ignore[arg-type]
         error = sender.end()
     assert isinstance(error, BackpressureError)
-    assert re.search(r"worker\.0.* could not be reached for 0\.05s; \d+ bytes wait.*send_buffer_limit", str(error))
+    assert re.search(
+        r"worker\.0.* could not be reached for 0\.05s; \d+ bytes wait.*send_buffer_limit",
+        str(error),
+    )
 
 
 def test_what_never_waits_is_kept_for_a_process_that_starts_however_much_there_is(
@@ -430,7 +446,9 @@ def test_what_never_waits_is_kept_for_a_process_that_starts_however_much_there_i
     assert len(peer._backlog) == 6
 
 
-def test_what_makes_a_process_what_it_is_to_start_waits_for_no_room_there(hub: MessageHub, nobody: ProcAddress) -> None:
+def test_what_makes_a_process_what_it_is_to_start_waits_for_no_room_there(
+    hub: MessageHub, nobody: ProcAddress
+) -> None:
     peer = LocalPeer(hub, nobody)  # type: ignore[arg-type]
     records = [half_full(number)._replace(target=SYSTEM) for number in (1, 2, 3)]
     assert [peer.send(record) for record in records] == [None] * 3

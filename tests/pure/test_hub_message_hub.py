@@ -90,8 +90,13 @@ def test_a_call_that_waits_for_a_restart_is_not_given_up_when_the_time_of_anothe
     assert again.received == []
 
 
-def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(hub: MessageHub) -> None:
-    full, another = ProcAddress(hub.address.host, "worker.1"), ProcAddress(hub.address.host, "worker.2")
+def test_who_waits_for_room_hears_of_the_end_though_nothing_was_sent_for_that(
+    hub: MessageHub,
+) -> None:
+    full, another = (
+        ProcAddress(hub.address.host, "worker.1"),
+        ProcAddress(hub.address.host, "worker.2"),
+    )
     for peer in (full, another):
         origin = Origin()
         origin.peer = peer
@@ -122,7 +127,9 @@ def small_mailboxes() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("small_mailboxes")
-def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox(hub: MessageHub) -> None:
+def test_senders_to_an_actor_that_is_not_there_yet_are_held_as_by_a_full_mailbox(
+    hub: MessageHub,
+) -> None:
     origin, actor = Origin(), Receiver()
     for request in (1, 2):
         hub.dispatch(origin, large(request))
@@ -196,9 +203,13 @@ class EndsAsItIsToldToWait(Origin):
 def test_who_is_told_to_wait_as_an_actor_ends_is_let_go(hub: MessageHub, limit: str) -> None:
     origin = EndsAsItIsToldToWait()
     owner = CreatorInstance("root", None, Point(0, Extent([], [])), None, None)
-    spec = SpawnSpec(ACTOR, "store", "Store", ActorAddress(hub.address, 2), owner, None, Extent([], []))
+    spec = SpawnSpec(
+        ACTOR, "store", "Store", ActorAddress(hub.address, 2), owner, None, Extent([], [])
+    )
     hub.detector = DeadlockDetector(hub)
-    with configured(mailbox_limit=1 if limit == "mailbox_limit" else 100, mailbox_bytes_limit="4KiB"):
+    with configured(
+        mailbox_limit=1 if limit == "mailbox_limit" else 100, mailbox_bytes_limit="4KiB"
+    ):
         cell = origin.cell = SyncCell(hub, spec, 0, (b"", []))
     hub.register(ACTOR, cell)
     for request in (1, 2):
@@ -209,7 +220,10 @@ def test_who_is_told_to_wait_as_an_actor_ends_is_let_go(hub: MessageHub, limit: 
 
 
 def test_a_requester_that_goes_is_forgotten_while_other_threads_answer(hub: MessageHub) -> None:
-    gone, another = ProcAddress(hub.address.host, "gone.0"), ProcAddress(hub.address.host, "another.0")
+    gone, another = (
+        ProcAddress(hub.address.host, "gone.0"),
+        ProcAddress(hub.address.host, "another.0"),
+    )
     unanswered: Any = (ACTOR, Origin(), called(1))
 
     class Gone(ProcAddress):

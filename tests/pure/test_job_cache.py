@@ -1,4 +1,5 @@
-"""The file through which a program finds a running job: what is reused, what is replaced, what is never touched.
+"""The file through which a program finds a running job: what is reused, what is replaced, what is
+never touched.
 
 `Pretend` is a kind of job whose workers are entries of a dict, as another package could write it.
 """
@@ -101,7 +102,11 @@ def test_the_file_is_this_users_alone_and_beside_it_is_the_folder_of_its_logs(pa
         os.umask(umask)
     assert mode(path) == 0o600
     assert mode(path.parent) == mode(path.parent / "logs") == 0o700
-    assert sorted(file.name for file in path.parent.iterdir()) == ["job_state.pkl", "job_state.pkl.lock", "logs"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "job_state.pkl",
+        "job_state.pkl.lock",
+        "logs",
+    ]
     label = json.loads((path.parent / "logs" / str(job.apply_id) / "job.json").read_text())
     assert label["job"] == repr(job) and label["state"] == str(path)
     assert mode(path.parent / "job_state.pkl.lock") == 0o600
@@ -280,7 +285,9 @@ def test_what_apply_started_is_saved_by_state(path: Path) -> None:
     assert len(RUNNING) == 1
 
 
-def test_what_apply_started_evicts_nothing_either(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_apply_started_evicts_nothing_either(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     first = Pretend("a")
     first.state(path)
     second = Pretend("b")
@@ -291,7 +298,9 @@ def test_what_apply_started_evicts_nothing_either(path: Path, caplog: pytest.Log
     assert KEPT == [first.apply_id]
 
 
-def test_without_a_path_nothing_is_read_or_written(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_path_nothing_is_read_or_written(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     job = Pretend("a")
     job.state(None)
@@ -328,7 +337,9 @@ class Bomb:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make files of other users")
-def test_a_file_of_another_user_is_not_unpickled(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_is_not_unpickled(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("BOMB", str(tmp_path / "exploded"))
     path.parent.mkdir()
     path.write_bytes(pickle.dumps(Bomb()))
@@ -339,7 +350,8 @@ def test_a_file_of_another_user_is_not_unpickled(path: Path, tmp_path: Path, mon
             read()
     assert not (tmp_path / "exploded").exists()
     os.chown(path, os.getuid(), os.getgid())
-    with pytest.raises(JobError):  # the same file is dangerous, and read, when it is this user's own
+    # the same file is dangerous, and read, when it is this user's own
+    with pytest.raises(JobError):
         job_load(path)
     assert (tmp_path / "exploded").exists()
 
@@ -356,7 +368,9 @@ def test_a_link_of_another_user_is_not_followed(path: Path, tmp_path: Path) -> N
             use()
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", pickle.dumps("a string"), b"cno_such_module\nJob\n)R."])
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", pickle.dumps("a string"), b"cno_such_module\nJob\n)R."]
+)
 def test_what_can_not_be_read_is_an_error_and_is_left_there(path: Path, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
@@ -389,7 +403,9 @@ def test_a_job_that_does_not_run_can_be_saved_as_well(path: Path) -> None:
     assert list(RUNNING.values()) == ["b"]
 
 
-def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = Pretend("a")
     job.state(path)
 
@@ -400,7 +416,11 @@ def test_a_write_that_fails_leaves_the_old_file(path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match="No space"):
         job.dump(path)
     assert job_load(path).apply_id == job.apply_id
-    assert sorted(file.name for file in path.parent.iterdir()) == ["job_state.pkl", "job_state.pkl.lock", "logs"]
+    assert sorted(file.name for file in path.parent.iterdir()) == [
+        "job_state.pkl",
+        "job_state.pkl.lock",
+        "logs",
+    ]
 
 
 def test_many_programs_at_once_start_one_job(path: Path) -> None:
@@ -488,7 +508,14 @@ def test_a_job_that_another_version_has_saved_is_refused_and_not_touched(
     job.state(path)
     content = path.read_bytes()
     monkeypatch.setattr("monarch.job.cache.FORMAT", 3)
-    for use in (lambda: Pretend("a").state(path), lambda: job_load(path), lambda: job_loads(content)):
-        with pytest.raises(JobError, match="saved by another version of pymonarch, in format 2; this one has format 3"):
+    for use in (
+        lambda: Pretend("a").state(path),
+        lambda: job_load(path),
+        lambda: job_loads(content),
+    ):
+        with pytest.raises(
+            JobError,
+            match="saved by another version of pymonarch, in format 2; this one has format 3",
+        ):
             use()
     assert path.read_bytes() == content and len(RUNNING) == 1

@@ -1,4 +1,6 @@
-"""What other users have made, or may change, is not used: hosts files, saved jobs, contexts, folders for output."""
+"""What other users have made, or may change, is not used: hosts files, saved jobs, contexts,
+folders for output.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_a_hosts_file_of_another_user_is_not_read_unless_it_is_named(
     where: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = by_stranger((folder if where == "here" else folder.parent) / "monarch.toml", HOSTS)
-    with pytest.raises(JobError, match=rf"{file} belongs to user {STRANGER} .*MONARCH_HOSTS={file}"):
+    with pytest.raises(
+        JobError, match=rf"{file} belongs to user {STRANGER} .*MONARCH_HOSTS={file}"
+    ):
         hosts_from_config("others")
     monkeypatch.setenv("MONARCH_HOSTS", str(file))
     assert is_read()
@@ -81,9 +85,12 @@ def test_a_hosts_file_is_not_read_through_the_link_of_another_user(folder: Path)
 
 
 @pytest.mark.parametrize(
-    ("level", "mode", "read"), [(".", 0o777, False), ("..", 0o757, False), ("..", 0o1777, True), (".", 0o755, True)]
+    ("level", "mode", "read"),
+    [(".", 0o777, False), ("..", 0o757, False), ("..", 0o1777, True), (".", 0o755, True)],
 )
-def test_a_hosts_file_that_others_could_put_there_is_not_read(level: str, mode: int, read: bool, folder: Path) -> None:
+def test_a_hosts_file_that_others_could_put_there_is_not_read(
+    level: str, mode: int, read: bool, folder: Path
+) -> None:
     (folder / "monarch.toml").write_text(HOSTS)
     (folder / level).chmod(mode)
     assert is_read() == read
@@ -96,7 +103,11 @@ def test_a_group_counts_as_others_unless_it_is_the_users_own(
     me = SimpleNamespace(pw_name="alice", pw_gid=os.getgid())
     monkeypatch.setattr(pwd, "getpwuid", lambda uid: me)
     monkeypatch.setattr(
-        grp, "getgrgid", lambda gid: SimpleNamespace(gr_gid=os.getgid(), gr_name="alice", gr_mem=["alice", *members])
+        grp,
+        "getgrgid",
+        lambda gid: SimpleNamespace(
+            gr_gid=os.getgid(), gr_name="alice", gr_mem=["alice", *members]
+        ),
     )
     file = folder / "monarch.toml"
     file.write_text(HOSTS)
@@ -121,7 +132,9 @@ USES: dict[str, Callable[[], object]] = {
 @as_root
 @pytest.mark.parametrize("made", ["the folder", "a link in its place"])
 @pytest.mark.parametrize("use", USES)
-def test_a_folder_for_jobs_that_another_user_has_made_is_not_used(use: str, made: str, folder: Path) -> None:
+def test_a_folder_for_jobs_that_another_user_has_made_is_not_used(
+    use: str, made: str, folder: Path
+) -> None:
     (folder / "trusted_jobs.py").write_text("from monarch.job import LocalJob\nmine = LocalJob()\n")
     (folder / "script.py").touch()
     place = folder / ("theirs" if made != "the folder" else ".monarch")
@@ -154,7 +167,10 @@ def test_no_output_goes_through_links_of_others(folder: Path) -> None:
     (folder / "elsewhere").mkdir()
     (folder / ".monarch" / "logs").symlink_to(folder / "elsewhere")
     given_to_stranger(folder / ".monarch" / "logs")
-    for start in (lambda: LocalJob().apply(client_script="script.py"), lambda: ProcessJob({"hosts": 1}).state()):
+    for start in (
+        lambda: LocalJob().apply(client_script="script.py"),
+        lambda: ProcessJob({"hosts": 1}).state(),
+    ):
         with pytest.raises(JobError, match=f"is a link that user {STRANGER}"):
             start()
     assert list((folder / "elsewhere").iterdir()) == []
@@ -169,14 +185,18 @@ def test_the_output_of_a_script_is_its_users_alone(folder: Path) -> None:
         job.process.wait(timeout=30)
     finally:
         os.umask(umask)
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder / ".monarch").rglob("*")}
+    modes = {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder / ".monarch").rglob("*")
+    }
     assert {name: modes[name] for name in ("logs", "stdout.log", "stderr.log")} == {
         "logs": 0o700, "stdout.log": 0o600, "stderr.log": 0o600,
     }  # fmt: skip
     assert stat.S_IMODE((folder / ".monarch").stat().st_mode) == 0o700
 
 
-def test_the_wait_for_a_lock_ends_and_says_who_holds_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_a_lock_ends_and_says_who_holds_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache, "_LOCK_PATIENCE", 0.2)
     place = cache.CacheFile("job.pkl")
     with place.locked():

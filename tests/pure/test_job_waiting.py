@@ -34,12 +34,16 @@ def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, seconds: int) -
     return screen.getvalue()
 
 
-def test_on_a_terminal_one_line_changes_and_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_one_line_changes_and_is_gone_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said = shown(monkeypatch, is_terminal=True, seconds=4)
     assert said == "Slurm job 7: state 2; 2 s\033[K\rSlurm job 7: state 3; 3 s\033[K\r\033[K"
 
 
-def test_on_a_terminal_what_is_waited_for_is_a_table_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_what_is_waited_for_is_a_table_that_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("COLUMNS", "30")
     screen, now = Screen(True), [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
@@ -47,8 +51,10 @@ def test_on_a_terminal_what_is_waited_for_is_a_table_that_changes(monkeypatch: p
     wait = Waiting("job")
     now[0] = 5.0
     wait.show("0 of 2", [("a", "no room for it in this cluster"), ("longer", "new")])
-    assert screen.getvalue() == (
-        "job: 0 of 2; 5 s\033[K\n  a       no room for it in t\033[K\n  longer  new\033[K\r\033[2A"
+    assert (
+        screen.getvalue()
+        == "job: 0 of 2; 5 s\033[K\n  a       no room for it in t\033[K\n  longer "
+        " new\033[K\r\033[2A"
     )
     screen.truncate(0)
     screen.seek(0)
@@ -68,5 +74,7 @@ def test_without_a_terminal_there_is_a_line_a_minute(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_short_wait_is_not_worth_a_word(monkeypatch: pytest.MonkeyPatch, is_terminal: bool) -> None:
+def test_a_short_wait_is_not_worth_a_word(
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool
+) -> None:
     assert shown(monkeypatch, is_terminal=is_terminal, seconds=2) == ""

@@ -28,19 +28,26 @@ class State:
 
     def __init__(self, meshes: int) -> None:
         self.admin_url = f"https://host/{HOSTILE}"
-        self._hosts = {f"{HOSTILE}{number}": SimpleNamespace(extent=Extent(["hosts"], [2])) for number in range(meshes)}
+        self._hosts = {
+            f"{HOSTILE}{number}": SimpleNamespace(extent=Extent(["hosts"], [2]))
+            for number in range(meshes)
+        }
 
 
 def errors_of(ranks: int) -> ActorError:
     extent = Extent(["gpus"], [ranks])
-    found = ActorError(ValueError(HOSTILE), "Actor call a.fail failed.", f"{HOSTILE}\n" * ranks, Point(0, extent))
+    found = ActorError(
+        ValueError(HOSTILE), "Actor call a.fail failed.", f"{HOSTILE}\n" * ranks, Point(0, extent)
+    )
     found.by_rank = {Point(rank, extent): found for rank in range(ranks)}
     return found
 
 
 def failure_of(lines: int) -> MeshFailure:
     output = tuple(f"{HOSTILE} {line}" for line in range(lines))
-    return MeshFailure(Failure(KILLED, HOSTILE, mesh=HOSTILE, rank=3, pid=7, signal=9, host=HOSTILE, output=output))
+    return MeshFailure(
+        Failure(KILLED, HOSTILE, mesh=HOSTILE, rank=3, pid=7, signal=9, host=HOSTILE, output=output)
+    )
 
 
 def rows_of(count: int) -> QueryResult:
@@ -57,14 +64,31 @@ def rows_of(count: int) -> QueryResult:
         lambda many: html.job_state(State(many)),
         lambda many: rows_of(many)._repr_html_(),
         lambda many: Verdict(STUCK, HOSTILE * many, failures=(HOSTILE,) * many)._repr_html_(),
-        lambda many: Stacks([], {f"{HOSTILE}{number}": HOSTILE for number in range(many)})._repr_html_(),
+        lambda many: Stacks(
+            [], {f"{HOSTILE}{number}": HOSTILE for number in range(many)}
+        )._repr_html_(),
     ],
     ids=["actor error", "supervision error", "failure", "job state", "rows", "verdict", "stacks"],
 )
-def test_texts_are_escaped_and_ten_thousand_ranks_take_no_more_room_than_a_screen(show: Any, many: int) -> None:
+def test_texts_are_escaped_and_ten_thousand_ranks_take_no_more_room_than_a_screen(
+    show: Any, many: int
+) -> None:
     shown = show(many)
     tags = set(re.findall(r"</?(\w+)", shown))
-    assert tags <= {"div", "b", "pre", "table", "thead", "tbody", "tr", "th", "td", "caption", "details", "summary"}
+    assert tags <= {
+        "div",
+        "b",
+        "pre",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "caption",
+        "details",
+        "summary",
+    }
     assert "alert(&#x27;x&#x27;)" in shown
     assert "\x1b" not in shown and "\u202e" not in shown
     assert len(shown) < MOST
@@ -74,7 +98,12 @@ def test_a_failure_says_which_rank_of_which_mesh_and_why() -> None:
     shown = failure_of(2)._repr_html_()
     cells = re.findall(r"<td[^>]*>([^<]*)</td>", shown)
     known = dict(zip(cells[::2], cells[1::2], strict=True))
-    assert (known["ranks"], known["cause"], known["signal"], known["process"]) == ("3", "killed", "9", "7")
+    assert (known["ranks"], known["cause"], known["signal"], known["process"]) == (
+        "3",
+        "killed",
+        "9",
+        "7",
+    )
 
 
 def test_a_link_that_lets_in_is_not_shown() -> None:

@@ -36,7 +36,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-def test_a_map_is_watched_for_a_minute_after_a_sign_and_a_cell_stops_the_clock(clock: Clock) -> None:
+def test_a_map_is_watched_for_a_minute_after_a_sign_and_a_cell_stops_the_clock(
+    clock: Clock,
+) -> None:
     watch = Watch()
     assert watch.is_watched
     clock.now += 61
@@ -53,7 +55,9 @@ def test_a_map_is_watched_for_a_minute_after_a_sign_and_a_cell_stops_the_clock(c
     assert not watch.is_watched
 
 
-def test_a_map_that_nobody_shows_rests_until_a_view_gives_a_sign(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_that_nobody_shows_rests_until_a_view_gives_a_sign(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = threading.Semaphore(0)
 
     def look(found: Any) -> None:
@@ -90,12 +94,20 @@ def test_a_map_of_any_shape_fits_a_page(tmp_path: Path) -> None:
         {"hosts": 2, "gpus": 8}, {"hosts": 256, "gpus": 8}, {"gpus": 10_000}, {"hosts": 1250, "gpus": 8}, {"hosts": 3, "gpus": 5000}, {},
     ]  # fmt: skip
     script = (
-        f"import {{layout}} from {json.dumps(module.as_uri())}; console.log(JSON.stringify({json.dumps(shapes)}"
-        ".map(shape => layout(Object.values(shape).reduce((a, b) => a * b, 1), shape))))"
+        f"import {{layout}} from {json.dumps(module.as_uri())};"
+        f" console.log(JSON.stringify({json.dumps(shapes)}.map(shape =>"
+        " layout(Object.values(shape).reduce((a, b) => a * b, 1), shape))))"
     )
     done = subprocess.run(
-        ["node", "--input-type=module", "-e", script], capture_output=True, text=True, check=True, timeout=60
+        ["node", "--input-type=module", "-e", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     found = json.loads(done.stdout)
-    assert all(each["columns"] * each["cell"] <= 660 and each["rows"] * each["cell"] <= 660 for each in found), found
+    assert all(
+        each["columns"] * each["cell"] <= 660 and each["rows"] * each["cell"] <= 660
+        for each in found
+    ), found
     assert found[0]["columns"] == 8 and found[1]["columns"] % 8 == 0

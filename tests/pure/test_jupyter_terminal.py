@@ -1,4 +1,6 @@
-"""``%monarch`` in IPython of a terminal: what ranks have said does nothing to it; and what is no argument is one line."""
+"""``%monarch`` in IPython of a terminal: what ranks have said does nothing to it; and what is no
+argument is one line.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_what_ranks_have_said_does_nothing_to_the_terminal(shell: Any, found: An
     assert "before" in text and "after" in text and "\x1b" not in text and "\u202e" not in text
 
 
-def test_an_error_of_ranks_does_nothing_to_the_terminal(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_ranks_does_nothing_to_the_terminal(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(arguments: object) -> None:
         raise MonarchError(HOSTILE)
 
@@ -77,7 +81,9 @@ def test_an_error_of_ranks_does_nothing_to_the_terminal(shell: Any, monkeypatch:
 
 @pytest.mark.parametrize("last", ["0", "-1"])
 def test_a_count_of_lines_that_is_none_is_refused(shell: Any, last: str) -> None:
-    with pytest.raises(UsageError, match=f"--last is how many lines to show, 1 or more, got {last}"):
+    with pytest.raises(
+        UsageError, match=f"--last is how many lines to show, 1 or more, got {last}"
+    ):
         shell.run_line_magic("monarch", f"logs --last={last}")
 
 

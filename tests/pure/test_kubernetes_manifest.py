@@ -33,7 +33,9 @@ def job(**more: Any) -> KubernetesJob:
     return KubernetesJob("tests", **more)
 
 
-@pytest.mark.parametrize("name", ["", "a" * 64, "my-mesh", "Trainers", "1st", "under_score", "admin_url"])
+@pytest.mark.parametrize(
+    "name", ["", "a" * 64, "my-mesh", "Trainers", "1st", "under_score", "admin_url"]
+)
 def test_a_name_that_kubernetes_or_python_can_not_use_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="mesh"):
         job().add_mesh(name, 1)
@@ -43,14 +45,19 @@ def test_a_name_that_kubernetes_or_python_can_not_use_is_refused(name: str) -> N
     ("arguments", "why"),
     [
         ({"num_replicas": 0}, "at least 1"),
-        ({"image_spec": ImageSpec("i"), "pod_template": TEMPLATE}, "either an image_spec or a pod_template"),
+        (
+            {"image_spec": ImageSpec("i"), "pod_template": TEMPLATE},
+            "either an image_spec or a pod_template",
+        ),
         ({"image_spec": ImageSpec("i"), "label_selector": "a=b"}, "somebody else makes"),
         ({"pod_template": TEMPLATE, "pod_rank_label": "rank"}, "somebody else makes"),
         ({"labels": {"a": "b"}}, "needs an image_spec"),
         ({"pod_template": {"spec": {"containers": []}}}, "has no container"),
     ],
 )
-def test_arguments_of_a_mesh_that_exclude_each_other_are_refused(arguments: dict[str, Any], why: str) -> None:
+def test_arguments_of_a_mesh_that_exclude_each_other_are_refused(
+    arguments: dict[str, Any], why: str
+) -> None:
     with pytest.raises(ValueError, match=why):
         job().add_mesh("trainers", **{"num_replicas": 1, **arguments})
 
@@ -65,26 +72,45 @@ def test_a_job_without_meshes_or_with_a_script_is_refused() -> None:
 
 
 def test_an_image_becomes_a_pod_with_what_it_was_asked_for() -> None:
-    image = ImageSpec("i:1", {"nvidia.com/gpu": 8, "cpu": "4"}, enable_fuse=True, shared_memory_size="1Gi")
+    image = ImageSpec(
+        "i:1", {"nvidia.com/gpu": 8, "cpu": "4"}, enable_fuse=True, shared_memory_size="1Gi"
+    )
     spec = template_of("trainers", image, 27000)["spec"]
     (worker,) = spec["containers"]
     assert worker["image"] == "i:1"
-    assert worker["resources"]["requests"] == worker["resources"]["limits"] == {"nvidia.com/gpu": "8", "cpu": "4"}
+    assert (
+        worker["resources"]["requests"]
+        == worker["resources"]["limits"]
+        == {
+            "nvidia.com/gpu": "8",
+            "cpu": "4",
+        }
+    )
     assert worker["securityContext"] == {"privileged": True}
     assert [mount["mountPath"] for mount in worker["volumeMounts"]] == ["/dev/fuse", "/dev/shm"]
     assert spec["volumes"][1]["emptyDir"] == {"medium": "Memory", "sizeLimit": "1Gi"}
     assert worker["readinessProbe"]["tcpSocket"] == {"port": 27000}
-    assert not spec["enableServiceLinks"], "the variables of a Service called monarch would be settings"
+    assert not spec["enableServiceLinks"], (
+        "the variables of a Service called monarch would be settings"
+    )
 
 
 def test_a_template_keeps_what_it_says_and_gets_what_it_lacks() -> None:
-    own = {"name": "worker", "image": "i", "command": ["mine"], "env": [{"name": "MONARCH_PORT", "value": "27001"}]}
+    own = {
+        "name": "worker",
+        "image": "i",
+        "command": ["mine"],
+        "env": [{"name": "MONARCH_PORT", "value": "27001"}],
+    }
     given: dict[str, Any] = {
         "metadata": {"labels": {"team": "a"}},
         "spec": {"containers": [{"name": "sidecar", "image": "s"}, own]},
     }
     template = with_worker(given, "trainers", 26600)
-    assert given["spec"]["containers"] == [{"name": "sidecar", "image": "s"}, own], "the user's object stays as it is"
+    assert given["spec"]["containers"] == [
+        {"name": "sidecar", "image": "s"},
+        own,
+    ], "the user's object stays as it is"
     mesh = Mesh("trainers", 2, default_selector("trainers"), "rank", 26600, template)
     made = mesh_object("MonarchMesh", mesh, "s", 60, "me")
     sidecar, worker = made["spec"]["podTemplate"]["spec"]["containers"]
@@ -93,15 +119,23 @@ def test_a_template_keeps_what_it_says_and_gets_what_it_lacks() -> None:
     assert [each for each in worker["env"] if each["name"] == "MONARCH_PORT"] == [
         {"name": "MONARCH_PORT", "value": "27001"}
     ]
-    assert {"MONARCH_SECRET", "MONARCH_WORKER_IDLE_LIMIT"} < {each["name"] for each in worker["env"]}
+    assert {"MONARCH_SECRET", "MONARCH_WORKER_IDLE_LIMIT"} < {
+        each["name"] for each in worker["env"]
+    }
     assert (worker["readinessProbe"]["tcpSocket"]["port"], made["spec"]["port"]) == (27001, 27001)
     assert made["spec"]["podTemplate"]["metadata"]["labels"]["team"] == "a"
 
 
 def test_a_change_removes_what_is_not_described_any_more() -> None:
-    old = {"replicas": 1, "podTemplate": {"spec": {"nodeSelector": {"a": "b"}, "containers": [1, 2]}}}
+    old = {
+        "replicas": 1,
+        "podTemplate": {"spec": {"nodeSelector": {"a": "b"}, "containers": [1, 2]}},
+    }
     new = {"replicas": 2, "podTemplate": {"spec": {"containers": [1]}}}
-    assert differences(old, new) == {"replicas": 2, "podTemplate": {"spec": {"nodeSelector": None, "containers": [1]}}}
+    assert differences(old, new) == {
+        "replicas": 2,
+        "podTemplate": {"spec": {"nodeSelector": None, "containers": [1]}},
+    }
 
 
 def test_a_configuration_of_one_program_is_not_saved(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,7 +160,9 @@ def test_a_configuration_of_one_program_is_not_saved(caplog: pytest.LogCaptureFi
 # pods
 
 
-def pod(name: str, rank: str | None, *, ready: bool = True, ends: bool = False, **status: Any) -> dict[str, Any]:
+def pod(
+    name: str, rank: str | None, *, ready: bool = True, ends: bool = False, **status: Any
+) -> dict[str, Any]:
     labels = {} if rank is None else {"rank": rank}
     metadata = {"name": name, "labels": labels, **({"deletionTimestamp": "now"} if ends else {})}
     conditions = [{"type": "Ready", "status": str(ready)}, *status.pop("conditions", [])]
@@ -147,7 +183,10 @@ def test_pods_that_serve_are_hosts_in_the_order_of_their_ranks() -> None:
     second = pod("b", "1")
     second["status"]["podIP"] = "fd00::8"
     second["spec"]["containers"][0]["env"] = [{"name": "MONARCH_PORT", "value": "27000"}]
-    assert pods(second, pod("a", "0")).addresses() == ["tcp://10.0.0.7:26600", "tcp://[fd00::8]:27000"]
+    assert pods(second, pod("a", "0")).addresses() == [
+        "tcp://10.0.0.7:26600",
+        "tcp://[fd00::8]:27000",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -174,11 +213,20 @@ def test_what_happens_to_pods_is_followed() -> None:
 
 
 def waits(reason: str) -> dict[str, Any]:
-    return {"containerStatuses": [{"name": "worker", "state": {"waiting": {"reason": reason, "message": "m"}}}]}
+    return {
+        "containerStatuses": [
+            {"name": "worker", "state": {"waiting": {"reason": reason, "message": "m"}}}
+        ]
+    }
 
 
 def test_the_worst_trouble_comes_first_and_what_goes_by_itself_is_no_end() -> None:
-    no_room = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3"}
+    no_room = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3",
+    }
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
     found = pods(
         pod("a", "0", ready=False, **waits("ErrImagePull")),
@@ -250,7 +298,9 @@ def test_a_job_of_kubernetes_that_is_over_does_not_run(
 ) -> None:
     found = job(controller="Job")
     found._made = [(CONTROLLERS["Job"].resource, "trainers")]
-    monkeypatch.setattr(found, "_api", lambda: Answers({"jobs": {"status": {"conditions": conditions}}}))
+    monkeypatch.setattr(
+        found, "_api", lambda: Answers({"jobs": {"status": {"conditions": conditions}}})
+    )
     assert found._is_running() is runs
 
 
@@ -258,7 +308,10 @@ def test_a_job_of_kubernetes_that_is_over_does_not_run(
     ("there", "why"),
     [
         ({"metadata": {}}, "somebody else has made it"),
-        ({"metadata": {"annotations": {"monarch.pytorch.org/user": "nobody else"}}}, "nobody else has made it"),
+        (
+            {"metadata": {"annotations": {"monarch.pytorch.org/user": "nobody else"}}},
+            "nobody else has made it",
+        ),
         ({"metadata": {"deletionTimestamp": "now"}}, "it is just being deleted"),
         (None, "it is just being deleted"),
     ],
@@ -275,7 +328,9 @@ def test_an_object_that_is_not_known_to_be_ours_is_left_alone(
     assert api.changed == []
 
 
-@pytest.mark.parametrize("ask", [lambda api: api.list(PODS), lambda api: list(api.watch(PODS, "1", 1))])
+@pytest.mark.parametrize(
+    "ask", [lambda api: api.list(PODS), lambda api: list(api.watch(PODS, "1", 1))]
+)
 def test_an_answer_that_is_cut_off_counts_as_none(ask: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(30)
@@ -310,7 +365,13 @@ def test_manifests_and_what_jobs_ask_for_follow_the_schema_of_kubernetes() -> No
     pods = [task["template"] for thing in volcano for task in thing["spec"]["tasks"]]
     image = ImageSpec("i:1", {"cpu": 4}, enable_fuse=True, shared_memory_size="1Gi")
     mesh = Mesh(
-        "trainers", 2, "", "", template=template_of("trainers", image, 26600), labels={"a": "b"}, annotations={}
+        "trainers",
+        2,
+        "",
+        "",
+        template=template_of("trainers", image, 26600),
+        labels={"a": "b"},
+        annotations={},
     )
     things += [mesh_object(kind, mesh, "s", 60, "me") for kind in ("StatefulSet", "Job")]
     pods.append(mesh_object("MonarchMesh", mesh, "s", 60, "me")["spec"]["podTemplate"])

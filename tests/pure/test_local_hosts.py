@@ -108,7 +108,9 @@ class Owner(Actor):
 cleaned: list[int] = []
 
 
-def test_actors_of_all_ranks_run_in_this_process_on_threads_of_their_own(monarch_local: LocalHosts) -> None:
+def test_actors_of_all_ranks_run_in_this_process_on_threads_of_their_own(
+    monarch_local: LocalHosts,
+) -> None:
     keepers = monarch_local.spawn_procs({"gpus": 2}).spawn("keepers", Keeper)
     found = list(keepers.where.call().get().values())
     assert [rank for _, rank, _ in found] == [0, 1, 2, 3]
@@ -138,7 +140,9 @@ def test_a_port_gets_what_every_rank_sends(monarch_local: LocalHosts) -> None:
     assert sorted(receiver.recv().get() for _ in range(4)) == [0, 1, 2, 3]
 
 
-def test_an_error_has_its_type_and_an_actor_that_leaves_is_a_failure(monarch_local: LocalHosts) -> None:
+def test_an_error_has_its_type_and_an_actor_that_leaves_is_a_failure(
+    monarch_local: LocalHosts,
+) -> None:
     keeper = monarch_local.spawn_procs().spawn("keepers", Keeper).slice(hosts=0)
     with pytest.raises(KeyError, match="nothing here"):
         keeper.fail.call_one().get()

@@ -1,4 +1,6 @@
-"""Log files: what is written, how they are bounded, and what a disk that is full or slow does to it."""
+"""Log files: what is written, how they are bounded, and what a disk that is full or slow does to
+it.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,10 @@ def numbers(*paths: Path) -> list[int]:
     return [int(line.split()[-1]) for path in paths for line in path.read_text().splitlines()]
 
 
-@given(st.lists(st.text(), min_size=1, max_size=3), st.sampled_from([NOBODY, RECORD, Note("an_actor", "run")]))
+@given(
+    st.lists(st.text(), min_size=1, max_size=3),
+    st.sampled_from([NOBODY, RECORD, Note("an_actor", "run")]),
+)
 def test_each_line_of_the_json_file_is_a_line_of_the_log(texts: list[str], note: Note) -> None:
     output = said(*texts, note=note)
     written = json_of([output], "a job")
@@ -112,7 +117,9 @@ def test_the_lines_of_a_rank_are_in_files_of_its_name(log: LogFiles, tmp_path: P
     assert os.stat(log.place_of(TRAINER)).st_mode & 0o777 == 0o600
 
 
-def test_files_are_bounded_in_size_and_number_and_keep_what_came_last(log: LogFiles, tmp_path: Path) -> None:
+def test_files_are_bounded_in_size_and_number_and_keep_what_came_last(
+    log: LogFiles, tmp_path: Path
+) -> None:
     for start in range(0, 400, 40):
         log.put(said(*(f"line {number}" for number in range(start, start + 40))), no_room)
         flush(log)
@@ -129,11 +136,16 @@ def test_one_file_is_all_there_is_if_so_asked_for(tmp_path: Path, told: Told) ->
     log = LogFiles(tmp_path, "a job", 1000, 1, told, Later())
     log.put(said(*(f"line {number}" for number in range(300))), no_room)
     log.close()
-    assert [path.name for path in sorted((tmp_path / "machine").iterdir())] == ["trainers_1.jsonl", "trainers_1.log"]
+    assert [path.name for path in sorted((tmp_path / "machine").iterdir())] == [
+        "trainers_1.jsonl",
+        "trainers_1.log",
+    ]
     assert numbers(tmp_path / "machine" / "trainers_1.log")[-1] == 299
 
 
-def test_another_program_that_goes_on_with_a_job_appends(log: LogFiles, tmp_path: Path, told: Told) -> None:
+def test_another_program_that_goes_on_with_a_job_appends(
+    log: LogFiles, tmp_path: Path, told: Told
+) -> None:
     log.put(said("one"), no_room)
     log.close()
     path = tmp_path / "machine" / "trainers_1.jsonl"
@@ -147,27 +159,41 @@ def test_another_program_that_goes_on_with_a_job_appends(log: LogFiles, tmp_path
     assert torn == '{"time": 1.0, "str', "a line that was cut stands alone"
 
 
-def test_two_workers_of_one_machine_never_write_to_the_same_file(log: LogFiles, tmp_path: Path, told: Told) -> None:
+def test_two_workers_of_one_machine_never_write_to_the_same_file(
+    log: LogFiles, tmp_path: Path, told: Told
+) -> None:
     log.put(said("one"), no_room)
     flush(log)
     other = LogFiles(tmp_path, "a job", 1000, 3, told, Later())
     other.put(said("two"), no_room)
     other.close()
-    texts = {path.name: LogLine.from_json(path.read_text()).text for path in (tmp_path / "machine").glob("*.jsonl")}
+    texts = {
+        path.name: LogLine.from_json(path.read_text()).text
+        for path in (tmp_path / "machine").glob("*.jsonl")
+    }
     assert texts == {"trainers_1.jsonl": "one", "trainers_1-2.jsonl": "two"}
 
 
-def test_no_more_files_are_open_than_a_bound(log: LogFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_files_are_open_than_a_bound(
+    log: LogFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_MOST_OPEN", 3)
     for turn in range(2):
         for rank in range(10):
-            log.put(said(f"line {turn}", source=TRAINER._replace(rank=rank, proc=f"uid.{rank}")), no_room)
+            log.put(
+                said(f"line {turn}", source=TRAINER._replace(rank=rank, proc=f"uid.{rank}")),
+                no_room,
+            )
     flush(log)
     assert len(log._files) == 3
-    assert all(numbers(tmp_path / "machine" / f"trainers_{rank}.log") == [0, 1] for rank in range(10))
+    assert all(
+        numbers(tmp_path / "machine" / f"trainers_{rank}.log") == [0, 1] for rank in range(10)
+    )
 
 
-def test_the_files_of_a_proc_that_has_ended_are_closed_until_it_starts_again(log: LogFiles, tmp_path: Path) -> None:
+def test_the_files_of_a_proc_that_has_ended_are_closed_until_it_starts_again(
+    log: LogFiles, tmp_path: Path
+) -> None:
     other = TRAINER._replace(rank=7, proc="uid.7")
     log.put(said("line 1"), no_room)
     log.put(said("line 1", source=other), no_room)
@@ -244,7 +270,9 @@ def test_a_disk_that_is_full_is_told_once_and_tried_again(
     monkeypatch.setattr(files, "_STUCK", 0.0)  # the time after which it is tried again is over
     log.put(said("four"), no_room)
     flush(log)
-    assert told.texts[1:] == [f"monarch: log files are written in {tmp_path} again; 3 lines are missing in them"]
+    assert told.texts[1:] == [
+        f"monarch: log files are written in {tmp_path} again; 3 lines are missing in them"
+    ]
     assert (tmp_path / "machine" / "trainers_1.log").read_text().endswith("four\n")
 
 
@@ -275,7 +303,9 @@ def test_a_path_that_cannot_be_written_is_the_trouble_of_one_rank(
     assert numbers(tmp_path / "machine" / "trainers_1.log") == [4]
 
 
-def test_lines_of_a_rank_that_cannot_be_written_harm_no_other(log: LogFiles, told: Told, tmp_path: Path) -> None:
+def test_lines_of_a_rank_that_cannot_be_written_harm_no_other(
+    log: LogFiles, told: Told, tmp_path: Path
+) -> None:
     other = TRAINER._replace(rank=2, proc="uid.2")
     log.put(said("lost", note=RECORD._replace(time=float("inf"))), no_room)
     log.put(said("1", source=other), no_room)

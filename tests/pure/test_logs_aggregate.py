@@ -1,4 +1,6 @@
-"""The same line from many ranks is shown once, and nothing that is shown misleads: time and lines in, entries out."""
+"""The same line from many ranks is shown once, and nothing that is shown misleads: time and lines
+in, entries out.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Terminal:
         new = [
             entry
             for rank in ranks or (0,)
-            for entry in self.lines.take(line(text.replace("RANK", str(rank)), rank, level, stream), self.now)
+            for entry in self.lines.take(
+                line(text.replace("RANK", str(rank)), rank, level, stream), self.now
+            )
         ]
         self.shown += new
         return said(new)
@@ -97,7 +101,11 @@ def test_lines_that_say_different_things_are_not_merged(one: str, other: str) ->
     ("one", "other", "both"),
     [
         ("at 12:59:58,9", "at 13:00:01,2", "at 12:59:58,9..13:00:01,2"),
-        ("2026-11-22 23:59:59.5 up", "2026-11-23 00:00:01.5 up", "2026-11-22 23:59:59.5..2026-11-23 00:00:01.5 up"),
+        (
+            "2026-11-22 23:59:59.5 up",
+            "2026-11-23 00:00:01.5 up",
+            "2026-11-22 23:59:59.5..2026-11-23 00:00:01.5 up",
+        ),
         ("at 0x7fff", "at 0x10", "at 0x10..0x7fff"),
         ("1,024 tokens", "998 tokens", "998..1,024 tokens"),
         ("peer 10.0.0.9:29500", "peer 10.0.0.10:29500", "peer 10.0.0.9..10.0.0.10:29500"),
@@ -111,7 +119,9 @@ def test_lines_that_say_different_things_are_not_merged(one: str, other: str) ->
         ),
     ],
 )
-def test_a_range_goes_from_the_least_to_the_greatest_as_written(one: str, other: str, both: str) -> None:
+def test_a_range_goes_from_the_least_to_the_greatest_as_written(
+    one: str, other: str, both: str
+) -> None:
     for first, second in ((one, other), (other, one)):
         terminal = Terminal()
         terminal.say(one, 9)
@@ -155,7 +165,11 @@ def test_a_new_line_does_not_end_the_wait_of_others() -> None:
 
 def test_the_same_error_of_two_ranks_is_shown_twice_at_once() -> None:
     terminal = Terminal()
-    for text in ("ValueError: no", "RuntimeError: CUDA error: out of memory", "E1123 12:00:01.5 1 nccl.cc:5] no"):
+    for text in (
+        "ValueError: no",
+        "RuntimeError: CUDA error: out of memory",
+        "E1123 12:00:01.5 1 nccl.cc:5] no",
+    ):
         for rank in (0, 1):
             assert terminal.say(text, rank, stream="stderr") == [f"[gpus {rank}] {text}"]
 
@@ -163,7 +177,9 @@ def test_the_same_error_of_two_ranks_is_shown_twice_at_once() -> None:
 def test_records_from_level_error_on_are_shown_at_once_others_are_aggregated() -> None:
     terminal = Terminal()
     for rank in (0, 1):
-        assert terminal.say("it failed", rank, level=40, stream="log") == [f"[gpus {rank}] it failed"]
+        assert terminal.say("it failed", rank, level=40, stream="log") == [
+            f"[gpus {rank}] it failed"
+        ]
     terminal.say("slow", 0, 1, level=30, stream="log")
     terminal.say("slow", 0, 1, level=20, stream="log")
     assert terminal.pass_time(WINDOW) == ["[gpus 1] slow", "[gpus 1] slow"], "of two levels"
@@ -189,13 +205,15 @@ def test_tracebacks_are_shown_whole_at_once_though_ranks_say_the_same() -> None:
     terminal.say("step 0", 0, 1)
     lines = TRACEBACK.splitlines()
     shown = [each for part in lines for each in terminal.say(part, 0, 1, stream="stderr")]
-    assert shown[:3] == [f"[gpus 0] {lines[0]}", "[gpus 1] step 0", f"[gpus 1] {lines[0]}"], (
-        "what was said before it, first"
-    )
+    assert shown[:3] == [
+        f"[gpus 0] {lines[0]}",
+        "[gpus 1] step 0",
+        f"[gpus 1] {lines[0]}",
+    ], "what was said before it, first"
     for rank in (0, 1):
-        assert [each for each in shown if each.startswith(f"[gpus {rank}]") and "step 0" not in each] == [
-            f"[gpus {rank}] {part}" for part in lines
-        ]
+        assert [
+            each for each in shown if each.startswith(f"[gpus {rank}]") and "step 0" not in each
+        ] == [f"[gpus {rank}] {part}" for part in lines]
     assert terminal.say("step 1", 0, 1, stream="stderr") == ["[gpus 0] step 1"], "no part of it"
 
 
@@ -234,9 +252,15 @@ def test_the_kinds_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPat
         ([""], "ranks 0"),
         (["gpus=0", "gpus=1", "gpus=5"], "gpus 0-1,5"),
         ([f"hosts={h},gpus={g}" for h in (0, 1) for g in range(4)], "hosts 0-1 gpus 0-3"),
-        (["hosts=0,gpus=0", "hosts=0,gpus=1", "hosts=1,gpus=1"], "hosts 0 gpus 0-1; hosts 1 gpus 1"),
+        (
+            ["hosts=0,gpus=0", "hosts=0,gpus=1", "hosts=1,gpus=1"],
+            "hosts 0 gpus 0-1; hosts 1 gpus 1",
+        ),
         ([f"hosts={n},gpus={n}" for n in range(9)], "ranks 0-8"),
-        ([f"gpus={n * 2}" for n in range(30)], ",".join(f"{n * 2}" for n in range(24)) + ",... (6 more)"),
+        (
+            [f"gpus={n * 2}" for n in range(30)],
+            ",".join(f"{n * 2}" for n in range(24)) + ",... (6 more)",
+        ),
     ],
 )
 def test_ranks_are_written_in_the_coordinates_of_their_mesh(points: list[str], text: str) -> None:
@@ -276,15 +300,21 @@ def test_nothing_is_lost_invented_late_or_out_of_order(happened: list[LogLine | 
             assert len(mine) == entry.lines
             assert {each.rank for each in mine} == set(entry.ranks)
             assert mine[0] is entry.line
-            if entry.line.level >= 40 or (not entry.line.level and "ERROR" in entry.line.text.split()):
+            if entry.line.level >= 40 or (
+                not entry.line.level and "ERROR" in entry.line.text.split()
+            ):
                 assert entry.line is new, "at once"
                 assert entry.lines == 1
             if entry.line is new:
-                assert not [each for _, each in waiting if each.rank == entry.line.rank], "nothing was overtaken"
+                assert not [each for _, each in waiting if each.rank == entry.line.rank], (
+                    "nothing was overtaken"
+                )
             _check_text(entry.text, mine)
         oldest = [entry.line for entry in entries]
         order = [each for each in order_of_lines if any(each is one for one in oldest)]
-        assert [id(each) for each in order] == [id(each) for each in oldest], "the order of the oldest lines"
+        assert [id(each) for each in order] == [id(each) for each in oldest], (
+            "the order of the oldest lines"
+        )
 
     order_of_lines: list[LogLine] = []
     for event in happened:
@@ -296,7 +326,9 @@ def test_nothing_is_lost_invented_late_or_out_of_order(happened: list[LogLine | 
             order_of_lines.append(event)
             waiting.append((now, event))
             check(lines.take(event, now), event)
-        assert all(now - when <= WINDOW for when, _ in waiting), "no line waits longer than the window"
+        assert all(now - when <= WINDOW for when, _ in waiting), (
+            "no line waits longer than the window"
+        )
         assert bool(waiting) <= (lines.due is not None)
     check(lines.flush(), None)
     assert not waiting
@@ -323,9 +355,14 @@ def _skeleton(text: str) -> tuple[str, ...]:
 
 def _check_text(text: str, lines: list[LogLine]) -> None:
     """Each number that is shown was said, and the two of a range are the least and the greatest."""
-    if any(text == each.text for each in lines) and len({parse(each.text)[1] == parse(text)[1] for each in lines}) == 1:
+    if (
+        any(text == each.text for each in lines)
+        and len({parse(each.text)[1] == parse(text)[1] for each in lines}) == 1
+    ):
         return
-    columns = list(zip(*(parse(re.sub(r"\x1b\[[0-9;]*m", "", each.text))[1] for each in lines), strict=True))
+    columns = list(
+        zip(*(parse(re.sub(r"\x1b\[[0-9;]*m", "", each.text))[1] for each in lines), strict=True)
+    )
     rest = text
     for column in columns:
         low, high = min(column), max(column)

@@ -32,7 +32,9 @@ class Broken:
 def test_lines_are_shown_once_beside_a_bar_that_is_broken(
     clears: bool, window: tuple[str, float] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tqdm: Any = SimpleNamespace(tqdm=SimpleNamespace(external_write_mode=lambda file: Broken(clears)))
+    tqdm: Any = SimpleNamespace(
+        tqdm=SimpleNamespace(external_write_mode=lambda file: Broken(clears))
+    )
     monkeypatch.setitem(sys.modules, "tqdm.std", tqdm)
     written: list[str] = []
     view = View(lambda stream, text: written.append(text))

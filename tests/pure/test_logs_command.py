@@ -56,7 +56,9 @@ class Fake(JobTrait):
 
 
 @pytest.fixture
-def monarch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Type:
+def monarch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Type:
     """`monarch("logs")`: the command, in this process and in an empty folder."""
     monkeypatch.chdir(tmp_path)
 
@@ -69,9 +71,13 @@ def monarch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return run
 
 
-def line(time: float, text: str, rank: int = 0, mesh: str = "trainers", host: str = "h0", level: int = 0) -> LogLine:
+def line(
+    time: float, text: str, rank: int = 0, mesh: str = "trainers", host: str = "h0", level: int = 0
+) -> LogLine:
     stream, location = ("log", "train.py:12") if level else ("stdout", "")
-    return LogLine(NOON + time, stream, level, text, host, mesh, rank, f"gpus={rank}", location=location)
+    return LogLine(
+        NOON + time, stream, level, text, host, mesh, rank, f"gpus={rank}", location=location
+    )
 
 
 def show(each: LogLine, colours: bool = False) -> str:
@@ -157,7 +163,9 @@ def test_json_lines_are_those_of_the_files(monarch: Type) -> None:
         (["--since", "-5m"], "a time is an age such as 90s"),
     ],
 )
-def test_an_option_that_makes_no_sense_is_wrong_usage(monarch: Type, options: list[str], complaint: str) -> None:
+def test_an_option_that_makes_no_sense_is_wrong_usage(
+    monarch: Type, options: list[str], complaint: str
+) -> None:
     write(RAN, LINES)
     said = monarch("logs", *options)
     flat = " ".join(each.strip(" │") for each in said.err.splitlines())
@@ -167,9 +175,16 @@ def test_an_option_that_makes_no_sense_is_wrong_usage(monarch: Type, options: li
 def test_the_same_line_of_many_ranks_can_be_shown_once(monarch: Type) -> None:
     write(RAN, [line(each / 100, f"step {each % 2}", rank=each) for each in range(8)])
     shown = monarch("logs", "--merge").out.splitlines()
-    assert [each.split(" h0 ")[1] for each in shown] == ["[trainers 0] step 0", "[trainers gpus 1-7] step 0..1"]
+    assert [each.split(" h0 ")[1] for each in shown] == [
+        "[trainers 0] step 0",
+        "[trainers gpus 1-7] step 0..1",
+    ]
     merged = json.loads(monarch("logs", "--merge", "--json").out.splitlines()[1])
-    assert merged["lines"] == 7 and merged["ranks"] == [1, 2, 3, 4, 5, 6, 7] and merged["text"] == "step 0..1"
+    assert (
+        merged["lines"] == 7
+        and merged["ranks"] == [1, 2, 3, 4, 5, 6, 7]
+        and merged["text"] == "step 0..1"
+    )
 
 
 def test_torn_lines_are_counted(monarch: Type) -> None:
@@ -177,7 +192,10 @@ def test_torn_lines_are_counted(monarch: Type) -> None:
     with (folder / "h0" / "trainers_0.jsonl").open("a") as file:
         file.write("Segmentation fault\n")
     said = monarch("logs")
-    assert said.err == "1 lines were torn, or none, and were left out\n" and len(said.out.splitlines()) == 5
+    assert (
+        said.err == "1 lines were torn, or none, and were left out\n"
+        and len(said.out.splitlines()) == 5
+    )
 
 
 # which job
@@ -232,7 +250,10 @@ def test_an_unknown_job_is_an_error_that_names_the_last_ones(monarch: Type, tmp_
     write(OTHER, LINES)
     said = monarch("logs", "nosuch")
     assert said.exit_code == 1 and said.err.count("\n") == 1
-    assert "'nosuch' is no context, no id of a job, and no folder" in said.err and f"{OTHER}, {RAN}" in said.err
+    assert (
+        "'nosuch' is no context, no id of a job, and no folder" in said.err
+        and f"{OTHER}, {RAN}" in said.err
+    )
 
 
 def test_the_beginning_of_several_ids_is_refused(monarch: Type) -> None:
@@ -244,7 +265,10 @@ def test_the_beginning_of_several_ids_is_refused(monarch: Type) -> None:
 
 def test_a_folder_without_files_of_hosts_is_an_error(monarch: Type, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    assert monarch("logs", "empty").err == "error: no logs of empty: there are no files in empty/<host>\n"
+    assert (
+        monarch("logs", "empty").err
+        == "error: no logs of empty: there are no files in empty/<host>\n"
+    )
 
 
 def test_a_job_that_cannot_be_loaded_any_more_does_not_hide_its_logs(
@@ -269,7 +293,9 @@ class Elsewhere(Fake):
         raise JobError("no route to host\nand more")
 
 
-def test_hosts_that_cannot_be_reached_are_said_and_the_files_that_are_here_are_shown(monarch: Type) -> None:
+def test_hosts_that_cannot_be_reached_are_said_and_the_files_that_are_here_are_shown(
+    monarch: Type,
+) -> None:
     job = Elsewhere()
     with pytest.raises(JobError):
         job.state()
@@ -294,15 +320,19 @@ def test_once_a_job_has_ended_the_hosts_that_are_shown_are_named_and_where_the_o
     job.kill()
     said = monarch("logs", "--json")
     assert texts(said) == ["from here"]
-    assert said.err == (
-        f"not reachable: files on hosts of {name} other than h0, as it does not run; there, they are in {folder.absolute()}\n"
+    assert (
+        said.err
+        == f"not reachable: files on hosts of {name} other than h0, as it does not run; there, they"
+        f" are in {folder.absolute()}\n"
     )
 
 
 # follow
 
 
-def test_following_goes_on_until_the_job_has_ended(monarch: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_goes_on_until_the_job_has_ended(
+    monarch: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     job = Fake()
     job.state()
     name = job.apply_id
@@ -320,7 +350,9 @@ def test_following_goes_on_until_the_job_has_ended(monarch: Type, monkeypatch: p
     assert said.err == f"{name} does not run\n"
 
 
-def test_following_ends_in_order_with_an_interrupt(monarch: Type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_following_ends_in_order_with_an_interrupt(
+    monarch: Type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(RAN, LINES)
 
     def interrupt(_: float) -> None:
@@ -340,7 +372,10 @@ def test_following_with_merge_shows_what_was_held_back_when_the_job_ends(
     assert name is not None
     now = time.time() - NOON
     write(name, [line(now, "step 1", rank=0)])
-    steps: list[Callable[[], object]] = [lambda: write(name, [line(now + 1, "step 1", rank=1)]), job.kill]
+    steps: list[Callable[[], object]] = [
+        lambda: write(name, [line(now + 1, "step 1", rank=1)]),
+        job.kill,
+    ]
     monkeypatch.setattr(time, "sleep", lambda _: steps.pop(0)())
     monkeypatch.setattr(logs, "_CHECK", 0.0)
     assert texts(monarch("logs", "-f", "--merge", "--json")) == ["step 1", "step 1"]
@@ -391,18 +426,27 @@ def test_no_part_of_a_line_can_forge_another(monarch: Type) -> None:
 
 
 def test_levels_and_ranks_have_colours() -> None:
-    shown = [show(line(0, "x", rank=rank, level=level), colours=True) for rank, level in ((0, 40), (1, 30), (1, 0))]
-    assert "\x1b[31mERROR" in shown[0] and "\x1b[33mWARNING" in shown[1] and "\x1b[31m" not in shown[2]
+    shown = [
+        show(line(0, "x", rank=rank, level=level), colours=True)
+        for rank, level in ((0, 40), (1, 30), (1, 0))
+    ]
+    assert (
+        "\x1b[31mERROR" in shown[0] and "\x1b[33mWARNING" in shown[1] and "\x1b[31m" not in shown[2]
+    )
     assert shown[0].split("[trainers")[0] != shown[1].split("[trainers")[0]
 
 
 def test_a_level_that_the_program_has_written_is_not_written_again() -> None:
-    assert show(line(0, "12:00 WARNING disk", level=30), colours=False).endswith("[trainers 0] 12:00 WARNING disk\n")
+    assert show(line(0, "12:00 WARNING disk", level=30), colours=False).endswith(
+        "[trainers 0] 12:00 WARNING disk\n"
+    )
 
 
 def test_records_of_several_lines_say_who_on_each() -> None:
     shown = show(line(0, "failed\nTraceback:\n  x", level=40), colours=False)
-    assert shown.endswith(" [trainers 0] ERROR: failed\n[trainers 0] Traceback:\n[trainers 0]   x\n")
+    assert shown.endswith(
+        " [trainers 0] ERROR: failed\n[trainers 0] Traceback:\n[trainers 0]   x\n"
+    )
 
 
 def test_text_that_the_terminal_cannot_encode_is_shown_all_the_same(

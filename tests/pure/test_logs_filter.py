@@ -57,7 +57,9 @@ def test_coordinates_are_read_from_their_text() -> None:
     assert coordinates("") == {} and coordinates("rubbish,x=,y=-1,z=1") == {"z": 1}
 
 
-@pytest.mark.parametrize(("text", "level"), [("info", 20), ("WARNING", 30), ("warn", 30), ("35", 35), ("critical", 50)])
+@pytest.mark.parametrize(
+    ("text", "level"), [("info", 20), ("WARNING", 30), ("warn", 30), ("35", 35), ("critical", 50)]
+)
 def test_a_level_has_a_name_or_a_number(text: str, level: int) -> None:
     assert parse_level(text) == level
 

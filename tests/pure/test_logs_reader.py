@@ -39,7 +39,9 @@ def _close_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         each.close()
 
 
-def line(time: float, text: str = "", rank: int = 0, host: str = "h0", mesh: str = "trainers") -> LogLine:
+def line(
+    time: float, text: str = "", rank: int = 0, host: str = "h0", mesh: str = "trainers"
+) -> LogLine:
     return LogLine(time, "stdout", 0, text or f"at {time:g}", host, mesh, rank, f"gpus={rank}")
 
 
@@ -76,12 +78,21 @@ def test_lines_of_all_ranks_and_hosts_are_merged_by_time(tmp_path: Path) -> None
     write(path_of(tmp_path, 1), [line(2, rank=1), line(5, rank=1)])
     write(path_of(tmp_path, 2, "h1"), [line(3, rank=2, host="h1"), line(6, rank=2, host="h1")])
     lines = Reader(tmp_path)
-    assert [(each.time, each.rank) for each in lines.read()] == [(1, 0), (2, 1), (3, 2), (4, 0), (5, 1), (6, 2)]
+    assert [(each.time, each.rank) for each in lines.read()] == [
+        (1, 0),
+        (2, 1),
+        (3, 2),
+        (4, 0),
+        (5, 1),
+        (6, 2),
+    ]
     assert lines.find() == ["h0", "h1"] and lines.rubbish == 0
 
 
 def test_lines_of_one_rank_stay_in_order_whatever_their_times_say(tmp_path: Path) -> None:
-    write(path_of(tmp_path, 0), [line(5, "made first"), line(3, "made second"), line(6, "made third")])
+    write(
+        path_of(tmp_path, 0), [line(5, "made first"), line(3, "made second"), line(6, "made third")]
+    )
     write(path_of(tmp_path, 1), [line(4, "of another", rank=1), line(5.5, "of another", rank=1)])
     found = texts(each for each in Reader(tmp_path).read() if each.rank == 0)
     assert found == ["made first", "made second", "made third"]
@@ -145,7 +156,9 @@ def test_rotation_between_two_reads_loses_nothing(tmp_path: Path, rotations: int
     assert times(lines.read()) == [9]
 
 
-def test_what_was_rotated_away_between_two_reads_is_skipped_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_what_was_rotated_away_between_two_reads_is_skipped_and_the_rest_is_read(
+    tmp_path: Path,
+) -> None:
     path = path_of(tmp_path)
     lines = Reader(tmp_path)
     write(path, [line(1)])
@@ -218,7 +231,9 @@ def test_a_line_of_10_mb_is_read(tmp_path: Path) -> None:
     assert texts(Reader(tmp_path).read()) == ["at 1", long, "at 3"]
 
 
-def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_not_kept_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader, "_LONGEST", 100_000)
     write(path_of(tmp_path), [line(1), b"x" * 1_000_000, b"\n", line(2)])
     lines = Reader(tmp_path)
@@ -242,10 +257,14 @@ def test_a_filter_lets_through_what_it_matches(tmp_path: Path) -> None:
     assert times(Reader(tmp_path, LineFilter(ranks="gpus=1:3", grep="los+")).read()) == [11, 12]
 
 
-def test_since_begins_where_it_should_and_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_since_begins_where_it_should_and_reads_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for part in range(3, -1, -1):
         begin = (3 - part) * 10_000
-        write(path_of(tmp_path, part=part), [line(begin + each, "x" * 100) for each in range(10_000)])
+        write(
+            path_of(tmp_path, part=part), [line(begin + each, "x" * 100) for each in range(10_000)]
+        )
     parsed = 0
     parse = reader._parse
 
@@ -269,9 +288,14 @@ def test_since_finds_each_line_also_among_rubbish_and_long_ones(
     for part in range(2, -1, -1):
         for _ in range(200):
             now += random_.random() * 4
-            written = line(now + random_.uniform(-reader._DISORDER / 2, 0), "x" * random_.choice([0, 10, 2000]))
+            written = line(
+                now + random_.uniform(-reader._DISORDER / 2, 0), "x" * random_.choice([0, 10, 2000])
+            )
             all_lines.append(written)
-            write(path_of(tmp_path, part=part), [random_.choice([b"", b"rubbish\n", b"\0\xff" * 500 + b"\n"]), written])
+            write(
+                path_of(tmp_path, part=part),
+                [random_.choice([b"", b"rubbish\n", b"\0\xff" * 500 + b"\n"]), written],
+            )
     for since in [0.0, 100.0, now, now + 100, *(random_.uniform(100, now) for _ in range(20))]:
         found = list(Reader(tmp_path, LineFilter(since=since)).read())
         assert found == [each for each in all_lines if each.time >= since], (seed, since)
@@ -292,11 +316,17 @@ def test_only_the_last_bytes_are_read_if_that_is_wanted(tmp_path: Path) -> None:
         assert found == whole[len(whole) - len(found) :] and rank.skipped is (most < size)
         assert len(found) == int(30 * most / size) or len(found) == int(30 * most / size) - 1
     late = RankFile(path, since=27.0, most=size)
-    assert [at for at, _ in late.read(LineFilter(since=27.0).matcher())] == [27.0, 28.0, 29.0] and not late.skipped
+    assert [at for at, _ in late.read(LineFilter(since=27.0).matcher())] == [
+        27.0,
+        28.0,
+        29.0,
+    ] and not late.skipped
     late.close()
 
 
-def test_following_a_file_that_is_written_and_rotated_at_random_finds_each_line_once(tmp_path: Path) -> None:
+def test_following_a_file_that_is_written_and_rotated_at_random_finds_each_line_once(
+    tmp_path: Path,
+) -> None:
     random_ = random.Random(7)
     path = path_of(tmp_path)
     lines, found, written = Reader(tmp_path), [], 0
@@ -325,7 +355,20 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
 
 def test_a_line_is_the_same_after_its_way_through_a_file(tmp_path: Path) -> None:
     full = LogLine(
-        1.25, "log", 40, "é\n\x1b[31m\u2028", "h", "m", 3, "hosts=0,gpus=3", "job", 2, "a", "e", "l", "f.py:1"
+        1.25,
+        "log",
+        40,
+        "é\n\x1b[31m\u2028",
+        "h",
+        "m",
+        3,
+        "hosts=0,gpus=3",
+        "job",
+        2,
+        "a",
+        "e",
+        "l",
+        "f.py:1",
     )
     bare = LogLine(2.0, "stdout", 0, "", "", "", 0, "")
     write(path_of(tmp_path), [full, bare])
@@ -337,7 +380,12 @@ def test_an_agent_answers_only_lines_that_match_however_many_others_came_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(
-        path_of(tmp_path), [line(1.0, "wanted"), *(line(float(at)) for at in range(2, 50)), line(60.0, "wanted, later")]
+        path_of(tmp_path),
+        [
+            line(1.0, "wanted"),
+            *(line(float(at)) for at in range(2, 50)),
+            line(60.0, "wanted, later"),
+        ],
     )
     kept = SimpleNamespace(flush=lambda done: done(), written={path_of(tmp_path)})
     monkeypatch.setattr(log_lines, "files_of", lambda root: [kept])

@@ -69,14 +69,34 @@ def test_colours_are_for_terminals_unless_the_environment_says_otherwise(
     ],
 )
 @pytest.mark.parametrize("colours", [True, False])
-def test_what_moves_the_cursor_or_clears_the_screen_is_left_out(hostile: str, left: str, colours: bool) -> None:
+def test_what_moves_the_cursor_or_clears_the_screen_is_left_out(
+    hostile: str, left: str, colours: bool
+) -> None:
     assert tame(hostile, colours) == left
 
 
 @given(
     st.lists(
         st.sampled_from(
-            ["\x1b", "[", "]", "0;1", "m", "2J", "H", "\x9b", "\x07", "\\", "P", "(", "a", "ä", "\r", "\t", "?25l"]
+            [
+                "\x1b",
+                "[",
+                "]",
+                "0;1",
+                "m",
+                "2J",
+                "H",
+                "\x9b",
+                "\x07",
+                "\\",
+                "P",
+                "(",
+                "a",
+                "ä",
+                "\r",
+                "\t",
+                "?25l",
+            ]
         )
     ).map("".join)
 )
@@ -96,8 +116,10 @@ def test_the_prefix_is_coloured_by_rank_and_the_text_by_level() -> None:
     assert look.render(entry("hello", 0)) == "\x1b[36m[trainers 0] \x1b[0mhello\n"
     assert look.render(entry("hello", 1)) == "\x1b[32m[trainers 1] \x1b[0mhello\n"
     assert look.render(entry("late", 0, 30)) == "\x1b[36m[trainers 0] \x1b[0m\x1b[33mlate\x1b[0m\n"
-    assert look.render(entry("two\nlines", 0, 40)) == (
-        "\x1b[36m[trainers 0] \x1b[0m\x1b[31mtwo\x1b[0m\n\x1b[36m[trainers 0] \x1b[0m\x1b[31mlines\x1b[0m\n"
+    assert (
+        look.render(entry("two\nlines", 0, 40))
+        == "\x1b[36m[trainers 0] \x1b[0m\x1b[31mtwo\x1b[0m\n\x1b[36m[trainers 0]"
+        " \x1b[0m\x1b[31mlines\x1b[0m\n"
     )
 
 
@@ -111,7 +133,10 @@ def test_a_name_of_a_mesh_neither_splits_a_line_nor_moves_the_cursor(screen: boo
 def test_files_get_plain_text_as_it_was_printed() -> None:
     look = Look(colours=False, screen=False)
     assert look.render(entry("late", 0, 30)) == "[trainers 0] late\n"
-    assert look.render(entry("\x1b[31mred\x1b[0m\nagain")) == "[trainers 3] \x1b[31mred\x1b[0m\n[trainers 3] again\n"
+    assert (
+        look.render(entry("\x1b[31mred\x1b[0m\nagain"))
+        == "[trainers 3] \x1b[31mred\x1b[0m\n[trainers 3] again\n"
+    )
 
 
 def test_an_entry_of_several_ranks_says_which_and_how_often() -> None:

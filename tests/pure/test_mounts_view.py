@@ -30,7 +30,9 @@ from monarch.mounts.view import OpenFile, View
 
 
 class Asked:
-    """The other side of a view, in this process; `questions` have been asked, `sent` bytes of content came."""
+    """The other side of a view, in this process; `questions` have been asked, `sent` bytes of
+    content came.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = Folder(str(folder))
@@ -152,7 +154,9 @@ def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path, li
 
 
 @pytest.mark.parametrize("change", ["grown", "rewritten"])
-def test_content_that_is_not_what_was_opened_is_an_error_and_growth_is_none(tmp_path: Path, change: str) -> None:
+def test_content_that_is_not_what_was_opened_is_an_error_and_growth_is_none(
+    tmp_path: Path, change: str
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 * BLOCK))
     file = View(Asked(tmp_path), live=False).open("file")
@@ -174,7 +178,8 @@ def test_a_file_that_was_edited_since_it_was_listed_is_opened_as_it_is_now(
     assert read(kept.open("file"), 0, 10) == b"old"
     path.write_text("edited")
     monkeypatch.setattr(view, "_LIFE", 0.0)
-    assert refused(kept.open, "file") == errno.ESTALE  # at which the kernel looks at it again, and opens it again
+    # at which the kernel looks at it again, and opens it again
+    assert refused(kept.open, "file") == errno.ESTALE
     monkeypatch.undo()
     assert read(kept.open("file"), 0, 10) == b"edited"
 
@@ -196,7 +201,9 @@ def test_who_does_not_answer_is_an_error_within_its_bound_and_is_asked_again(
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_the_kernel_is_told_no_end_of_file_that_is_not_of_the_one_open(tmp_path: Path, live: bool) -> None:
+def test_the_kernel_is_told_no_end_of_file_that_is_not_of_the_one_open(
+    tmp_path: Path, live: bool
+) -> None:
     operations = operations_of(View(Asked(tmp_path), live), live)
     (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
     assert operations.getattr("/file")["st_size"] == 3 * BLOCK
@@ -231,7 +238,9 @@ def test_blocks_are_fetched_ahead_of_who_reads_in_order(tmp_path: Path) -> None:
 
     def fetched() -> list[int]:
         runs = [
-            range(args[1] // BLOCK, (args[1] + args[2]) // BLOCK) for what, *args in asked.questions if what == "read"
+            range(args[1] // BLOCK, (args[1] + args[2]) // BLOCK)
+            for what, *args in asked.questions
+            if what == "read"
         ]
         return [index for run in runs for index in run]
 
@@ -249,7 +258,9 @@ def test_blocks_are_fetched_ahead_of_who_reads_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", ["larger", "same size and time", "same size"])
-def test_a_kept_file_that_is_rewritten_in_place_is_an_error_for_who_has_it_open(tmp_path: Path, change: str) -> None:
+def test_a_kept_file_that_is_rewritten_in_place_is_an_error_for_who_has_it_open(
+    tmp_path: Path, change: str
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a" * 30 * BLOCK)
     before = path.stat()
@@ -322,7 +333,9 @@ def test_views_are_folders_of_a_tree_which_are_there_whatever_happens(tmp_path: 
     (tmp_path / "file").write_text("text")
     gone = View(lambda *_: completed(errno.EIO), live=True)
     tree = Tree({"a/x": View(Asked(tmp_path), live=True), "a/y": gone})
-    assert {name for name, _ in tree.list("")} == {"a"} and {name for name, _ in tree.list("a")} == {"x", "y"}
+    assert {name for name, _ in tree.list("")} == {"a"} and {
+        name for name, _ in tree.list("a")
+    } == {"x", "y"}
     assert read(tree.open("a/x/file"), 0, 9) == b"text"
     assert tree.stat("a/y") == tree.stat("a") == tree.stat("")
     assert refused(tree.list, "a/y") == errno.EIO
@@ -382,7 +395,9 @@ def test_while_content_hangs_and_names_are_answered_each_wait_ends(
                 seen.stat("file")
         ended = reader.done()
         silent.resolve(errno.ENOENT)
-        assert ended and isinstance(error := reader.exception(), OSError) and error.errno == errno.EIO
+        assert (
+            ended and isinstance(error := reader.exception(), OSError) and error.errno == errno.EIO
+        )
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -449,7 +464,9 @@ def test_a_live_file_that_was_truncated_ends_with_its_first_short_block(tmp_path
     assert read(file, BLOCK, BLOCK + 10) == b"a" * 100
 
 
-def test_folders_that_were_listed_first_are_forgotten_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_were_listed_first_are_forgotten_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(view, "_MOST", 8)
     for folder in ("a", "b", "c"):
         (tmp_path / folder).mkdir()
@@ -530,7 +547,9 @@ def test_a_block_that_grew_is_joined_once(tmp_path: Path) -> None:
     assert first == b"a" * 1000 + b"b" and first.obj is second.obj
 
 
-def test_without_fuse_the_error_names_what_is_missing_and_proposes_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_fuse_the_error_names_what_is_missing_and_proposes_sync(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(os, "access", lambda *_: True)
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(MountError, match=r"fusermount3 is missing.*job\.sync\(\)"):

@@ -16,7 +16,8 @@ class Ours(NamedTuple):
 
     name: str
     rank: int = 0
-    of: NotThere | None = None  # type: ignore[name-defined]  # noqa: F821  # as what is imported for type checkers only
+    # as what is imported for type checkers only
+    of: NotThere | None = None  # type: ignore[name-defined]  # noqa: F821
 
     @property
     def label(self) -> str:
@@ -62,7 +63,11 @@ class Nothing(NamedTuple):
 
 
 def test_one_without_fields_can_be_made_copied_and_pickled() -> None:
-    assert (Nothing(), repr(Nothing()), pickle.loads(pickle.dumps(Nothing()))) == ((), "Nothing()", ())
+    assert (Nothing(), repr(Nothing()), pickle.loads(pickle.dumps(Nothing()))) == (
+        (),
+        "Nothing()",
+        (),
+    )
     with pytest.raises(TypeError):
         Nothing(1)  # type: ignore[call-arg]  # that is the test
 

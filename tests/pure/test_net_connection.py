@@ -107,13 +107,21 @@ class Bench:
         self._ends.append(connection)
         return connection
 
-    def pair(self, buffer: int | None = None, **options: Any) -> tuple[Connection, Connection, Inbox, Inbox]:
+    def pair(
+        self, buffer: int | None = None, **options: Any
+    ) -> tuple[Connection, Connection, Inbox, Inbox]:
         """Two connected connections, and what each receives."""
         one, other = self.sockets(buffer)
         inboxes = Inbox(), Inbox()
-        return self.wrap(one, inboxes[0], **options), self.wrap(other, inboxes[1], **options), *inboxes
+        return (
+            self.wrap(one, inboxes[0], **options),
+            self.wrap(other, inboxes[1], **options),
+            *inboxes,
+        )
 
-    def half(self, buffer: int | None = None, **options: Any) -> tuple[Connection, socket.socket, Inbox]:
+    def half(
+        self, buffer: int | None = None, **options: Any
+    ) -> tuple[Connection, socket.socket, Inbox]:
         """A connection whose peer is a plain socket, read and written by the test."""
         one, other = self.sockets(buffer)
         self._ends.append(other)
@@ -137,12 +145,19 @@ def bench() -> Iterator[Bench]:
         bench.close()
 
 
-def call(request: int = 0, payload: Bytes = b"", buffers: list[Bytes] | None = None, rank: int = 0) -> Frame:
+def call(
+    request: int = 0, payload: Bytes = b"", buffers: list[Bytes] | None = None, rank: int = 0
+) -> Frame:
     return Frame(CALL, 0, rank, 7, 8, request, b"method", payload, buffers or [])
 
 
 def content(frame: Frame) -> tuple[int, int, bytes, list[bytes]]:
-    return frame.rank, frame.request, bytes(frame.payload), [bytes(buffer) for buffer in frame.buffers]
+    return (
+        frame.rank,
+        frame.request,
+        bytes(frame.payload),
+        [bytes(buffer) for buffer in frame.buffers],
+    )
 
 
 def read_all(sock: socket.socket, size: int) -> bytes:
@@ -185,11 +200,17 @@ def test_frames_arrive_whole_in_order_and_both_ways(bench: Bench) -> None:
     for i in range(200):
         assert here.send(call(i, b"to there"))
         assert there.send(call(i, b"to here"))
-    assert [content(f) for f in there_got.wait_frames(200)] == [(0, i, b"to there", []) for i in range(200)]
-    assert [content(f) for f in here_got.wait_frames(200)] == [(0, i, b"to here", []) for i in range(200)]
+    assert [content(f) for f in there_got.wait_frames(200)] == [
+        (0, i, b"to there", []) for i in range(200)
+    ]
+    assert [content(f) for f in here_got.wait_frames(200)] == [
+        (0, i, b"to here", []) for i in range(200)
+    ]
 
 
-def test_frames_of_each_thread_arrive_in_its_order_through_small_socket_buffers(bench: Bench) -> None:
+def test_frames_of_each_thread_arrive_in_its_order_through_small_socket_buffers(
+    bench: Bench,
+) -> None:
     seed = 20240611
     here, _, _, got = bench.pair(buffer=4096, send_limit=MIB)
     sizes = [0, 1, 100, 5_000, 70_000]
@@ -201,7 +222,9 @@ def test_frames_of_each_thread_arrive_in_its_order_through_small_socket_buffers(
         def send() -> None:
             for i, size in enumerate(plan):
                 part = bytes([thread]) * (size // 3)
-                assert here.send(call(i, bytes([thread]) * size, [part] if i % 3 == 0 else [], rank=thread))
+                assert here.send(
+                    call(i, bytes([thread]) * size, [part] if i % 3 == 0 else [], rank=thread)
+                )
 
         return send
 
@@ -218,14 +241,24 @@ def test_frames_of_each_thread_arrive_in_its_order_through_small_socket_buffers(
 
 
 @pytest.mark.parametrize("size", [READ_SIZE - 100, READ_SIZE, READ_SIZE + 1, 3 * MIB])
-@pytest.mark.parametrize("buffer", [4096, None], ids=["small socket buffers", "usual socket buffers"])
-def test_large_frames_arrive_whole_among_small_ones(bench: Bench, size: int, buffer: int | None) -> None:
+@pytest.mark.parametrize(
+    "buffer", [4096, None], ids=["small socket buffers", "usual socket buffers"]
+)
+def test_large_frames_arrive_whole_among_small_ones(
+    bench: Bench, size: int, buffer: int | None
+) -> None:
     here, _, _, got = bench.pair(buffer=buffer)
     large = os.urandom(size)
     for i, payload in enumerate([b"before", large, b"between", large, b"after"]):
         here.send(call(i, payload))
     frames = got.wait_frames(5)
-    assert [bytes(frame.payload) for frame in frames] == [b"before", large, b"between", large, b"after"]
+    assert [bytes(frame.payload) for frame in frames] == [
+        b"before",
+        large,
+        b"between",
+        large,
+        b"after",
+    ]
 
 
 def test_what_the_kernel_does_not_take_is_queued_and_written_later(bench: Bench) -> None:
@@ -295,7 +328,9 @@ class Sender:
         return self.outcome[0]
 
     def wait_until_it_waits(self) -> None:
-        """A condition variable tells nobody that someone waits on it: look at where the thread is."""
+        """A condition variable tells nobody that someone waits on it: look at where the thread
+        is.
+        """
         for _ in range(2_000):
             frame = sys._current_frames().get(self.thread.ident or 0)
             while frame is not None:
@@ -344,15 +379,19 @@ def test_a_waiting_sender_goes_on_when_the_connection_ends(bench: Bench, how: st
     else:
         peer.close()
         inbox.wait_closed()
-    assert sender.join() is True  # it was sent when the connection lived; whoever waits for a reply hears of the end
+    # it was sent when the connection lived; whoever waits for a reply hears of the end
+    assert sender.join() is True
     assert here.send(call(2)) is False
 
 
-def test_a_sender_gives_up_on_a_peer_that_never_reads_and_the_error_says_what_to_look_at(bench: Bench) -> None:
+def test_a_sender_gives_up_on_a_peer_that_never_reads_and_the_error_says_what_to_look_at(
+    bench: Bench,
+) -> None:
     here, _, _ = bench.half(buffer=4096, send_limit=1000, send_timeout=0.05)
     here.peer = "trainers-3@host"
     with pytest.raises(
-        BackpressureError, match=r"trainers-3@host .*0.05s: it reads nothing, or slower.*message_delivery_timeout"
+        BackpressureError,
+        match=r"trainers-3@host .*0.05s: it reads nothing, or slower.*message_delivery_timeout",
     ):
         here.send(call(1, b"x" * 300_000))
 
@@ -382,7 +421,9 @@ def test_the_loops_own_thread_never_waits_for_itself(bench: Bench) -> None:
     assert here.queued > 1000
 
 
-def test_no_limit_for_a_sender_of_zero_bytes_means_it_waits_for_an_empty_queue(bench: Bench) -> None:
+def test_no_limit_for_a_sender_of_zero_bytes_means_it_waits_for_an_empty_queue(
+    bench: Bench,
+) -> None:
     here, peer, _ = bench.half(buffer=4096, send_limit=0)
     sender = Sender(here, call(1, b"x" * 100_000))
     sender.wait_until_it_waits()
@@ -397,7 +438,13 @@ def test_flush_writes_what_is_queued_without_the_loop() -> None:
     one.setblocking(False)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection = Connection(
-        poller, one, lambda c, f: None, lambda c, r: None, limit=MIB, send_limit=16 * MIB, send_timeout=1
+        poller,
+        one,
+        lambda c, f: None,
+        lambda c, r: None,
+        limit=MIB,
+        send_limit=16 * MIB,
+        send_timeout=1,
     )
     frame = call(1, os.urandom(500_000))
     connection.send(frame)
@@ -431,7 +478,13 @@ def test_flush_works_for_descriptors_beyond_1024() -> None:
     high.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     poller = Poller()
     connection = Connection(
-        poller, high, lambda c, f: None, lambda c, r: None, limit=MIB, send_limit=16 * MIB, send_timeout=1
+        poller,
+        high,
+        lambda c, f: None,
+        lambda c, r: None,
+        limit=MIB,
+        send_limit=16 * MIB,
+        send_timeout=1,
     )
     try:
         frame = call(1, b"x" * 300_000)
@@ -450,7 +503,9 @@ def test_flush_works_for_descriptors_beyond_1024() -> None:
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(bench: Bench, asks: bool) -> None:
+def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(
+    bench: Bench, asks: bool
+) -> None:
     one, other = bench.sockets()
     got = Inbox()
     here = bench.wrap(one, Inbox(), asks=asks, send_limit=16 * MIB)
@@ -470,7 +525,9 @@ def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(
     got.frames.clear()
 
 
-def test_a_frame_that_passes_nothing_in_shared_memory_waits_for_none_of_it_to_be_read(bench: Bench) -> None:
+def test_a_frame_that_passes_nothing_in_shared_memory_waits_for_none_of_it_to_be_read(
+    bench: Bench,
+) -> None:
     one, other = bench.sockets()
     got = Inbox()
     here = bench.wrap(one, Inbox(), asks=False, send_limit=16 * MIB)
@@ -481,7 +538,8 @@ def test_a_frame_that_passes_nothing_in_shared_memory_waits_for_none_of_it_to_be
             here.send(frame)
         sender = Sender(here, frame)
         sender.wait_until_it_waits()
-        refusal = Sender(here, call(2, b"small"))  # by the thread that reads the word of room, it may be
+        # by the thread that reads the word of room, it may be
+        refusal = Sender(here, call(2, b"small"))
         assert refusal.join() is True
         assert not sender.outcome
     assert sender.join() is True
@@ -503,7 +561,9 @@ def test_giving_back_while_another_thread_sends_does_not_lose_what_that_has_queu
     modify = poller.modify
 
     def slow(fd: Any, eventmask: int) -> None:
-        """Lets a send of another thread happen while the end of a loan changes what is waited for."""
+        """Lets a send of another thread happen while the end of a loan changes what is waited
+        for.
+        """
         if between:
             between.pop()()
         modify(fd, eventmask)
@@ -514,7 +574,13 @@ def test_giving_back_while_another_thread_sends_does_not_lose_what_that_has_queu
     one.setblocking(False)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     connection = Connection(
-        poller, one, lambda c, f: None, lambda c, r: None, limit=16 * MIB, send_limit=16 * MIB, send_timeout=1
+        poller,
+        one,
+        lambda c, f: None,
+        lambda c, r: None,
+        limit=16 * MIB,
+        send_limit=16 * MIB,
+        send_timeout=1,
     )
     frame = call(1, b"x" * 300_000)
     sender = threading.Thread(target=lambda: connection.send(frame))
@@ -601,7 +667,9 @@ def test_a_connection_that_is_borrowed_or_closed_cannot_be_borrowed(bench: Bench
     assert not borrowable(there)
 
 
-def test_who_was_refused_a_connection_does_not_give_back_what_another_has_borrowed(bench: Bench) -> None:
+def test_who_was_refused_a_connection_does_not_give_back_what_another_has_borrowed(
+    bench: Bench,
+) -> None:
     here, there, _, got = bench.pair()
     with borrowed(there):
         assert not borrowable(there)
@@ -612,7 +680,9 @@ def test_who_was_refused_a_connection_does_not_give_back_what_another_has_borrow
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
-def test_a_read_that_was_cut_short_closes_the_connection_on_the_loop(bench: Bench, error: type[BaseException]) -> None:
+def test_a_read_that_was_cut_short_closes_the_connection_on_the_loop(
+    bench: Bench, error: type[BaseException]
+) -> None:
     _, there, _, got = bench.pair()
     tellers: list[int] = []
     closed = got.closed
@@ -670,7 +740,9 @@ def test_a_borrower_that_reads_the_peers_end_tells_it_once(bench: Bench) -> None
 
 
 @pytest.mark.parametrize("how", ["send", "send_encoded", "write_if_idle"])
-def test_nothing_counts_as_sent_once_the_peer_has_closed_though_nobody_has_read_its_end(bench: Bench, how: str) -> None:
+def test_nothing_counts_as_sent_once_the_peer_has_closed_though_nobody_has_read_its_end(
+    bench: Bench, how: str
+) -> None:
     connection, peer, got = bench.half()
     frame: Any = call() if how == "send" else encode(call())[0]
     with borrowed(connection):
@@ -763,7 +835,9 @@ def test_a_handler_that_raises_loses_only_its_own_frame(bench: Bench) -> None:
     assert [frame.request for frame in inbox.frames] == [0, 1, 2]
 
 
-def test_a_handler_that_raises_an_index_error_is_not_taken_for_an_unreadable_message(bench: Bench) -> None:
+def test_a_handler_that_raises_an_index_error_is_not_taken_for_an_unreadable_message(
+    bench: Bench,
+) -> None:
     _, peer, inbox = bench.half()
     inbox.on_frame = lambda connection, frame: [][0]
     peer.send(encode(call(0))[0])
@@ -772,7 +846,9 @@ def test_a_handler_that_raises_an_index_error_is_not_taken_for_an_unreadable_mes
     assert not inbox.reasons
 
 
-def test_a_frame_over_the_limit_closes_the_connection_with_the_name_of_the_limit(bench: Bench) -> None:
+def test_a_frame_over_the_limit_closes_the_connection_with_the_name_of_the_limit(
+    bench: Bench,
+) -> None:
     here, there, _, got = bench.pair(limit=10_000)
     here.send(call(0, b"x" * 9_000))
     got.wait_frames(1)
@@ -796,7 +872,9 @@ def test_garbage_closes_the_connection(bench: Bench, garbage: bytes) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 60_000])
-def test_a_frame_that_promises_more_buffers_than_it_has_closes_the_connection(bench: Bench, count: int) -> None:
+def test_a_frame_that_promises_more_buffers_than_it_has_closes_the_connection(
+    bench: Bench, count: int
+) -> None:
     _, peer, inbox = bench.half()
     data = bytearray(encode(call(0, b"payload"))[0])
     struct.pack_into("<I", data, HEADER_SIZE - 4, count)
@@ -807,7 +885,9 @@ def test_a_frame_that_promises_more_buffers_than_it_has_closes_the_connection(be
     assert not inbox.frames
 
 
-def test_what_is_queued_is_dropped_when_the_peer_is_gone_and_nobody_is_left_waiting(bench: Bench) -> None:
+def test_what_is_queued_is_dropped_when_the_peer_is_gone_and_nobody_is_left_waiting(
+    bench: Bench,
+) -> None:
     here, peer, inbox = bench.half(buffer=4096)
     here.send(call(1, b"x" * MIB))
     peer.close()
@@ -826,7 +906,9 @@ def test_threads_that_send_while_it_is_closed_see_true_or_false_and_no_error(ben
             while here.send(call(1, b"x" * 1000)):
                 pass
 
-        def close(here: Connection = here, start: threading.Barrier = start, got: Inbox = got) -> None:
+        def close(
+            here: Connection = here, start: threading.Barrier = start, got: Inbox = got
+        ) -> None:
             start.wait(PATIENCE)
             got.wait_frames(50)
             here.close()
@@ -848,8 +930,12 @@ def segment_descriptors() -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("buffer", [4096, None], ids=["small socket buffers", "usual socket buffers"])
-def test_large_buffers_arrive_by_the_lane_in_order_with_other_frames(bench: Bench, buffer: int | None) -> None:
+@pytest.mark.parametrize(
+    "buffer", [4096, None], ids=["small socket buffers", "usual socket buffers"]
+)
+def test_large_buffers_arrive_by_the_lane_in_order_with_other_frames(
+    bench: Bench, buffer: int | None
+) -> None:
     here, _, _, got = bench.pair(buffer=buffer)
     sent = []
     for i in range(24):
@@ -873,7 +959,14 @@ def test_many_threads_use_the_lane_and_each_frame_gets_its_own_segment(bench: Be
         def send() -> None:
             for i in range(20):
                 fill = bytes([thread * 20 + i])
-                here.send(call(i, fill * (i * 997 % 5_000), [fill * SEGMENT_SIZE] if i % 2 else [], rank=thread))
+                here.send(
+                    call(
+                        i,
+                        fill * (i * 997 % 5_000),
+                        [fill * SEGMENT_SIZE] if i % 2 else [],
+                        rank=thread,
+                    )
+                )
 
         return send
 
@@ -921,7 +1014,9 @@ def test_no_descriptor_stays_when_a_connection_with_queued_segments_is_closed(be
     assert segment_descriptors() == []
 
 
-def test_no_descriptor_stays_when_the_receiver_closes_between_the_first_and_the_last_byte(bench: Bench) -> None:
+def test_no_descriptor_stays_when_the_receiver_closes_between_the_first_and_the_last_byte(
+    bench: Bench,
+) -> None:
     _, peer, inbox = bench.half()
     segment = Segment([b"x" * SEGMENT_SIZE])
     head = encode(call(1, b"p" * 100, [b"x" * SEGMENT_SIZE])._replace(flags=128), inline=False)[0]
@@ -934,7 +1029,9 @@ def test_no_descriptor_stays_when_the_receiver_closes_between_the_first_and_the_
     assert segment_descriptors() == []
 
 
-def test_a_descriptor_that_waits_for_the_rest_of_its_frame_is_not_inherited_by_programs(bench: Bench) -> None:
+def test_a_descriptor_that_waits_for_the_rest_of_its_frame_is_not_inherited_by_programs(
+    bench: Bench,
+) -> None:
     _, peer, _ = bench.half()
     segment = Segment([b"x" * SEGMENT_SIZE])
     head = encode(call(1, b"p" * 100, [b"x" * SEGMENT_SIZE])._replace(flags=128), inline=False)[0]
@@ -959,7 +1056,9 @@ def test_descriptors_that_nobody_asked_for_are_closed_with_the_connection(bench:
     os.close(write)
 
 
-def test_a_frame_flagged_for_a_segment_that_did_not_come_closes_the_connection(bench: Bench) -> None:
+def test_a_frame_flagged_for_a_segment_that_did_not_come_closes_the_connection(
+    bench: Bench,
+) -> None:
     _, peer, inbox = bench.half()
     peer.send(encode(call(1, b"p", [b"x" * 100])._replace(flags=128), inline=False)[0])
     assert "unreadable" in inbox.wait_closed()
@@ -981,7 +1080,9 @@ def test_a_descriptor_that_is_no_segment_closes_the_connection(bench: Bench, wha
     else:
         fd = os.memfd_create("not a segment")
         os.ftruncate(fd, 10 if what == "a file too small" else 0)
-    socket.send_fds(peer, [encode(call(1, b"p", [b"x" * 100])._replace(flags=128), inline=False)[0]], [fd])
+    socket.send_fds(
+        peer, [encode(call(1, b"p", [b"x" * 100])._replace(flags=128), inline=False)[0]], [fd]
+    )
     os.close(fd)
     bench.settle()
     bench.settle()
@@ -1009,7 +1110,9 @@ def test_a_handler_that_raises_does_not_give_its_segment_to_the_next_frame(bench
     assert received[2] == b"2"
 
 
-def test_without_shared_memory_the_socket_carries_large_buffers(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_the_socket_carries_large_buffers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args: object) -> int:
         raise OSError(errno.EMFILE, "no descriptors left")
 
@@ -1046,4 +1149,6 @@ def test_where_no_more_descriptors_may_be_on_their_way_large_buffers_take_the_so
     with borrowed(there) if queued else nullcontext():
         for frame in frames:
             here.send(frame)
-    assert [content(frame) for frame in got.wait_frames(len(frames))] == [content(frame) for frame in frames]
+    assert [content(frame) for frame in got.wait_frames(len(frames))] == [
+        content(frame) for frame in frames
+    ]

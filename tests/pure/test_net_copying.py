@@ -43,7 +43,9 @@ def test_without_a_thread_to_spare_one_copies_all(monkeypatch: pytest.MonkeyPatc
     assert target == data
 
 
-def test_a_thread_that_comes_late_finds_nothing_to_do_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_comes_late_finds_nothing_to_do_and_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     late: list[Callable[[], object]] = []
     monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: late.append(function))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})

@@ -44,7 +44,9 @@ class Entry:
         self.address = address
         self.poller = Poller()
         self.inside: list[socket.socket] = []
-        self.door = Door(self.poller, unix.listen(address), logging.getLogger("test"), self.inside.append)
+        self.door = Door(
+            self.poller, unix.listen(address), logging.getLogger("test"), self.inside.append
+        )
 
     def close(self) -> None:
         self.door.close()
@@ -69,7 +71,9 @@ def crowd(entry: Entry) -> Iterator[list[socket.socket]]:
         sock.close()
 
 
-def test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside(entry: Entry, crowd: list[socket.socket]) -> None:
+def test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside(
+    entry: Entry, crowd: list[socket.socket]
+) -> None:
     here, there = socket.socketpair()
     served: list[int] = []
 
@@ -86,7 +90,9 @@ def test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside(entry: Entry, cr
     run_until(entry.poller, lambda: len(entry.inside) == CROWD)
 
 
-def test_who_knocks_and_runs_is_not_let_in_and_the_door_rests_after_some_of_them(entry: Entry) -> None:
+def test_who_knocks_and_runs_is_not_let_in_and_the_door_rests_after_some_of_them(
+    entry: Entry,
+) -> None:
     rests: list[float] = []
     open_again = entry.poller.call_later
 
@@ -104,7 +110,10 @@ def test_who_knocks_and_runs_is_not_let_in_and_the_door_rests_after_some_of_them
 
 
 def test_strangers_are_turned_away_with_a_few_words_in_the_log(
-    entry: Entry, crowd: list[socket.socket], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    entry: Entry,
+    crowd: list[socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     turned_away = 0
     check = unix.check_peer
@@ -144,10 +153,17 @@ def test_many_handshakes_keep_nobody_waiting_who_is_inside(monkeypatch: pytest.M
     with ExitStack() as stack:
         poller = Poller()
         stack.callback(poller.close)
-        door = listen(poller, parse_channel("tcp://127.0.0.1:0"), trust, lambda stream: pytest.fail("it was let in"))
+        door = listen(
+            poller,
+            parse_channel("tcp://127.0.0.1:0"),
+            trust,
+            lambda stream: pytest.fail("it was let in"),
+        )
         stack.callback(door.close)
         for _ in range(60):
-            sock = stack.enter_context(socket.create_connection((door.channel.host, door.channel.port), timeout=60))
+            sock = stack.enter_context(
+                socket.create_connection((door.channel.host, door.channel.port), timeout=60)
+            )
             sock.sendall(hello)
 
         def turn() -> None:

@@ -32,7 +32,13 @@ class Ends:
         self.there = [there for _, there in pairs]
         self.here = [
             Connection(
-                self.group, here, self._arrived, self._closed, limit=1 << 20, send_limit=1 << 20, send_timeout=PATIENCE
+                self.group,
+                here,
+                self._arrived,
+                self._closed,
+                limit=1 << 20,
+                send_limit=1 << 20,
+                send_timeout=PATIENCE,
             )
             for here, _ in pairs
         ]

@@ -1,4 +1,6 @@
-"""When a loan ends: at once, or, where loans follow each other closely, when nobody has borrowed for a moment."""
+"""When a loan ends: at once, or, where loans follow each other closely, when nobody has borrowed
+for a moment.
+"""
 
 from __future__ import annotations
 
@@ -83,14 +85,18 @@ def linger(letters: Letters) -> None:
     use(letters)
 
 
-def test_the_poller_reads_again_as_soon_as_a_single_loan_ends(letters: Letters, clock: Clock) -> None:
+def test_the_poller_reads_again_as_soon_as_a_single_loan_ends(
+    letters: Letters, clock: Clock
+) -> None:
     for _ in range(3):
         use(letters)
         clock.pass_by(LONG)
     assert letters.told == [False, True] * 3
 
 
-def test_of_loans_that_follow_each_other_closely_the_poller_is_not_told(letters: Letters, clock: Clock) -> None:
+def test_of_loans_that_follow_each_other_closely_the_poller_is_not_told(
+    letters: Letters, clock: Clock
+) -> None:
     use(letters)
     for _ in range(1000):
         use(letters)
@@ -98,7 +104,9 @@ def test_of_loans_that_follow_each_other_closely_the_poller_is_not_told(letters:
     assert letters.told == [False, True, False]
 
 
-def test_a_loan_that_lingers_ends_when_nobody_borrows_for_a_moment(letters: Letters, clock: Clock) -> None:
+def test_a_loan_that_lingers_ends_when_nobody_borrows_for_a_moment(
+    letters: Letters, clock: Clock
+) -> None:
     linger(letters)
     clock.pass_by(LONG)
     assert letters.told == [False, True, False, True]

@@ -123,7 +123,9 @@ def test_a_handler_hears_of_writing_only_while_it_asks_for_it(
     poller.remove(here.fileno())
 
 
-def test_a_handler_hears_of_the_end_of_its_peer(poller: Poller, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_handler_hears_of_the_end_of_its_peer(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
     here, there = pair
     done = threading.Event()
 
@@ -137,7 +139,9 @@ def test_a_handler_hears_of_the_end_of_its_peer(poller: Poller, pair: tuple[sock
     assert done.wait(PATIENCE)
 
 
-def test_a_removed_descriptor_is_not_heard_of_again(poller: Poller, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_removed_descriptor_is_not_heard_of_again(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
     here, there = pair
     calls: list[int] = []
     poller.add(here.fileno(), calls.append)
@@ -159,7 +163,9 @@ def test_removing_is_harmless_twice_and_after_closing(
     settle(poller)
 
 
-def test_a_handler_may_remove_itself(poller: Poller, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_handler_may_remove_itself(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
     here, there = pair
     calls: list[int] = []
 
@@ -196,7 +202,9 @@ def test_a_handler_may_remove_others_that_are_ready_at_the_same_time() -> None:
         there.close()
 
 
-def test_a_handler_may_add_descriptors(poller: Poller, pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_handler_may_add_descriptors(
+    poller: Poller, pair: tuple[socket.socket, socket.socket]
+) -> None:
     here, there = pair
     done = threading.Event()
 
@@ -297,13 +305,16 @@ def test_more_wakes_than_the_pipe_holds_are_harmless() -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=15))
-def test_timers_run_in_the_order_of_their_times_and_equal_ones_as_they_were_made(delays: list[int]) -> None:
+def test_timers_run_in_the_order_of_their_times_and_equal_ones_as_they_were_made(
+    delays: list[int],
+) -> None:
     poller = Poller()
     ran: list[int] = []
 
     def schedule() -> None:
         for index, delay in enumerate(delays):
-            # far apart, so that the time between two calls cannot matter, and all of them in the past
+            # far apart, so that the time between two calls cannot matter, and all of them in the
+            # past
             poller.call_later(-1000 - 100 * delay, functools.partial(ran.append, index))
         poller.call_later(-1, poller.stop)
 
@@ -312,7 +323,9 @@ def test_timers_run_in_the_order_of_their_times_and_equal_ones_as_they_were_made
     poller.close()
     assert [delays[index] for index in ran] == sorted(delays, reverse=True)
     for delay in set(delays):
-        assert [i for i in ran if delays[i] == delay] == [i for i, one in enumerate(delays) if one == delay]
+        assert [i for i in ran if delays[i] == delay] == [
+            i for i, one in enumerate(delays) if one == delay
+        ]
 
 
 def test_a_timer_does_not_run_before_its_time(poller: Poller) -> None:
@@ -375,7 +388,9 @@ def test_a_timer_may_cancel_another_that_is_due() -> None:
     assert ran == ["first"]
 
 
-def test_a_timer_that_is_months_away_does_not_end_the_loop(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_timer_that_is_months_away_does_not_end_the_loop(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = pair
     poller = Poller()
 
@@ -429,7 +444,8 @@ def test_a_closed_loop_has_no_descriptors_and_ignores_late_calls() -> None:
 def test_a_late_call_to_a_closed_loop_writes_to_nobody_elses_descriptor() -> None:
     poller = Poller()
     poller.close()
-    sockets = [sock for _ in range(4) for sock in socket.socketpair()]  # these get the numbers that the loop had
+    # these get the numbers that the loop had
+    sockets = [sock for _ in range(4) for sock in socket.socketpair()]
     try:
         poller.call_soon(lambda: None)
         poller.stop()

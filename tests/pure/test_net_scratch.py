@@ -9,7 +9,9 @@ from monarch._core.wire.frame import READ_SIZE
 
 
 def pages_touched() -> tuple[int, int]:
-    """What this thread has touched of its piece when it has got it, and when it has written all of it."""
+    """What this thread has touched of its piece when it has got it, and when it has written all of
+    it.
+    """
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
     memory = scratch.memory
     got = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt

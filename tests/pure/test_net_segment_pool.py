@@ -129,7 +129,9 @@ def test_files_that_are_not_used_again_are_let_go(
     assert len(later) == 1
 
 
-def test_no_more_memory_is_kept_than_the_limit(pool: SegmentPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_memory_is_kept_than_the_limit(
+    pool: SegmentPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segment_pool, "_LIMIT", 2 * POOLED_SIZE)
     before = len(os.listdir("/proc/self/fd"))
     held = [map_segment(send(pool, A)) for _ in range(5)]

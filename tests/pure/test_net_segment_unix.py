@@ -197,7 +197,10 @@ def address() -> Iterator[ProcAddress]:
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
-    """Where the folders of hosts are, for this test. (The path of a socket has 107 bytes, which `tmp_path` may take up.)"""
+    """Where the folders of hosts are, for this test.
+
+    (The path of a socket has 107 bytes, which `tmp_path` may take up.)
+    """
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         places = [Path(folder, "first"), Path(folder, "second")]
         for place in places:
@@ -266,7 +269,9 @@ def test_processes_listen_elsewhere_where_the_usual_place_is_taken_or_full(
 
 
 def test_what_ended_programs_have_left_is_removed_and_nothing_else(places: list[Path]) -> None:
-    live, dead, young, open_to_all = (ProcAddress(name, "agent") for name in ("live", "dead", "young", "open"))
+    live, dead, young, open_to_all = (
+        ProcAddress(name, "agent") for name in ("live", "dead", "young", "open")
+    )
     with unix.listen(live):
         for address in (dead, young, open_to_all):
             unix.listen(address).close()
@@ -289,7 +294,10 @@ def test_another_process_cannot_take_a_listening_address(address: ProcAddress) -
     script = "import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])"
     with unix.listen(address):
         done = subprocess.run(
-            [sys.executable, "-c", script, unix.path_of(address)], capture_output=True, timeout=60, check=False
+            [sys.executable, "-c", script, unix.path_of(address)],
+            capture_output=True,
+            timeout=60,
+            check=False,
         )
     assert done.returncode != 0
     assert b"in use" in done.stderr
@@ -305,7 +313,9 @@ def test_connections_that_were_made_survive_the_end_of_the_listener(address: Pro
             assert sock.recv(100) == b"still here"
 
 
-def test_a_full_backlog_says_try_again(address: ProcAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_backlog_says_try_again(
+    address: ProcAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(unix, "BACKLOG", 0)
     with unix.listen(address):
         waiting: list[socket.socket] = []
@@ -330,7 +340,9 @@ def test_the_peer_is_known_by_its_process_id() -> None:
 
 
 @pytest.mark.parametrize("side", ["connect", "accept"])
-def test_a_peer_of_another_user_is_refused(side: str, address: ProcAddress, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_of_another_user_is_refused(
+    side: str, address: ProcAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with unix.listen(address) as listener:
         if side == "accept":
             with unix.connect(address):
@@ -361,6 +373,12 @@ def test_a_process_of_another_user_is_none_that_was_looked_for() -> None:
 
 
 def test_buffers_become_wide_enough_for_a_burst(address: ProcAddress) -> None:
-    with unix.listen(address), unix.connect(address) as sock, socket.socket(socket.AF_UNIX) as usual:
+    with (
+        unix.listen(address),
+        unix.connect(address) as sock,
+        socket.socket(socket.AF_UNIX) as usual,
+    ):
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            assert sock.getsockopt(socket.SOL_SOCKET, option) >= usual.getsockopt(socket.SOL_SOCKET, option)
+            assert sock.getsockopt(socket.SOL_SOCKET, option) >= usual.getsockopt(
+                socket.SOL_SOCKET, option
+            )

@@ -27,7 +27,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield here, there
 
 
-def test_a_wait_ends_when_the_descriptor_can_be_read(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_wait_ends_when_the_descriptor_can_be_read(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = pair
     there.send(b"x")
     waiter = Waiter()
@@ -42,17 +44,23 @@ def test_a_wait_ends_when_the_peer_is_gone(pair: tuple[socket.socket, socket.soc
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001])
-def test_a_wait_ends_when_its_time_is_over(pair: tuple[socket.socket, socket.socket], timeout: float) -> None:
+def test_a_wait_ends_when_its_time_is_over(
+    pair: tuple[socket.socket, socket.socket], timeout: float
+) -> None:
     assert not Waiter().wait(pair[0].fileno(), timeout)
 
 
-def test_a_wait_may_be_as_long_as_a_future_may_be_waited_for(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_wait_may_be_as_long_as_a_future_may_be_waited_for(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = pair
     there.send(b"x")
     assert Waiter().wait(here.fileno(), 60 * 60 * 24 * 365)
 
 
-def test_another_thread_ends_a_wait_before_it_begins_or_during_it(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_another_thread_ends_a_wait_before_it_begins_or_during_it(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     waiter = Waiter()
     for _ in range(20):
         waker = threading.Thread(target=waiter.wake)
@@ -79,7 +87,9 @@ def test_a_thread_that_wakes_itself_does_nothing(pair: tuple[socket.socket, sock
     assert waiter.wait(here.fileno(), PATIENCE)
 
 
-def test_a_waiter_watches_only_the_descriptor_of_the_current_wait(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_a_waiter_watches_only_the_descriptor_of_the_current_wait(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = pair
     waiter = Waiter()
     assert not waiter.wait(here.fileno(), 0)

@@ -76,7 +76,11 @@ def test_empty_lines_and_bytes_that_are_no_text_are_kept() -> None:
 def test_a_line_of_ten_megabytes_stays_whole() -> None:
     splitter = LineSplitter()
     line = b"x" * 10_000_000
-    got = [text for start in range(0, len(line), 65536) for text in feed(splitter, line[start : start + 65536])]
+    got = [
+        text
+        for start in range(0, len(line), 65536)
+        for text in feed(splitter, line[start : start + 65536])
+    ]
     assert [*got, *feed(splitter, b"\n")] == [line.decode()]
 
 
@@ -95,7 +99,9 @@ def test_a_line_that_never_ends_is_passed_on_in_pieces_and_loses_nothing(sizes: 
             assert held <= 2000
         got += finish(splitter)
     assert "".join(piece.removeprefix("[continued] ") for piece in got) == "x" * sum(sizes)
-    assert all(piece.startswith("[continued] ") for piece in got[1:]), "a reader sees that it is no line of its own"
+    assert all(piece.startswith("[continued] ") for piece in got[1:]), (
+        "a reader sees that it is no line of its own"
+    )
 
 
 @pytest.mark.parametrize("character", ["é", "€", "\U0001f600"])
@@ -112,7 +118,9 @@ def test_a_line_passed_on_in_pieces_is_not_cut_inside_a_character(
     assert len(got) > 1
 
 
-def test_a_long_line_that_is_no_text_is_passed_on_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_line_that_is_no_text_is_passed_on_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(lines, "LONGEST", 2000)
     (piece,) = feed(LineSplitter(), b"\xff" * 2001)
     assert piece == "\ufffd" * 2001
@@ -126,9 +134,19 @@ def noted(note: Note, *lines: str) -> bytes:
 
 
 def test_lines_that_follow_each_other_are_of_one_run_if_the_same_one_says_them() -> None:
-    data = noted(TRAIN, "one", "two") + noted(EVALUATE, "three") + b"of a child\n" + noted(TRAIN, "four")
+    data = (
+        noted(TRAIN, "one", "two")
+        + noted(EVALUATE, "three")
+        + b"of a child\n"
+        + noted(TRAIN, "four")
+    )
     runs, shown = LineSplitter().feed(data)
-    assert runs == [(TRAIN, "one\ntwo"), (EVALUATE, "three"), (NOBODY, "of a child"), (TRAIN, "four")]
+    assert runs == [
+        (TRAIN, "one\ntwo"),
+        (EVALUATE, "three"),
+        (NOBODY, "of a child"),
+        (TRAIN, "four"),
+    ]
     assert shown == runs
 
 
@@ -140,11 +158,19 @@ def test_heads_are_read_whatever_the_chunks(size: int) -> None:
     for start in range(0, len(data), size):
         found = splitter.feed(data[start : start + size])[0]
         got += [(note, line) for note, text in found for line in text.split("\n")]
-    assert got == [(TRAIN, "one"), (TRAIN, "two"), (TRAIN, "three"), (NOBODY, ""), (EVALUATE, "four")]
+    assert got == [
+        (TRAIN, "one"),
+        (TRAIN, "two"),
+        (TRAIN, "three"),
+        (NOBODY, ""),
+        (EVALUATE, "four"),
+    ]
 
 
 def test_who_begins_before_a_line_has_ended_begins_a_new_one() -> None:
-    runs, _ = LineSplitter().feed(b"a child, not ended" + noted(TRAIN, "one") + b"a thread" + noted(NOBODY, "another"))
+    runs, _ = LineSplitter().feed(
+        b"a child, not ended" + noted(TRAIN, "one") + b"a thread" + noted(NOBODY, "another")
+    )
     assert runs == [
         (NOBODY, "a child, not ended"), (TRAIN, "one"), (NOBODY, "a thread\nanother")
     ]  # fmt: skip

@@ -25,7 +25,9 @@ def place(actions: list[Action], stage: int, part: str, micro_batch: int) -> int
 
 
 @pytest.mark.parametrize(("name", "stages", "micro_batches"), SIZES)
-def test_everything_is_done_once_and_after_what_it_needs(name: str, stages: int, micro_batches: int) -> None:
+def test_everything_is_done_once_and_after_what_it_needs(
+    name: str, stages: int, micro_batches: int
+) -> None:
     actions = schedule(name, stages, micro_batches)
     for stage, micro_batch in product(range(stages), range(micro_batches)):
         forward, backward, weights = (place(actions, stage, part, micro_batch) for part in "FBW")
@@ -36,7 +38,9 @@ def test_everything_is_done_once_and_after_what_it_needs(name: str, stages: int,
 
 
 @pytest.mark.parametrize(("name", "stages", "micro_batches"), SIZES)
-def test_no_stage_keeps_more_micro_batches_than_there_are_stages(name: str, stages: int, micro_batches: int) -> None:
+def test_no_stage_keeps_more_micro_batches_than_there_are_stages(
+    name: str, stages: int, micro_batches: int
+) -> None:
     under_way = dict.fromkeys(range(stages), 0)
     for action in schedule(name, stages, micro_batches):
         under_way[action.stage] += ("F" in action.kind) - ("W" in action.kind)
@@ -44,7 +48,9 @@ def test_no_stage_keeps_more_micro_batches_than_there_are_stages(name: str, stag
 
 
 def test_a_plain_schedule_of_two_stages_is_as_in_the_books() -> None:
-    done = [(action.kind, action.micro_batch) for action in schedule("1f1b", 2, 3) if action.stage == 0]
+    done = [
+        (action.kind, action.micro_batch) for action in schedule("1f1b", 2, 3) if action.stage == 0
+    ]
     assert done == [("F", 0), ("F", 1), ("BW", 0), ("F", 2), ("BW", 1), ("BW", 2)]
 
 

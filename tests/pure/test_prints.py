@@ -26,7 +26,9 @@ class Pipe:
     def __init__(self) -> None:
         self.reads, self._writes = os.pipe()
         self.raw = prints._Noted(self._writes, "w")
-        self.stream = io.TextIOWrapper(io.BufferedWriter(self.raw), "utf-8", newline="\n", line_buffering=True)
+        self.stream = io.TextIOWrapper(
+            io.BufferedWriter(self.raw), "utf-8", newline="\n", line_buffering=True
+        )
 
     def close(self) -> None:
         self.stream.close()
@@ -49,13 +51,23 @@ def test_a_record_that_was_made_at_no_time_was_made_when_it_was_read(time: float
     assert read_note(head_of(RECORD._replace(time=time))) == RECORD._replace(time=0.0)
 
 
-def test_a_record_of_anybodys_own_is_written_whatever_it_lacks(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_anybodys_own_is_written_whatever_it_lacks(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install()
     monkeypatch.setattr(prints, "who", who_prints)
     handler = logging.StreamHandler(pipe.stream)
-    for strange in ({"pathname": None}, {"filename": None}, {"created": None}, {"levelno": "high"}, {"name": None}):
+    for strange in (
+        {"pathname": None},
+        {"filename": None},
+        {"created": None},
+        {"levelno": "high"},
+        {"name": None},
+    ):
         handler.handle(
-            logging.makeLogRecord({"msg": f"without {list(strange)}", "levelno": 30, "name": "a", **strange})
+            logging.makeLogRecord(
+                {"msg": f"without {list(strange)}", "levelno": 30, "name": "a", **strange}
+            )
         )
     text = os.read(pipe.reads, 1 << 16).decode()
     assert text.count("without [") == text.count("\n") == 5

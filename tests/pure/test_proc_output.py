@@ -105,9 +105,22 @@ class World:
         self.messages: list[list[Output]] = []
         self.output = ProcOutput(cast(Any, self.clock), self._publish, lambda: False)
         request = SpawnRequest(
-            "uid", "trainers", {"gpus": 2}, 2, (), ActorAddress(CLIENT, 1), CLIENT, [], "/", None, (), {}
+            "uid",
+            "trainers",
+            {"gpus": 2},
+            2,
+            (),
+            ActorAddress(CLIENT, 1),
+            CLIENT,
+            [],
+            "/",
+            None,
+            (),
+            {},
         )
-        self.entry = ProcEntry(ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 0, now=10.0)
+        self.entry = ProcEntry(
+            ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 0, now=10.0
+        )
         (out, self.stdout), (err, self.stderr) = os.pipe(), os.pipe()
         self.output.follow(self.entry, out, err)
 
@@ -242,7 +255,9 @@ def test_a_proc_does_not_wait_for_ever_for_a_sink_that_has_died(world: World) ->
     assert sink.taken == ["one", "two", "three"]
 
 
-def test_what_a_proc_has_printed_before_its_end_is_taken_though_nobody_has_room(world: World) -> None:
+def test_what_a_proc_has_printed_before_its_end_is_taken_though_nobody_has_room(
+    world: World,
+) -> None:
     sink = world.output.sinks[CLIENT] = Sink()
     sink.has_room = False
     world.print("one")
@@ -268,7 +283,9 @@ def test_without_files_a_proc_waits_until_the_client_has_shown_its_lines(
     assert world.shown[1:] == ["two"]
 
 
-def test_with_files_lines_are_left_out_and_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_files_lines_are_left_out_and_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = world.output.sinks[CLIENT] = Sink()
     monkeypatch.setattr(proc_output, "_MOST_UNSHOWN", 100)
     world.print("x" * 101)
@@ -296,7 +313,8 @@ def test_a_pipe_that_ends_while_its_lines_gather_delays_no_answer(world: World) 
     os.close(nowhere)
     passed: list[int] = []
     for number in range(3):
-        world.output.passed_on(lambda number=number: passed.append(number))  # type: ignore[misc]  # bound now
+        # bound now
+        world.output.passed_on(lambda number=number: passed.append(number))  # type: ignore[misc]
         for _ in range(3):
             world.clock.turn()
     assert passed == [0, 1, 2]
@@ -321,7 +339,11 @@ def test_who_asks_for_what_was_printed_is_answered_though_a_sink_fails(world: Wo
     assert passed == ["all"]
 
 
-@given(st.lists(st.sampled_from(["a", "b" * 900, "c" * 4095, "d" * 5000, "\n", "\n", "\N{SNOWMAN}" * 3])))
+@given(
+    st.lists(
+        st.sampled_from(["a", "b" * 900, "c" * 4095, "d" * 5000, "\n", "\n", "\N{SNOWMAN}" * 3])
+    )
+)
 def test_pieces_that_the_system_keeps_whole_are_of_whole_lines(parts: list[str]) -> None:
     text = "".join(parts)
     pieces = list(output._short_pieces(text))

@@ -15,15 +15,21 @@ class Refusal:
         raise LookupError("Agent takes no control record 'DescribeHost'")
 
 
-def test_a_program_of_another_version_is_said_to_be_so_and_not_to_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_of_another_version_is_said_to_be_so_and_not_to_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     left: list[object] = []
     monkeypatch.setattr(programs, "join", lambda host, program: None)
-    monkeypatch.setattr(programs, "current_hub", lambda: SimpleNamespace(address=SimpleNamespace(agent=None)))
+    monkeypatch.setattr(
+        programs, "current_hub", lambda: SimpleNamespace(address=SimpleNamespace(agent=None))
+    )
     monkeypatch.setattr(programs, "ask", lambda hub, agent, record: Refusal())
     monkeypatch.setattr(programs, "shutdown_context", lambda *args: left.append(args))
     with pytest.raises(ConnectionError) as raised:
         programs._join(Program(7, "train.py", 0.0, False, "host"), "guest")
-    assert str(raised.value) == (
-        "program 7 (train.py) is of another version of pymonarch: Agent takes no control record 'DescribeHost'"
+    assert (
+        str(raised.value)
+        == "program 7 (train.py) is of another version of pymonarch: Agent takes no control record"
+        " 'DescribeHost'"
     )
     assert left

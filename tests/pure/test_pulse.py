@@ -34,7 +34,9 @@ class Timers:
     def pass_by(self, seconds: float) -> int:
         """Returns how often something was due."""
         end, count = self.now + seconds, 0
-        while due := sorted((timer for timer in self.timers if timer[0] <= end), key=lambda timer: timer[0])[:1]:
+        while due := sorted(
+            (timer for timer in self.timers if timer[0] <= end), key=lambda timer: timer[0]
+        )[:1]:
             self.timers.remove(due[0])
             self.now, callback = due[0]
             callback()
@@ -64,7 +66,9 @@ class Cell:
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> Timers:
     made = Timers()
-    monkeypatch.setattr("monarch._core.actors.pulse.time.time_ns", lambda: int((made.now + made.set_by) * 1e9))
+    monkeypatch.setattr(
+        "monarch._core.actors.pulse.time.time_ns", lambda: int((made.now + made.set_by) * 1e9)
+    )
     monkeypatch.setattr("monarch._core.actors.pulse.time.monotonic_ns", lambda: int(made.now * 1e9))
     return made
 
@@ -84,7 +88,9 @@ def test_nothing_happens_before_something_gets_active(timers: Timers, pulse: Act
     assert timers.pass_by(1_000) == 0 and not pulse.beating
 
 
-def test_what_stays_is_known_since_when_to_a_second(timers: Timers, pulse: ActorPulse, cell: Cell) -> None:
+def test_what_stays_is_known_since_when_to_a_second(
+    timers: Timers, pulse: ActorPulse, cell: Cell
+) -> None:
     item = cell.begin("step")
     pulse.start()
     timers.pass_by(43)
@@ -133,7 +139,8 @@ def test_it_stops_soon_after_the_last_activity_and_starts_with_the_next(
     pulse.start()
     assert 9 <= timers.pass_by(10) <= 12
     cell.active.clear()
-    assert timers.pass_by(10) == 2 and not pulse.beating  # one look that finds nothing, and another one
+    # one look that finds nothing, and another one
+    assert timers.pass_by(10) == 2 and not pulse.beating
     assert timers.pass_by(1_000) == 0
     pulse.start()
     assert timers.pass_by(10) == 2
@@ -150,7 +157,9 @@ def test_who_got_active_while_it_stopped_is_seen_by_the_last_look(
     assert pulse.beating and pulse.since(cell.uid, item)
 
 
-def test_it_goes_on_while_messages_are_queued(timers: Timers, pulse: ActorPulse, cell: Cell) -> None:
+def test_it_goes_on_while_messages_are_queued(
+    timers: Timers, pulse: ActorPulse, cell: Cell
+) -> None:
     cell.waiting = 1
     pulse.start()
     timers.pass_by(100)

@@ -1,4 +1,7 @@
-"""``monarch query``: what it takes, what it prints, and that each failure is one line. What it asks is in tests/procs."""
+"""``monarch query``: what it takes, what it prints, and that each failure is one line.
+
+What it asks is in tests/procs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class Nothing:
 
 @pytest.fixture
 def file(tmp_path: Path) -> str:
-    write_run(tmp_path / "run.duckdb", Nothing(), {"program": "train.py"}, 1.0)  # type: ignore[arg-type]  # a source is enough
+    # a source is enough
+    write_run(tmp_path / "run.duckdb", Nothing(), {"program": "train.py"}, 1.0)  # type: ignore[arg-type]
     return str(tmp_path / "run.duckdb")
 
 
@@ -45,7 +49,10 @@ def test_each_format_prints_the_columns_in_the_order_of_the_query(file: str) -> 
     assert json.loads(asked.stdout) == {"rows": [{"z": 2, "a": "ü"}, {"z": None, "a": "b"}]}
     assert asked.stdout.index('"z"') < asked.stdout.index('"a"')
     asked = query(ROWS, "--run", file, "--format", "jsonl")
-    assert [json.loads(line) for line in asked.stdout.splitlines()] == [{"z": 2, "a": "ü"}, {"z": None, "a": "b"}]
+    assert [json.loads(line) for line in asked.stdout.splitlines()] == [
+        {"z": 2, "a": "ü"},
+        {"z": None, "a": "b"},
+    ]
 
 
 def test_no_rows_are_said_in_a_table_and_nothing_in_lines_of_json(file: str) -> None:
@@ -54,7 +61,9 @@ def test_no_rows_are_said_in_a_table_and_nothing_in_lines_of_json(file: str) -> 
     assert query(empty, "--run", file, "--format", "jsonl").stdout == ""
 
 
-def test_the_statement_is_an_argument_or_a_file_or_comes_by_stdin(file: str, tmp_path: Path) -> None:
+def test_the_statement_is_an_argument_or_a_file_or_comes_by_stdin(
+    file: str, tmp_path: Path
+) -> None:
     (tmp_path / "one.sql").write_text("-- one\nSELECT 1 AS one;\n")
     for asked in (
         query("SELECT 1 AS one", "--run", file),
@@ -94,14 +103,20 @@ def test_each_failure_is_one_line_and_status_1(file: str, args: list[str], reaso
     assert line.startswith(f"monarch query: {reason}")
 
 
-def test_what_monarch_has_written_is_told_from_other_databases_without_a_lock(file: str, tmp_path: Path) -> None:
+def test_what_monarch_has_written_is_told_from_other_databases_without_a_lock(
+    file: str, tmp_path: Path
+) -> None:
     other, short = tmp_path / "other.duckdb", tmp_path / "short.duckdb"
     short.write_text("run")
     os.mkfifo(tmp_path / "pipe.duckdb")
     with duckdb.connect(str(other)) as mine, duckdb.connect(file):
         mine.execute("CREATE TABLE run (kind VARCHAR, name VARCHAR, value VARCHAR)")
         assert is_run(Path(file))
-        assert not any(map(is_run, (other, short, tmp_path / "pipe.duckdb", tmp_path / "gone.duckdb", tmp_path)))
+        assert not any(
+            map(
+                is_run, (other, short, tmp_path / "pipe.duckdb", tmp_path / "gone.duckdb", tmp_path)
+            )
+        )
 
 
 def test_other_tables_of_a_file_are_not_there(file: str) -> None:
@@ -109,7 +124,12 @@ def test_other_tables_of_a_file_are_not_there(file: str) -> None:
         database.execute("CREATE TABLE secrets (word VARCHAR)")
     refused = query("SELECT * FROM secrets", "--run", file)
     assert refused.exit_code == 1 and "secrets does not exist" in refused.stderr
-    assert query("SELECT name FROM run WHERE value = 'train.py'", "--run", file).stdout.splitlines()[-1] == "(1 row)"
+    assert (
+        query("SELECT name FROM run WHERE value = 'train.py'", "--run", file).stdout.splitlines()[
+            -1
+        ]
+        == "(1 row)"
+    )
 
 
 def test_a_database_with_another_table_of_that_name_is_none_of_a_run(tmp_path: Path) -> None:

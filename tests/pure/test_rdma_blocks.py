@@ -1,4 +1,6 @@
-"""Shards against shards, with arrays as the model: what is copied by runs is what numpy copies by slices."""
+"""Shards against shards, with arrays as the model: what is copied by runs is what numpy copies by
+slices.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def blocks(draw: st.DrawFn) -> Block:
 
 
 def slices(block: Block) -> tuple[slice, ...]:
-    return tuple(slice(start, start + size) for start, size in zip(block.start, block.shape, strict=True))
+    return tuple(
+        slice(start, start + size) for start, size in zip(block.start, block.shape, strict=True)
+    )
 
 
 def numbered() -> Any:
@@ -41,14 +45,21 @@ def test_what_two_shards_have_in_common_is_copied_by_runs(source: Block, target:
         expected[slices(part)] = numbered()[slices(part)]
         for group in rows(part, source, target):
             for row in range(group.repeats):
-                there, here = group.source + row * group.source_step, group.target + row * group.target_step
+                there, here = (
+                    group.source + row * group.source_step,
+                    group.target + row * group.target_step,
+                )
                 assert (want.reshape(-1)[here : here + group.length] == -1).all()
-                want.reshape(-1)[here : here + group.length] = have.reshape(-1)[there : there + group.length]
+                want.reshape(-1)[here : here + group.length] = have.reshape(-1)[
+                    there : there + group.length
+                ]
     assert (want == expected[slices(target)]).all()
 
 
 @given(blocks(), st.lists(blocks(), max_size=6))
-def test_every_element_is_taken_once_or_known_to_be_missing(wanted: Block, offered: list[Block]) -> None:
+def test_every_element_is_taken_once_or_known_to_be_missing(
+    wanted: Block, offered: list[Block]
+) -> None:
     taken, missing = cover(wanted, offered)
     times = np.zeros(WHOLE, dtype=int)
     there = np.zeros(WHOLE, dtype=bool)
@@ -73,7 +84,9 @@ def test_a_row_is_as_long_as_it_can_be() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 5)), min_size=1, max_size=4
+    ),
     st.integers(1, 40),
     st.integers(1, 6),
 )
@@ -87,7 +100,9 @@ def test_pieces_of_rows_are_cut_without_a_byte_lost(
     found = [each for batch in batches(pieces, size, most_rows) for each in batch]
     assert all(each.rows <= most_rows for each in found)
     assert all(each.nbytes <= size for each in found)
-    assert [byte for each in found for byte in bytes_of(each)] == [byte for each in pieces for byte in bytes_of(each)]
+    assert [byte for each in found for byte in bytes_of(each)] == [
+        byte for each in pieces for byte in bytes_of(each)
+    ]
     assert max(byte for byte, _ in bytes_of(pieces[-1])) + 1 == pieces[-1].end
 
 

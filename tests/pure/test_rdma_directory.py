@@ -18,9 +18,19 @@ class Readers:
         self.from_sources = 0
         self.serving: dict[Any, int] = {}
 
-    def seek(self, reader: Reader, versions: tuple[int, ...] = (1,), layout: bytes = b"a", near: bool = False) -> None:
+    def seek(
+        self,
+        reader: Reader,
+        versions: tuple[int, ...] = (1,),
+        layout: bytes = b"a",
+        near: bool = False,
+    ) -> None:
         self._give(
-            self.directory.seek(reader, Wish(layout, versions, near), lambda copy: self.routes.update({reader: copy}))
+            self.directory.seek(
+                reader,
+                Wish(layout, versions, near),
+                lambda copy: self.routes.update({reader: copy}),
+            )
         )
 
     def arrive(self, reader: Reader, versions: tuple[int, ...] = (1,)) -> None:

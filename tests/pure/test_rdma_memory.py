@@ -127,7 +127,9 @@ class TestTensors:
             torch.arange(10)[3:7],
             torch.nn.Parameter(torch.ones(2)),
         ):
-            assert content(tensor) == bytes(tensor.detach().contiguous().view(-1).view(torch.uint8).tolist())
+            assert content(tensor) == bytes(
+                tensor.detach().contiguous().view(-1).view(torch.uint8).tolist()
+            )
 
     def test_the_memory_stays_when_the_tensor_is_gone(self) -> None:
         tensor = self.torch.arange(1000)

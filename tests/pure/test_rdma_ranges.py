@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from monarch.rdma.ranges import Accesses, Intervals
 
-RANGES = st.tuples(st.integers(0, 40), st.integers(1, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+RANGES = st.tuples(st.integers(0, 40), st.integers(1, 12)).map(
+    lambda pair: (pair[0], pair[0] + pair[1])
+)
 
 
 @given(st.lists(RANGES), RANGES)

@@ -18,7 +18,8 @@ def test_jobs_are_done_and_the_threads_end() -> None:
     workers = Workers("copies of a test")
     done: list[int] = []
     for number in range(100):
-        workers.submit(lambda number=number: done.append(number))  # type: ignore[misc]  # a default binds it
+        # a default binds it
+        workers.submit(lambda number=number: done.append(number))  # type: ignore[misc]
     wait_until(lambda: len(done) == 100, what="all jobs")
     assert sorted(done) == list(range(100))
     wait_until(lambda: not threads(), what="the end of the threads")
@@ -35,7 +36,8 @@ def test_more_jobs_that_wait_for_each_other_than_threads_come_to_an_end() -> Non
         finished.release()
 
     for number in range(40):
-        workers.submit(lambda number=number: outer(number))  # type: ignore[misc]  # a default binds it
+        # a default binds it
+        workers.submit(lambda number=number: outer(number))  # type: ignore[misc]
     for _ in range(40):
         assert finished.acquire(timeout=20)
     assert len(done) == 200

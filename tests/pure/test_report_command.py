@@ -22,7 +22,10 @@ Pack = Callable[..., dict[str, str]]
 
 SECRET = trust.make_secret()
 OF_FILE = "correct horse battery staple"
-PEM = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\nq83vEjRWeJCrze8S\n-----END RSA PRIVATE KEY-----"
+PEM = (
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\nq83vEjRWeJCrze8S\n-----END RSA PRIVATE"
+    " KEY-----"
+)
 LEAKS = {
     "MONARCH_SECRET": SECRET,
     "WANDB_API_KEY": "wandb-0123456789",
@@ -47,7 +50,9 @@ UNKNOWN = {  # in the text only, so that they must be seen as what they are
 
 
 @pytest.fixture
-def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Pack:
+def pack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Pack:
     """`pack()`: the command in a folder of its own; the files of the report, by name."""
     folder = tmp_path / "work"
     folder.mkdir()
@@ -64,7 +69,9 @@ def pack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         with tarfile.open(path) as archive:
             members = {member.name: archive.extractfile(member) for member in archive.getmembers()}
             return {
-                name.removeprefix("monarch-report/"): file.read().decode() for name, file in members.items() if file
+                name.removeprefix("monarch-report/"): file.read().decode()
+                for name, file in members.items()
+                if file
             }
 
     return run
@@ -93,19 +100,30 @@ def test_a_report_has_versions_configuration_logs_of_the_engine_and_failures(
         ".monarch/failures/20260301-120000_1.txt", ".monarch/logs/j/workers/workers_0.log", ".monarch/logs/j/job.json",
     }  # fmt: skip
     assert found[".monarch/engine/client1/agent_2.log"] == "link is up"
-    assert all(f"{name} " in found["versions.txt"] for name in ("Python", "pymonarch", "torch", "cloudpickle"))
+    assert all(
+        f"{name} " in found["versions.txt"]
+        for name in ("Python", "pymonarch", "torch", "cloudpickle")
+    )
     assert os.uname().release in found["versions.txt"]
     assert json.loads(found["configuration.json"])["environment"]["MONARCH_FILE_LOG"] == "debug"
 
 
-def test_no_secret_is_in_a_report_wherever_it_was(pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_in_a_report_wherever_it_was(
+    pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in LEAKS.items():
         monkeypatch.setenv(name, value)
     write(str(tmp_path / ".monarch" / "secret"), OF_FILE + "\n")
     write(str(tmp_path / "elsewhere"), "of another file\n")
     monkeypatch.setenv("MONARCH_SECRET_FILE", str(tmp_path / "elsewhere"))
     planted = "\n".join(
-        [*LEAKS.values(), *UNKNOWN, OF_FILE, "of another file", *(f"x{each}x" for each in LEAKS.values())]
+        [
+            *LEAKS.values(),
+            *UNKNOWN,
+            OF_FILE,
+            "of another file",
+            *(f"x{each}x" for each in LEAKS.values()),
+        ]
     )
     write(".monarch/engine/client1/agent_2.log", planted)
     write(f".monarch/engine/{SECRET}/agent.log", "in the name of a folder")
@@ -113,19 +131,32 @@ def test_no_secret_is_in_a_report_wherever_it_was(pack: Pack, tmp_path: Path, mo
     write(".monarch/logs/j/job.json", json.dumps({"job": planted}))
     write(".monarch/logs/j/workers/w.log", PEM[:60])
     packed = "\n".join(f"{name}\n{text}" for name, text in pack().items())
-    secrets = [*LEAKS.values(), *UNKNOWN.values(), OF_FILE, "of another file", "swordfish", "MIIEowIBAAKCAQEA"]
+    secrets = [
+        *LEAKS.values(),
+        *UNKNOWN.values(),
+        OF_FILE,
+        "of another file",
+        "swordfish",
+        "MIIEowIBAAKCAQEA",
+    ]
     assert [each for each in secrets if each and each in packed] == []
     assert [each for each in UNKNOWN if each in packed] == []
-    assert "MONARCH_SECRET_FILE" in packed and "in the name of a folder" in packed and "<redacted>" in packed
+    assert (
+        "MONARCH_SECRET_FILE" in packed
+        and "in the name of a folder" in packed
+        and "<redacted>" in packed
+    )
 
 
 def test_what_is_no_secret_stays(pack: Pack) -> None:
     plain = (
-        "2026-03-01 12:00:00.000 I monarch.engine.procs: trainers[0] started, process 12345\n"
-        "ActorAddress(proc=ProcAddress(host='10wb3m2ejc808', proc='client15777-whrd2ek1.0'), uid=2)\n"
-        "job 0f1e2d3c-0000-4000-8000-000000000001 at /home/me/Projects/Training2026/very_long_name_of_a_Folder_1/train.py\n"
-        "link to tcp://10.0.0.7:26600 is lost: no_answer_from_the_other_side_for_30_seconds_or_more\n"
-        "Tokenizers took 3 s, the key is in the door\n"
+        "2026-03-01 12:00:00.000 I monarch.engine.procs: trainers[0] started, process"
+        " 12345\nActorAddress(proc=ProcAddress(host='10wb3m2ejc808',"
+        " proc='client15777-whrd2ek1.0'), uid=2)\njob 0f1e2d3c-0000-4000-8000-000000000001 at"
+        " /home/me/Projects/Training2026/very_long_name_of_a_Folder_1/train.py\nlink to"
+        " tcp://10.0.0.7:26600 is lost:"
+        " no_answer_from_the_other_side_for_30_seconds_or_more\nTokenizers took 3 s, the key is in"
+        " the door\n"
     )
     write(".monarch/engine/client1/agent_2.log", plain)
     assert pack()[".monarch/engine/client1/agent_2.log"] == plain
@@ -159,17 +190,27 @@ def test_a_file_that_is_there_is_not_overwritten(
     monkeypatch.setattr(sys, "argv", ["monarch", "report", "-o", "mine"])
     with pytest.raises(SystemExit) as end:
         main()
-    assert end.value.code == 1 and "error: [Errno 17] File exists: 'mine'" in capsys.readouterr().err
+    assert (
+        end.value.code == 1 and "error: [Errno 17] File exists: 'mine'" in capsys.readouterr().err
+    )
     assert Path("mine").read_text() == "keep"
 
 
-def test_a_setting_that_cannot_be_read_does_not_stop_the_report(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monarch.config.exported", lambda: (_ for _ in ()).throw(ValueError("MONARCH_X: 5 parsecs")))
-    assert json.loads(pack("-o", "r.tar.gz")["configuration.json"])["settings"] == "MONARCH_X: 5 parsecs"
+def test_a_setting_that_cannot_be_read_does_not_stop_the_report(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "monarch.config.exported", lambda: (_ for _ in ()).throw(ValueError("MONARCH_X: 5 parsecs"))
+    )
+    assert (
+        json.loads(pack("-o", "r.tar.gz")["configuration.json"])["settings"]
+        == "MONARCH_X: 5 parsecs"
+    )
 
 
 @pytest.mark.parametrize(
-    "piece", ["a.", "eyJaaaaaaaa-", "secret", "token=", "x://:", "A1a", "-----BEGIN PRIVATE KEY-----", '"']
+    "piece",
+    ["a.", "eyJaaaaaaaa-", "secret", "token=", "x://:", "A1a", "-----BEGIN PRIVATE KEY-----", '"'],
 )
 def test_no_text_takes_long_to_be_redacted(piece: str) -> None:
     redact = redactor({}, [])

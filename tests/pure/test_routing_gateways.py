@@ -1,4 +1,6 @@
-"""Gateways over random schedules: whatever gets lost and when, order is kept, everybody is answered, nothing is left."""
+"""Gateways over random schedules: whatever gets lost and when, order is kept, everybody is
+answered, nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,15 @@ class Traffic:
             world.host(name)
             world.hosts[name].large = seed % 2 == 0
             self.call(name, "p0", [ProcAddress(worker, AGENT) for worker in self.workers], STANDING)
-        self.everywhere = [ProcAddress(worker, proc) for worker in self.workers for proc in ("p0", "p1")]
+        self.everywhere = [
+            ProcAddress(worker, proc) for worker in self.workers for proc in ("p0", "p1")
+        ]
         for _ in range(messages):
             world.after(1 + self.random.random() * 10, self.say_something)
 
-    def call(self, host: str, proc: str, targets: list[ProcAddress], flags: int = 0, answer: bool = True) -> None:
+    def call(
+        self, host: str, proc: str, targets: list[ProcAddress], flags: int = 0, answer: bool = True
+    ) -> None:
         number, source = next(self.numbers), ProcAddress(host, proc)
         request = next(self.requests) if answer else 0
         gone = {who for name, who in self.world.hosts[host].told if name == proc}
@@ -60,39 +66,58 @@ class Traffic:
         targets = [target for target in self.everywhere if target.host != name]
         if kind in ("slice", "explicit"):
             start = chance.randrange(len(targets) - 2)
-            targets = targets[start : start + chance.randrange(2, len(targets) - start + 1) : chance.choice([1, 2, 3])]
+            targets = targets[
+                start : start + chance.randrange(2, len(targets) - start + 1) : chance.choice(
+                    [1, 2, 3]
+                )
+            ]
         elif kind == "few":
             targets = chance.sample(targets, 5)
         elif kind == "one":
             targets = [chance.choice(targets)]
-        self.call(name, proc, targets, EXPLICIT if kind == "explicit" else 0, answer=kind != "broadcast")
+        self.call(
+            name, proc, targets, EXPLICIT if kind == "explicit" else 0, answer=kind != "broadcast"
+        )
 
     def check(self) -> None:
         world = self.world
         assert unanswered(world) == []
         for host in world.hosts.values():
             for (proc, source), numbers in host.got.items():
-                assert numbers == sorted(set(numbers)), f"{source} to {proc}@{host.name}: twice, or out of order"
+                assert numbers == sorted(set(numbers)), (
+                    f"{source} to {proc}@{host.name}: twice, or out of order"
+                )
             for request, answers in host.answers.items():
                 twice = [rank for rank, came in answers.items() if came.count("reply") > 1]
-                assert not twice, f"request {request} of {host.name}: ranks {twice} have answered twice"
+                assert not twice, (
+                    f"request {request} of {host.name}: ranks {twice} have answered twice"
+                )
         for (source, target), numbers in self.sent.items():
             sender, receiver = world.hosts[source.host], world.hosts[target.host]
             gone = {who for _, who in sender.told}
             if not sender.alive or not receiver.alive or source.host in receiver.gone_hosts:
                 continue
-            if target in gone or target.agent in gone or target.proc in receiver.ended or source.proc in sender.ended:
+            if (
+                target in gone
+                or target.agent in gone
+                or target.proc in receiver.ended
+                or source.proc in sender.ended
+            ):
                 continue
             assert receiver.got.get((target.proc, source), []) == numbers, f"{source} to {target}"
         for host in world.hosts.values():
             if host.alive:
                 standing = [client for client in self.clients if world.hosts[client].alive]
-                assert host.gateway.casts <= (1 if host.name in self.clients else len(standing)), f"{host.name} leaks"
+                assert host.gateway.casts <= (1 if host.name in self.clients else len(standing)), (
+                    f"{host.name} leaks"
+                )
         for client in self.clients:
             told = {who.host for _, who in world.hosts[client].told if who.proc == AGENT}
             for worker in self.workers:
                 if not world.hosts[client].alive and world.hosts[worker].alive:
-                    assert client in world.hosts[worker].gone_hosts, f"{worker} has not heard of the end of {client}"
+                    assert client in world.hosts[worker].gone_hosts, (
+                        f"{worker} has not heard of the end of {client}"
+                    )
                 if world.hosts[client].alive and not world.hosts[worker].alive:
                     assert worker in told, f"{client} has not heard of the end of {worker}"
 
@@ -130,7 +155,9 @@ def test_clients_may_be_lost_at_any_moment(seed: int) -> None:
     traffic = Traffic(seed)
     at = traffic.random.random() * 12
     traffic.world.after(at, lambda: traffic.world.kill(traffic.clients[0]))
-    traffic.world.after(at + 0.1, lambda: traffic.world.kill(traffic.random.choice(traffic.workers)))
+    traffic.world.after(
+        at + 0.1, lambda: traffic.world.kill(traffic.random.choice(traffic.workers))
+    )
     traffic.world.run(300)
     traffic.check()
 
@@ -167,7 +194,9 @@ def test_hosts_that_lose_each_other_for_long_hold_up_only_the_first_call(seed: i
     for name in workers:
         world.host(name).procs.append(AGENT)
     client = world.host("client")
-    client.call("p0", [ProcAddress(worker, AGENT) for worker in workers], 1, request=1, flags=STANDING)
+    client.call(
+        "p0", [ProcAddress(worker, AGENT) for worker in workers], 1, request=1, flags=STANDING
+    )
     world.run(10)
     cut = world.random.randrange(len(workers) - 1)
     world.cut.add(frozenset(workers[cut : cut + 2]))

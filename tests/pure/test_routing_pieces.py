@@ -22,7 +22,14 @@ from monarch._core.routing.cast import (
     with_header,
 )
 from monarch._core.routing.order import Lane, Numbering, Reordering
-from monarch._core.routing.route import RESENT, Route, read_route, split_route, with_order, with_route
+from monarch._core.routing.route import (
+    RESENT,
+    Route,
+    read_route,
+    split_route,
+    with_order,
+    with_route,
+)
 from monarch._core.wire.address import ProcAddress
 from monarch._core.wire.frame import CALL, GONE, REPLY, Decoder, Frame, FrameError, decode, encode
 
@@ -34,7 +41,9 @@ numbers = st.integers(0, 2**64 - 1)
 
 
 @given(names, names, names, names, numbers, numbers)
-def test_a_route_comes_back_as_it_was(a: str, b: str, c: str, d: str, order: int, cast: int) -> None:
+def test_a_route_comes_back_as_it_was(
+    a: str, b: str, c: str, d: str, order: int, cast: int
+) -> None:
     route = Route(ProcAddress(a, b), ProcAddress(c, d), order, cast)
     assert split_route(with_route(FRAME, route)) == (route, FRAME)
 
@@ -64,10 +73,16 @@ def test_a_name_that_is_too_long_is_refused() -> None:
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=5))
-def test_messages_are_handed_on_once_and_in_order_however_they_come(order: list[int], twice: list[int]) -> None:
+def test_messages_are_handed_on_once_and_in_order_however_they_come(
+    order: list[int], twice: list[int]
+) -> None:
     numbering, reordering = Numbering(5), Reordering(lambda message: pytest.fail("dropped"))
     sent = [numbering.next(B, "h") for _ in order]
-    handed = [message for index in [*order, *twice] for message in reordering.arrived(LANE, sent[index], index)]
+    handed = [
+        message
+        for index in [*order, *twice]
+        for message in reordering.arrived(LANE, sent[index], index)
+    ]
     assert handed == sorted(order)
     assert reordering.held == 0
     assert reordering.waits_for(LANE) == 0
@@ -120,7 +135,9 @@ def entries(count: int) -> tuple[Entry, ...]:
     return tuple(Entry(f"tcp://h{i}", ("p0", "p1"), (2 * i, 2 * i + 1)) for i in range(count))
 
 
-def subtree(hosts: tuple[Entry, ...], branch: Branch, fanout: int, depth: int = 1) -> tuple[list[str], int]:
+def subtree(
+    hosts: tuple[Entry, ...], branch: Branch, fanout: int, depth: int = 1
+) -> tuple[list[str], int]:
     """All hosts below and including the head of a branch, and the depth."""
     found, deepest = [branch.host], depth
     for inner in split(hosts, branch.start + 1, branch.end, fanout):
@@ -146,7 +163,9 @@ def test_a_tree_has_each_host_once_and_is_no_deeper_than_it_must(count: int, fan
 
 
 @given(st.integers(1, 200), st.integers(1, 20), st.randoms())
-def test_who_stands_below_whom_can_be_told_from_the_list_alone(count: int, fanout: int, chance: random.Random) -> None:
+def test_who_stands_below_whom_can_be_told_from_the_list_alone(
+    count: int, fanout: int, chance: random.Random
+) -> None:
     hosts = entries(count)
     host = chance.choice(hosts).host
     for branch in split(hosts, 0, count, fanout):
@@ -159,11 +178,18 @@ def test_who_stands_below_whom_can_be_told_from_the_list_alone(count: int, fanou
 
 
 @given(st.integers(1, 50), st.integers(1, 8), numbers)
-def test_a_header_and_its_parts_come_back_as_they_were(count: int, fanout: int, number: int) -> None:
+def test_a_header_and_its_parts_come_back_as_they_were(
+    count: int, fanout: int, number: int
+) -> None:
     hosts = entries(count)
     header = Header(number, B, list(range(count)), pack_table(hosts), fanout)
     got, meta = split_header(with_header(FRAME, header))
-    assert (got.id, got.source, list(got.orders), got.fanout) == (number, B, list(range(count)), fanout)
+    assert (got.id, got.source, list(got.orders), got.fanout) == (
+        number,
+        B,
+        list(range(count)),
+        fanout,
+    )
     assert read_table(got.table) == hosts
     assert meta == FRAME.meta
     inner = part(got, 1, count)
@@ -181,7 +207,10 @@ def test_what_is_no_cast_is_a_frame_error(meta: bytes) -> None:
 
 def test_answers_are_marked_as_resent_and_nothing_else_changes() -> None:
     sent = [
-        with_route(Frame(REPLY, 0, rank, 0, 0, 5, b"m", b"p" * rank, (b"buffer",) * (rank % 2)), Route(B, A, cast=3))
+        with_route(
+            Frame(REPLY, 0, rank, 0, 0, 5, b"m", b"p" * rank, (b"buffer",) * (rank % 2)),
+            Route(B, A, cast=3),
+        )
         for rank in range(4)
     ]
     sent.append(with_route(Frame(GONE, 0, 0, 0, 0, 0, b"", b"why"), Route(B, A)))

@@ -50,7 +50,9 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 Pair = tuple[socket.socket, socket.socket]
 
 
-def test_without_a_connection_it_is_a_selector_as_any_other(selector: ReadingSelector, pair: Pair) -> None:
+def test_without_a_connection_it_is_a_selector_as_any_other(
+    selector: ReadingSelector, pair: Pair
+) -> None:
     here, there = pair
     key = selector.register(here, selectors.EVENT_READ)
     assert selector.select(0) == []
@@ -59,7 +61,9 @@ def test_without_a_connection_it_is_a_selector_as_any_other(selector: ReadingSel
     assert selector.select(PATIENCE) == [(key, selectors.EVENT_READ)]
 
 
-def test_before_it_would_block_it_reads_the_connection(selector: ReadingSelector, wire: Wire) -> None:
+def test_before_it_would_block_it_reads_the_connection(
+    selector: ReadingSelector, wire: Wire
+) -> None:
     selector.connection = wire.connection
     wire.answer(0, 1)
     assert selector.select(PATIENCE) == []
@@ -74,7 +78,9 @@ def test_where_it_would_not_block_it_reads_nothing(selector: ReadingSelector, wi
     assert not wire.arrived
 
 
-def test_what_it_watches_ends_its_wait_for_the_connection(selector: ReadingSelector, wire: Wire, pair: Pair) -> None:
+def test_what_it_watches_ends_its_wait_for_the_connection(
+    selector: ReadingSelector, wire: Wire, pair: Pair
+) -> None:
     here, there = pair
     key = selector.register(here, selectors.EVENT_READ)
     selector.connection = wire.connection
@@ -111,7 +117,9 @@ def test_a_connection_that_another_thread_reads_is_left_to_it(
     assert wire.arrived
 
 
-def test_a_connection_that_is_closed_is_not_waited_for(selector: ReadingSelector, wire: Wire, pair: Pair) -> None:
+def test_a_connection_that_is_closed_is_not_waited_for(
+    selector: ReadingSelector, wire: Wire, pair: Pair
+) -> None:
     here, there = pair
     key = selector.register(here, selectors.EVENT_READ)
     selector.connection = wire.connection
@@ -122,7 +130,9 @@ def test_a_connection_that_is_closed_is_not_waited_for(selector: ReadingSelector
     assert not wire.arrived
 
 
-def test_it_gives_the_connection_back_after_each_wait(selector: ReadingSelector, wire: Wire) -> None:
+def test_it_gives_the_connection_back_after_each_wait(
+    selector: ReadingSelector, wire: Wire
+) -> None:
     selector.connection = wire.connection
     for timeout in (0.001, PATIENCE):
         if timeout == PATIENCE:
@@ -132,7 +142,9 @@ def test_it_gives_the_connection_back_after_each_wait(selector: ReadingSelector,
             assert mine
 
 
-def test_the_end_of_the_connection_is_told_and_then_it_waits_without(selector: ReadingSelector, wire: Wire) -> None:
+def test_the_end_of_the_connection_is_told_and_then_it_waits_without(
+    selector: ReadingSelector, wire: Wire
+) -> None:
     selector.connection = wire.connection
     wire.peer.close()
     assert selector.select(PATIENCE) == []
@@ -187,7 +199,9 @@ def test_answers_to_others_are_handed_on(loop: ActorLoop, wire: Wire) -> None:
     assert wire.futures[2].done()
 
 
-def test_timers_and_calls_of_other_threads_run_while_the_loop_reads(loop: ActorLoop, wire: Wire) -> None:
+def test_timers_and_calls_of_other_threads_run_while_the_loop_reads(
+    loop: ActorLoop, wire: Wire
+) -> None:
     order: list[str] = []
 
     async def main() -> None:

@@ -15,8 +15,16 @@ from monarch._core.client.attached import progress_line
             16,
             "waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s",
         ),
-        (["tcp://[fd00::7]:1", "ipc:///run/w"], 2, "waiting for 2 of 2 hosts: [fd00::7], ipc:///run/w; 12 s of 60 s"),
-        (["tcp://a:1", "tcp://a:2"], 2, "waiting for 2 of 2 hosts: tcp://a:1, tcp://a:2; 12 s of 60 s"),
+        (
+            ["tcp://[fd00::7]:1", "ipc:///run/w"],
+            2,
+            "waiting for 2 of 2 hosts: [fd00::7], ipc:///run/w; 12 s of 60 s",
+        ),
+        (
+            ["tcp://a:1", "tcp://a:2"],
+            2,
+            "waiting for 2 of 2 hosts: tcp://a:1, tcp://a:2; 12 s of 60 s",
+        ),
         (
             [f"tcp://n{number}:1" for number in range(10)],
             10,

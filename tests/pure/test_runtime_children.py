@@ -1,4 +1,5 @@
-"""What a parent is told of its children; how the out-of-memory killer's traces are read; who stands still.
+"""What a parent is told of its children; how the out-of-memory killer's traces are read; who stands
+still.
 
 Real children and signals; each test runs in a process of its own where it takes over SIGCHLD.
 """
@@ -19,7 +20,13 @@ import pytest
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
 from monarch._core.net.poller import Poller
-from monarch._core.processes.children import ChildWatch, changes, is_stopped, is_traced, unreaped_status
+from monarch._core.processes.children import (
+    ChildWatch,
+    changes,
+    is_stopped,
+    is_traced,
+    unreaped_status,
+)
 from monarch._core.processes.heartbeat import Watchdog
 from monarch._core.processes.oom_killer import count_kills
 from monarch._core.supervision.heartbeat import TICKS
@@ -56,15 +63,23 @@ def wait_told(watch: ChildWatch) -> None:
     watch.clear()
 
 
-def test_a_parent_is_told_that_a_child_is_stopped_goes_on_and_ends(watch: ChildWatch, child: int) -> None:
-    for number, kind in ((signal.SIGSTOP, "stopped"), (signal.SIGCONT, "continued"), (signal.SIGKILL, "ended")):
+def test_a_parent_is_told_that_a_child_is_stopped_goes_on_and_ends(
+    watch: ChildWatch, child: int
+) -> None:
+    for number, kind in (
+        (signal.SIGSTOP, "stopped"),
+        (signal.SIGCONT, "continued"),
+        (signal.SIGKILL, "ended"),
+    ):
         os.kill(child, number)
         wait_told(watch)
         assert kinds(child) == [kind]
     assert kinds(child) == []
 
 
-def test_of_changes_that_nobody_asked_about_in_between_the_last_is_told(watch: ChildWatch, child: int) -> None:
+def test_of_changes_that_nobody_asked_about_in_between_the_last_is_told(
+    watch: ChildWatch, child: int
+) -> None:
     for number in (signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP):
         os.kill(child, number)
     wait_stopped(child)
@@ -99,7 +114,9 @@ def test_a_stopped_process_is_told_from_one_that_runs_and_one_that_is_gone(child
     [("import os; os._exit(3)", 3 << 8), ("import os; os.kill(os.getpid(), 9)", 9), ("pass", 0)],
     ids=["exits", "killed", "ends"],
 )
-def test_how_a_process_ended_can_be_read_before_its_parent_has_asked(code: str, status: int) -> None:
+def test_how_a_process_ended_can_be_read_before_its_parent_has_asked(
+    code: str, status: int
+) -> None:
     pid = os.posix_spawn(sys.executable, [sys.executable, "-S", "-c", code], os.environ)
     wait_until(lambda: unreaped_status(pid) is not None, what="the end of the child")
     assert unreaped_status(pid) == status
@@ -172,7 +189,8 @@ def test_silence_that_ends_is_not_lost(clocked: Clocked) -> None:
 def test_a_poller_that_could_not_run_for_long_loses_nobody_by_that(clocked: Clocked) -> None:
     timeout = 0.4
     answered = threading.Event()
-    clocked.poller.call_soon(lambda: time.sleep(3 * timeout))  # as if stopped, or without the interpreter lock
+    # as if stopped, or without the interpreter lock
+    clocked.poller.call_soon(lambda: time.sleep(3 * timeout))
     silence = Watchdog(clocked.poller, timeout, clocked.lost.set)
 
     def answer() -> None:

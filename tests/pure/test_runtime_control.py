@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.leaks import nothing_left
-from monarch._core.processes.control import _PIECE, ControlQueue, ControlReader, control_pair, send_message
+from monarch._core.processes.control import (
+    _PIECE,
+    ControlQueue,
+    ControlReader,
+    control_pair,
+    send_message,
+)
 
 PATIENCE = 20.0
 Pair = tuple[socket.socket, socket.socket]
@@ -40,7 +46,11 @@ def receive_message(sock: socket.socket) -> tuple[Any, list[int]]:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.integers(0, 3 * _PIECE) | st.integers(_PIECE - 20, _PIECE + 20), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.integers(0, 3 * _PIECE) | st.integers(_PIECE - 20, _PIECE + 20), min_size=1, max_size=8
+    )
+)
 def test_messages_of_any_size_keep_their_boundaries_and_their_order(sizes: list[int]) -> None:
     here, there = control_pair()
     there.settimeout(PATIENCE)
@@ -75,7 +85,9 @@ def test_a_message_larger_than_the_sockets_buffer_is_read_as_it_comes(pair: Pair
 
 
 @pytest.mark.parametrize("size", [10, 4 * _PIECE], ids=["small", "large"])
-def test_a_message_comes_also_where_neither_side_has_a_descriptor_left(pair: Pair, size: int) -> None:
+def test_a_message_comes_also_where_neither_side_has_a_descriptor_left(
+    pair: Pair, size: int
+) -> None:
     here, there = pair
     queue, reader = ControlQueue(here, Watch()), ControlReader(there)
     read, write = os.pipe()
@@ -96,7 +108,9 @@ def test_a_message_comes_also_where_neither_side_has_a_descriptor_left(pair: Pai
 
 @pytest.mark.parametrize("size", [10, 3 * _PIECE], ids=["small", "large"])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_descriptors_travel_with_a_message_in_their_order(pair: Pair, size: int, count: int) -> None:
+def test_descriptors_travel_with_a_message_in_their_order(
+    pair: Pair, size: int, count: int
+) -> None:
     here, there = pair
     pipes = [os.pipe() for _ in range(count)]
     send_message(here, b"x" * size, [read for read, _ in pipes])
@@ -125,7 +139,9 @@ def test_what_was_sent_before_the_end_arrives_and_then_the_end(pair: Pair, size:
 
 
 @pytest.mark.parametrize("size", [10, 3 * _PIECE], ids=["small", "large"])
-def test_a_receiver_that_is_gone_is_an_error_and_leaves_no_descriptor(pair: Pair, size: int) -> None:
+def test_a_receiver_that_is_gone_is_an_error_and_leaves_no_descriptor(
+    pair: Pair, size: int
+) -> None:
     here, there = pair
     there.close()
     with pytest.raises(ConnectionError):
@@ -216,7 +232,9 @@ def test_a_queue_asks_for_room_only_as_long_as_it_needs_some(pair: Pair) -> None
 
 
 @pytest.mark.parametrize("queued", [False, True])
-def test_a_queue_whose_receiver_is_gone_drops_what_it_has_without_an_error(pair: Pair, queued: bool) -> None:
+def test_a_queue_whose_receiver_is_gone_drops_what_it_has_without_an_error(
+    pair: Pair, queued: bool
+) -> None:
     here, there = pair
     watch = Watch()
     queue = ControlQueue(here, watch)

@@ -29,7 +29,13 @@ def functions(draw: st.DrawFn) -> Callable[..., Any]:
     kinds = sorted(
         draw(
             st.lists(
-                st.sampled_from([Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY]),
+                st.sampled_from(
+                    [
+                        Parameter.POSITIONAL_ONLY,
+                        Parameter.POSITIONAL_OR_KEYWORD,
+                        Parameter.KEYWORD_ONLY,
+                    ]
+                ),
                 max_size=5,
             )
         )
@@ -46,7 +52,13 @@ def functions(draw: st.DrawFn) -> Callable[..., Any]:
     if slash:
         positional.insert(slash, "/")
     star = draw(st.sampled_from(["", "*rest"]))
-    parts = ["self", *positional, star or ("*" if keyword else ""), *keyword, draw(st.sampled_from(["", "**more"]))]
+    parts = [
+        "self",
+        *positional,
+        star or ("*" if keyword else ""),
+        *keyword,
+        draw(st.sampled_from(["", "**more"])),
+    ]
     namespace: dict[str, Any] = {}
     exec(f"def method({', '.join(filter(None, parts))}): return 'called'", namespace)
     return namespace["method"]  # type: ignore[no-any-return]
@@ -59,7 +71,9 @@ arguments = st.tuples(
 
 
 def hides_a_name(method: Callable[..., Any]) -> bool:
-    """Whether ``**more`` may hold the name of a positional-only argument: CPython's own bind refused that for years."""
+    """Whether ``**more`` may hold the name of a positional-only argument: CPython's own bind
+    refused that for years.
+    """
     kinds = {parameter.kind for parameter in inspect.signature(method).parameters.values()}
     return {Parameter.POSITIONAL_ONLY, Parameter.VAR_KEYWORD} <= kinds
 
@@ -81,7 +95,10 @@ def test_arguments_are_checked_as_signature_bind_does(
     signature = inspect.signature(method)
     bound = signature.replace(parameters=list(signature.parameters.values())[1:])
     check = ArgumentCheck(method, 1, "method")
-    ours, pythons = accepts(lambda: check(args, kwargs)), accepts(lambda: bound.bind(*args, **kwargs))
+    ours, pythons = (
+        accepts(lambda: check(args, kwargs)),
+        accepts(lambda: bound.bind(*args, **kwargs)),
+    )
     assert (ours is None) == (pythons is None)
     assert (pythons or "") in (ours or "")
 
@@ -321,7 +338,9 @@ def test_sync_and_async_endpoints_do_not_mix_and_the_error_names_them() -> None:
         async def two(self) -> None: ...
 
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"Mixed mixes both async and sync endpoints.*one.*two"):
+        with pytest.raises(
+            ValueError, match=r"Mixed mixes both async and sync endpoints.*one.*two"
+        ):
             describe_class(Mixed)
 
 
@@ -424,7 +443,9 @@ def test_a_cleanup_hook_is_of_the_kind_of_the_endpoints() -> None:
 
 
 @pytest.mark.parametrize("hook", ["__supervise__", "_handle_undeliverable_message"])
-def test_an_async_actor_may_have_hooks_of_either_kind_and_a_sync_one_only_sync_hooks(hook: str) -> None:
+def test_an_async_actor_may_have_hooks_of_either_kind_and_a_sync_one_only_sync_hooks(
+    hook: str,
+) -> None:
     async def async_hook(self: object, what: object) -> bool:
         return True
 

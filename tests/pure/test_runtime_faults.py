@@ -6,9 +6,13 @@ from monarch._core.client.faults import _report, merge
 from monarch._core.supervision.failure import EXCEPTION, KILLED, Failure, MeshFailure
 
 
-def failure(rank: int | None, reason: str = "it broke", mesh: str = "trainers", cause: str = EXCEPTION) -> MeshFailure:
+def failure(
+    rank: int | None, reason: str = "it broke", mesh: str = "trainers", cause: str = EXCEPTION
+) -> MeshFailure:
     return MeshFailure(
-        Failure(cause, reason, f"<root>.<Trainer {mesh}>", mesh, hash(mesh), rank, pid=100 + (rank or 0))
+        Failure(
+            cause, reason, f"<root>.<Trainer {mesh}>", mesh, hash(mesh), rank, pid=100 + (rank or 0)
+        )
     )
 
 
@@ -17,8 +21,16 @@ def test_ranks_of_one_mesh_with_one_reason_belong_together() -> None:
     assert merge(faults) == [faults]
 
 
-def test_other_meshes_reasons_and_causes_are_reported_on_their_own_in_the_order_in_which_they_came() -> None:
-    faults = [failure(0), failure(1, "another"), failure(2, mesh="others"), failure(3, cause=KILLED), failure(4)]
+def test_other_meshes_reasons_and_causes_are_reported_on_their_own_in_the_order_in_which_they_came() -> (
+    None
+):
+    faults = [
+        failure(0),
+        failure(1, "another"),
+        failure(2, mesh="others"),
+        failure(3, cause=KILLED),
+        failure(4),
+    ]
     first, *others = faults
     assert merge(faults) == [[first, others.pop()], *([fault] for fault in others)]
 

@@ -60,7 +60,9 @@ def failed(error: BaseException) -> Future[Any]:
 class Readers:
     """Threads that read; waits until each of them really waits."""
 
-    def __init__(self, future: Future[Any], count: int, read: Callable[[Future[Any]], Any] = Future.get) -> None:
+    def __init__(
+        self, future: Future[Any], count: int, read: Callable[[Future[Any]], Any] = Future.get
+    ) -> None:
         self.future = future
         self.outcomes: list[Any] = []
         self.threads = [threading.Thread(target=self._run, args=(read,)) for _ in range(count)]
@@ -199,7 +201,9 @@ def test_the_first_outcome_counts() -> None:
 
 
 @pytest.mark.parametrize("timeout", [0, 0.01, 0.02, True])
-def test_a_wait_that_takes_too_long_raises_a_timeout_error_and_leaves_nothing(timeout: float) -> None:
+def test_a_wait_that_takes_too_long_raises_a_timeout_error_and_leaves_nothing(
+    timeout: float,
+) -> None:
     future = pending(Described("the answer of trainers.train()"))
     for read in (future.get, future.exception, future.result):
         with pytest.raises(TimeoutError, match=r"waited .*s for the answer of trainers\.train\(\)"):
@@ -209,7 +213,9 @@ def test_a_wait_that_takes_too_long_raises_a_timeout_error_and_leaves_nothing(ti
     assert future.get(timeout=0) == 5
 
 
-@pytest.mark.parametrize("timeout", [-1, -0.001, float("inf"), float("-inf"), float("nan"), "1", [], object()])
+@pytest.mark.parametrize(
+    "timeout", [-1, -0.001, float("inf"), float("-inf"), float("nan"), "1", [], object()]
+)
 def test_an_invalid_timeout_is_refused_whether_the_future_is_done_or_not(timeout: Any) -> None:
     for future in (pending(), completed(1), failed(Boom())):
         with pytest.raises(ValueError, match="invalid timeout"):
@@ -240,7 +246,10 @@ def test_a_future_shows_its_state_and_what_it_waits_for() -> None:
 def test_a_value_is_decoded_once_in_the_thread_of_the_first_reader() -> None:
     decoded: list[int] = []
     future = pending()
-    Promise.of(future).resolve(3, lambda value: (decoded.append(threading.get_ident()), value * 2)[1])  # type: ignore[func-returns-value]
+    Promise.of(future).resolve(
+        3,
+        lambda value: (decoded.append(threading.get_ident()), value * 2)[1],  # type: ignore[func-returns-value]
+    )
     assert future.done()
     assert not decoded
     assert [future.get() for _ in range(3)] == [6, 6, 6]
@@ -295,7 +304,9 @@ def test_callbacks_run_in_order_on_one_other_thread_with_the_future() -> None:
     future = pending()
     seen: list[tuple[int, Any, str]] = []
     for i in range(5):
-        future.add_done_callback(lambda f, i=i: seen.append((i, f, threading.current_thread().name)))  # type: ignore[misc]
+        future.add_done_callback(
+            lambda f, i=i: seen.append((i, f, threading.current_thread().name))  # type: ignore[misc]
+        )
     settle_callbacks()
     assert not seen
     Promise.of(future).resolve(1)
@@ -359,9 +370,13 @@ def test_a_callback_may_read_the_future_and_add_callbacks() -> None:
     assert seen == [8]
 
 
-def test_an_exception_of_a_callback_goes_to_the_hook_and_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_a_callback_goes_to_the_hook_and_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hooked: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", lambda args: hooked.append((args.exc_type, args.thread.name)))
+    monkeypatch.setattr(
+        threading, "excepthook", lambda args: hooked.append((args.exc_type, args.thread.name))
+    )
     seen: list[int] = []
     future = pending()
     future.add_done_callback(lambda _: 1 // 0)
@@ -393,7 +408,9 @@ def test_who_waits_is_woken_though_there_is_no_thread_for_a_callback() -> None:
     assert woken.is_set()
 
 
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+@pytest.mark.parametrize(
+    "error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError]
+)
 def test_a_callback_that_would_end_its_thread_stops_no_other(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +427,9 @@ def test_a_callback_that_would_end_its_thread_stops_no_other(
 
 
 @pytest.mark.parametrize("error", [Boom, SystemExit])
-def test_a_hook_that_raises_stops_no_callback(error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_that_raises_stops_no_callback(
+    error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[Any] = []
 
     def hook(args: Any) -> None:
@@ -600,7 +619,9 @@ def test_a_mapped_future_converts_once_when_it_is_read() -> None:
 def test_a_mapped_future_passes_on_errors_of_the_result_and_of_the_conversion() -> None:
     error = Boom("result")
     assert map_future(failed(error), lambda value: value).exception() is error
-    assert isinstance(map_future(completed(0), lambda value: 1 // value).exception(), ZeroDivisionError)
+    assert isinstance(
+        map_future(completed(0), lambda value: 1 // value).exception(), ZeroDivisionError
+    )
 
 
 def test_a_mapped_future_names_what_it_waits_for() -> None:
@@ -915,7 +936,9 @@ def test_a_body_whose_loop_ends_before_it_has_begun_leaves_nobody_waiting() -> N
         pass
 
 
-def test_a_body_for_which_no_loop_can_be_made_tells_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_for_which_no_loop_can_be_made_tells_its_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     @returns_future
     async def work() -> int:
         return 1

@@ -93,7 +93,9 @@ def test_a_handler_that_does_not_raise_lets_the_program_go_on(use: Handlers) -> 
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
-def test_a_program_without_a_handler_of_its_own_is_left_as_it_is(use: Handlers, handler: signal.Handlers) -> None:
+def test_a_program_without_a_handler_of_its_own_is_left_as_it_is(
+    use: Handlers, handler: signal.Handlers
+) -> None:
     use(handler)
     with HeldInterrupts(nothing) as held:
         assert signal.getsignal(signal.SIGINT) is handler
@@ -152,7 +154,11 @@ class Came(Exception):
 
 
 def raise_came(number: int, frame: object) -> None:
-    raise Came(signal.Signals(number).name if number < signal.SIGRTMIN else f"SIGRTMIN+{number - signal.SIGRTMIN}")
+    raise Came(
+        signal.Signals(number).name
+        if number < signal.SIGRTMIN
+        else f"SIGRTMIN+{number - signal.SIGRTMIN}"
+    )
 
 
 @pytest.fixture
@@ -172,7 +178,9 @@ CAUGHT = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 @pytest.mark.parametrize("number", CAUGHT, ids=str)
-def test_every_signal_with_a_handler_is_held_also_if_that_is_new(number: int, catch: Callable[[int], None]) -> None:
+def test_every_signal_with_a_handler_is_held_also_if_that_is_new(
+    number: int, catch: Callable[[int], None]
+) -> None:
     steps: list[str] = []
 
     def read() -> None:

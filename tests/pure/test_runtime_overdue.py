@@ -25,8 +25,10 @@ class Unanswered(PendingOperation):
 def test_a_call_is_asked_after_ever_more_rarely_and_others_not_at_all() -> None:
     asked: list[tuple[object, ...]] = []
 
-    def cast(procs: Any, target: int, meta: bytes, content: tuple[bytes, Any], *rest: object) -> None:
-        (fields, _) = pickling.loads(content[0])
+    def cast(
+        procs: Any, target: int, meta: bytes, content: tuple[bytes, Any], *rest: object
+    ) -> None:
+        fields, _ = pickling.loads(content[0])
         asked.append((*procs, target, meta, *fields))
 
     hub: Any = SimpleNamespace(requests={1: Unanswered()}, cast=cast)
@@ -53,7 +55,8 @@ def test_a_timer_runs_only_while_calls_are_open() -> None:
     poller = SimpleNamespace(call_soon=lambda callback: callback(), call_later=call_later)
     hub: Any = SimpleNamespace(requests={}, poller=poller, cast=lambda *what: None)
     overdue = Overdue(hub)
-    overdue.watch(PendingOperation())  # type: ignore[arg-type]  # what expects no answer of an actor
+    # what expects no answer of an actor
+    overdue.watch(PendingOperation())  # type: ignore[arg-type]
     assert not overdue.watching
     assert not timers
     hub.requests[1] = call = Unanswered()
@@ -72,7 +75,8 @@ def test_a_timer_runs_only_while_calls_are_open() -> None:
 def test_no_timer_is_set_where_the_limit_is_taken_away_while_a_call_is_open() -> None:
     timers: list[Callable[[], None]] = []
     poller = SimpleNamespace(
-        call_soon=lambda callback: callback(), call_later=lambda _, callback: timers.append(callback)
+        call_soon=lambda callback: callback(),
+        call_later=lambda _, callback: timers.append(callback),
     )
     hub: Any = SimpleNamespace(requests={1: Unanswered()}, poller=poller, cast=lambda *what: None)
     overdue = Overdue(hub)
@@ -91,5 +95,6 @@ def test_a_thread_lives_until_it_has_ended() -> None:
     assert thread_lives(thread.native_id)
     end.set()
     thread.join()
-    while thread_lives(thread.native_id):  # Python is told a moment before the kernel has let go of it
+    # Python is told a moment before the kernel has let go of it
+    while thread_lives(thread.native_id):
         threading.Event().wait(0.001)

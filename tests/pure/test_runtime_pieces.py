@@ -37,7 +37,9 @@ NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,12}", fullmatch=True)
 
 
 @given(NAMES, st.dictionaries(NAMES, st.integers(1, 10**6), max_size=5))
-def test_a_call_says_its_method_and_the_geometry_of_what_it_was_sent_to(method: str, sizes: dict[str, int]) -> None:
+def test_a_call_says_its_method_and_the_geometry_of_what_it_was_sent_to(
+    method: str, sizes: dict[str, int]
+) -> None:
     extent = Extent(list(sizes), list(sizes.values()))
     got_method, got_extent = decode_meta(encode_meta(method, extent))
     assert got_method == method
@@ -84,7 +86,9 @@ def test_lines_are_written_to_the_stream_of_that_moment_in_one_piece(
 
 
 @pytest.mark.parametrize("file", [None, "closed"])
-def test_lines_for_a_terminal_that_is_gone_are_dropped(file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_a_terminal_that_is_gone_are_dropped(
+    file: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     closed = io.StringIO()
     closed.close()
     monkeypatch.setattr(sys, "stdout", closed if file else None)
@@ -174,21 +178,31 @@ def test_a_change_that_acts_before_the_interpreter_starts_needs_a_new_one(name: 
     assert not needs_exec({**base, name: "1"}, {**base, name: "1"})
 
 
-@given(st.dictionaries(NAMES, st.text(max_size=3), max_size=6), st.dictionaries(NAMES, st.text(max_size=3), max_size=6))
+@given(
+    st.dictionaries(NAMES, st.text(max_size=3), max_size=6),
+    st.dictionaries(NAMES, st.text(max_size=3), max_size=6),
+)
 def test_other_changes_do_not(env: dict[str, str], base: dict[str, str]) -> None:
     env, base = ({f"MY_{name}": value for name, value in one.items()} for one in (env, base))
     assert not needs_exec(env, base)
 
 
 @pytest.mark.parametrize(
-    "name", ["CUDA_VISIBLE_DEVICES", "RANK", "MASTER_ADDR", "HF_HOME", "MY_PYTHON", "OLD_LD_PRELOAD"]
+    "name",
+    ["CUDA_VISIBLE_DEVICES", "RANK", "MASTER_ADDR", "HF_HOME", "MY_PYTHON", "OLD_LD_PRELOAD"],
 )
 def test_variables_that_are_read_later_do_not(name: str) -> None:
     assert not needs_exec({name: "1"}, {})
 
 
 def test_requests_to_spawn_pickle() -> None:
-    start = Start(0, Command("/usr/bin/python3", None, ("-m", "x")), {"A": "1"}, cpus="0-3", nodes=(("membind", "0"),))
+    start = Start(
+        0,
+        Command("/usr/bin/python3", None, ("-m", "x")),
+        {"A": "1"},
+        cpus="0-3",
+        nodes=(("membind", "0"),),
+    )
     address = ProcAddress("host", "client")
     request = SpawnRequest(
         "uid",
@@ -211,7 +225,9 @@ def test_requests_to_spawn_pickle() -> None:
 
 
 def test_a_command_has_what_it_was_given_and_defaults() -> None:
-    command = BootstrapCommand("/bin/python", "name", ["-m", "x"], {"A": "1", "B": None}, inherit_env=False)
+    command = BootstrapCommand(
+        "/bin/python", "name", ["-m", "x"], {"A": "1", "B": None}, inherit_env=False
+    )
     assert (command.program, command.arg0, command.args) == ("/bin/python", "name", ["-m", "x"])
     assert (command.env, command.inherit_env) == ({"A": "1", "B": None}, False)
     assert command.as_command() == Command("/bin/python", "name", ("-m", "x"))
@@ -240,7 +256,9 @@ def test_changes_to_the_environment_make_a_copy() -> None:
     ("inherit", "expected"),
     [(True, {"HOME": "/root", "A": "new"}), (False, {"A": "new"})],
 )
-def test_the_environment_is_that_of_the_launcher_with_the_changes(inherit: bool, expected: dict[str, str]) -> None:
+def test_the_environment_is_that_of_the_launcher_with_the_changes(
+    inherit: bool, expected: dict[str, str]
+) -> None:
     base = {"HOME": "/root", "A": "old", "GONE": "x"}
     start = Start(0, None, {"A": "new", "GONE": None, "NEVER": None}, inherit_env=inherit)
     assert start.environment(base) == expected

@@ -36,14 +36,16 @@ from monarch._core.wire.address import ActorAddress, ProcAddress
 
 STATES = (ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED)
 NOT_IN = {  # event -> states in which it cannot happen
-    "bound": {BOUND, STARTING, HALTING, EXITED, HALTED, ENDED},  # said once, before there is a process
+    # said once, before there is a process
+    "bound": {BOUND, STARTING, HALTING, EXITED, HALTED, ENDED},
     "forked": {ASKED, STARTING, HALTING, EXITED, HALTED, ENDED},  # said once, after "bound"
     "failed": {STARTING, HALTING, EXITED, HALTED, ENDED},  # said instead of "forked"
     "ready": {UP, STOPPING},  # said once
     "exited": {ASKED, BOUND, CANCELLED, EXITED, HALTED, ENDED},  # said once, after "forked"
     "silent": {ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING},  # follows "linger"
     "overdue": {ASKED, BOUND, STARTING, UP, CANCELLED, EXITED},  # follows "hurry"
-    "given_up": {ASKED, BOUND, STARTING, UP, EXITED, ENDED},  # follows a stop, if that has not worked
+    # follows a stop, if that has not worked
+    "given_up": {ASKED, BOUND, STARTING, UP, EXITED, ENDED},
     "stop": {ENDED},
     "kill": {ENDED},
     "abandoned": set(STATES) - {ENDED},
@@ -55,9 +57,23 @@ SIGKILLED = signal.SIGKILL.value
 
 def entry(restarts: bool = False, previous: Failure | None = None) -> ProcEntry:
     request = SpawnRequest(
-        "uid", "trainers", PAIR, 2, (), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}, restarts=restarts
+        "uid",
+        "trainers",
+        PAIR,
+        2,
+        (),
+        ActorAddress(OWNER, 1),
+        OWNER,
+        [],
+        "/",
+        None,
+        (),
+        {},
+        restarts=restarts,
     )
-    return ProcEntry(ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 3, now=10.0, previous=previous)
+    return ProcEntry(
+        ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 3, now=10.0, previous=previous
+    )
 
 
 def up(restarts: bool = False) -> ProcEntry:
@@ -74,13 +90,26 @@ def test_a_proc_does_not_start_again_before_the_one_of_its_name_has_ended() -> N
     mesh = given_up.mesh
     mesh.procs[1] = given_up
     request = SpawnRequest(
-        mesh.uid, mesh.name, PAIR, 2, (Start(1, None, {}),), ActorAddress(OWNER, 1), OWNER, [], "/", None, (), {}
+        mesh.uid,
+        mesh.name,
+        PAIR,
+        2,
+        (Start(1, None, {}),),
+        ActorAddress(OWNER, 1),
+        OWNER,
+        [],
+        "/",
+        None,
+        (),
+        {},
     )
     procs, agent = procs_without_processes()
     procs.meshes[mesh.uid] = mesh
     answers: list[Exception | None] = []
     procs.start(request, answers.append)
-    assert [str(error) for error in answers] == ["trainers[1] can't start again: the process before has not ended"]
+    assert [str(error) for error in answers] == [
+        "trainers[1] can't start again: the process before has not ended"
+    ]
     assert mesh.procs[1] is given_up
     assert agent.sent == [], "the spawner hears nothing of it"
 
@@ -89,7 +118,8 @@ class _Agent:
     """What the procs of a host ask of the rest of its agent, without a process."""
 
     def __init__(self) -> None:
-        self.address, self.peers = OWNER.agent, {}  # type: ignore[var-annotated]  # nobody is connected
+        # nobody is connected
+        self.address, self.peers = OWNER.agent, {}  # type: ignore[var-annotated]
         self.later: list[Callable[[], object]] = []
         self.sent: list[Any] = []
         self.poller = self
@@ -116,8 +146,16 @@ class _Agent:
 
 def procs_without_processes() -> tuple[HostProcs, Any]:
     procs: Any = object.__new__(HostProcs)
-    agent = procs._hub = procs._poller = procs._spawner = procs.resolver = procs._leftovers = _Agent()
-    procs.meshes, procs._procs, procs._starting, procs._awaiting_end, procs._running = {}, {}, {}, {}, {}
+    agent = procs._hub = procs._poller = procs._spawner = procs.resolver = procs._leftovers = (
+        _Agent()
+    )
+    procs.meshes, procs._procs, procs._starting, procs._awaiting_end, procs._running = (
+        {},
+        {},
+        {},
+        {},
+        {},
+    )
     procs._past, procs._machine, procs.boxes = Tombstones(), "machine", Boxes()
     return procs, agent
 
@@ -172,7 +210,8 @@ class World:
             can += [lambda: self.moves("running", proc.forked(42, now))] * 2
         if self.stage == "running":
             can += [lambda: self.moves("exited", proc.exited(SIGKILLED, "", now))]
-        if not self.said and self.stage != "failed":  # even before the agent reads the "bound" that was written before
+        # even before the agent reads the "bound" that was written before
+        if not self.said and self.stage != "failed":
             can += [self.says_that_it_is_up]
         if self.told["linger"] > self.given["silent"]:
             can += [lambda: self.gives("silent")]
@@ -234,7 +273,9 @@ def test_the_table_knows_no_other_events_and_no_other_states() -> None:
     assert {state for state, _ in TABLE} | {after for after, _ in TABLE.values()} == set(STATES)
 
 
-def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = Recorded()
     monkeypatch.setattr(proc_entry, "TABLE", table)
     for seed in range(4000):
@@ -252,10 +293,14 @@ def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(monkeyp
 
 
 @pytest.mark.parametrize("wanted", ["stop", "kill"])
-def test_what_was_to_end_before_there_was_a_process_ends_as_soon_as_there_is_one(wanted: str) -> None:
+def test_what_was_to_end_before_there_was_a_process_ends_as_soon_as_there_is_one(
+    wanted: str,
+) -> None:
     proc = entry()
     proc.happen("bound", 11)
-    assert "kill" not in (proc.stop("enough", 12) if wanted == "stop" else proc.kill(causes.KILLED, "because", 12))
+    assert "kill" not in (
+        proc.stop("enough", 12) if wanted == "stop" else proc.kill(causes.KILLED, "because", 12)
+    )
     assert "kill" in proc.forked(42, 13)
 
 
@@ -271,10 +316,22 @@ def test_the_end_of_a_proc_says_how_its_process_ended(status: int, cause: str, r
     proc = up()
     proc.tail.extend(["last", "words"])
     suspicion = "the machine had run out of memory" if proc.unexplained_kill(status) else ""
-    assert proc.exited(status, suspicion, 20.0) == ("release", "announce", "settle", "tell_owner", "clear")
+    assert proc.exited(status, suspicion, 20.0) == (
+        "release",
+        "announce",
+        "settle",
+        "tell_owner",
+        "clear",
+    )
     end = proc.end
     assert end is not None
-    assert (end.cause, end.proc, end.rank, end.pid, end.host) == (cause, "trainers[1]", 1, 42, "machine")
+    assert (end.cause, end.proc, end.rank, end.pid, end.host) == (
+        cause,
+        "trainers[1]",
+        1,
+        42,
+        "machine",
+    )
     assert end.reason.endswith(reason)
     assert (end.output, end.incarnation, end.known) == (("last", "words"), 3, 20.0)
 
@@ -287,7 +344,10 @@ def test_a_proc_that_somebody_had_killed_says_so_but_only_if_that_is_what_ended_
         assert not proc.unexplained_kill(SIGKILLED)
     killed.exited(SIGKILLED, "", 22)
     fell.exited(signal.SIGTERM.value, "", 22)
-    assert killed.end is not None and (killed.end.cause, killed.end.reason) == (causes.FROZEN, "the process was frozen")
+    assert killed.end is not None and (killed.end.cause, killed.end.reason) == (
+        causes.FROZEN,
+        "the process was frozen",
+    )
     assert fell.end is not None and fell.end.cause == causes.KILLED and "SIGTERM" in fell.end.reason
 
 
@@ -297,7 +357,11 @@ def test_a_proc_whose_host_is_shut_down_under_its_owner_has_failed() -> None:
     assert proc.stop("enough", 20) == ("ask_to_end",)
     assert proc.stopped(20).cause == causes.HOST
     proc.exited(0, "", 21)
-    assert proc.end is not None and proc.end.cause == causes.HOST and "it was shut down" in proc.end.reason
+    assert (
+        proc.end is not None
+        and proc.end.cause == causes.HOST
+        and "it was shut down" in proc.end.reason
+    )
 
 
 def test_a_proc_that_ends_before_it_is_up_was_never_started() -> None:
@@ -306,9 +370,18 @@ def test_a_proc_that_ends_before_it_is_up_was_never_started() -> None:
     proc.forked(42, 12)
     assert proc.exited(3 << 8, "", 13) == ("linger",)
     assert proc.end is None
-    assert proc.happen("silent", 14) == ("refuse", "release", "announce", "settle", "tell_owner", "clear")
+    assert proc.happen("silent", 14) == (
+        "refuse",
+        "release",
+        "announce",
+        "settle",
+        "tell_owner",
+        "clear",
+    )
     assert proc.end is not None and proc.end.cause == causes.UNSTARTED
-    assert proc.why_unstarted().startswith("error creating proc (host rank 0) trainers[1]: exit_code: 3, ")
+    assert proc.why_unstarted().startswith(
+        "error creating proc (host rank 0) trainers[1]: exit_code: 3, "
+    )
 
 
 @pytest.mark.parametrize("status", [SIGKILLED, 3 << 8])  # it may have ended by itself just then
@@ -354,14 +427,19 @@ def test_who_asks_for_a_proc_that_may_start_again_waits_for_that_until_it_is_giv
     proc.exited(SIGKILLED, "", 20)
     assert proc.outcome(0, 21)[0] is False
     assert proc.outcome(0, 21, waited=True)[0] is True, "it was there, and then it ended"
-    assert proc.outcome(15, 21) == (True, proc.end), "as its connection was to the one that has ended"
+    assert proc.outcome(15, 21) == (
+        True,
+        proc.end,
+    ), "as its connection was to the one that has ended"
     assert proc.happen("abandoned", 22) == ("settle",)
     assert proc.end is not None and not proc.end.restarts
     assert proc.outcome(0, 22) == (True, proc.end)
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_who_asks_for_a_proc_that_is_being_stopped_is_told_unless_it_starts_again(restarts: bool) -> None:
+def test_who_asks_for_a_proc_that_is_being_stopped_is_told_unless_it_starts_again(
+    restarts: bool,
+) -> None:
     proc = up(restarts)
     proc.stop("enough", 20)
     lost = proc.outcome(15, 21)

@@ -35,7 +35,13 @@ from monarch._core.calls.typed_error import actor_error
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire import pickling
 from monarch._core.wire.frame import DEAD, ERROR, EXCEPTION, REPLY, VALUE, Frame
-from monarch.errors import ActorError, DeadlockError, InternalError, RemoteException, SupervisionError
+from monarch.errors import (
+    ActorError,
+    DeadlockError,
+    InternalError,
+    RemoteException,
+    SupervisionError,
+)
 
 
 def across(error: BaseException) -> ActorError:
@@ -149,7 +155,9 @@ class Slots(Exception):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_an_exception_is_rebuilt_with_its_class_arguments_and_attributes(error: BaseException) -> None:
+def test_an_exception_is_rebuilt_with_its_class_arguments_and_attributes(
+    error: BaseException,
+) -> None:
     got = across(error)
     assert type(got.exception) is type(error)
     assert got.exception.args == error.args
@@ -242,7 +250,9 @@ def test_a_class_that_is_made_from_other_things_than_its_arguments_is_rebuilt() 
     assert (got.args, vars(got)) == (error.args, vars(error))
 
 
-def test_what_does_not_rebuild_at_all_is_replaced_by_a_stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_rebuild_at_all_is_replaced_by_a_stand_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     payload = dump_error(Plain("text"), "m")
     monkeypatch.delattr(f"{__name__}.Plain")
     got = load_error(payload).exception
@@ -383,7 +393,9 @@ def test_each_kind_of_reply_raises_what_it_stands_for() -> None:
 
 
 def test_a_dead_actor_raises_a_supervision_error_that_names_the_call_and_the_failure() -> None:
-    failure = Failure(KILLED, "Killed(sig=9)", actor="<Trainer trainers>", mesh="trainers", rank=2, signal=9)
+    failure = Failure(
+        KILLED, "Killed(sig=9)", actor="<Trainer trainers>", mesh="trainers", rank=2, signal=9
+    )
     error = to_exception(reply(DEAD, pickling.dumps_inline(failure)), "trainers.train()")
     assert isinstance(error, SupervisionError)
     assert error.endpoint == "trainers.train()"
@@ -391,7 +403,11 @@ def test_a_dead_actor_raises_a_supervision_error_that_names_the_call_and_the_fai
     assert "trainers.train()" in str(error)
     assert "Killed(sig=9)" in str(error)
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.endpoint, again.failure.event) == (str(error), error.endpoint, failure)
+    assert (str(again), again.endpoint, again.failure.event) == (
+        str(error),
+        error.endpoint,
+        failure,
+    )
 
 
 def test_a_stopped_actor_raises_a_supervision_error_too() -> None:
@@ -402,8 +418,12 @@ def test_a_stopped_actor_raises_a_supervision_error_too() -> None:
 # what cannot be sent
 
 
-@pytest.mark.parametrize("error", [TypeError("cannot pickle 'lock' object"), pickle.PicklingError("no"), Plain("no")])
-def test_an_error_of_pickling_says_what_could_not_be_sent_and_keeps_its_class(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [TypeError("cannot pickle 'lock' object"), pickle.PicklingError("no"), Plain("no")]
+)
+def test_an_error_of_pickling_says_what_could_not_be_sent_and_keeps_its_class(
+    error: Exception,
+) -> None:
     kind, text = type(error), str(error)
     explain(error, "a value for a port cannot be sent")
     assert type(error) is kind
@@ -459,7 +479,9 @@ def test_a_value_that_contains_itself_has_a_path_as_well() -> None:
     assert "its [2]['x'], a _thread.lock" in str(error)
 
 
-@pytest.mark.parametrize("error", [OSError(2, "x"), KeyError(3), Plain(), UnicodeDecodeError("u", b"x", 0, 1, "r")])
+@pytest.mark.parametrize(
+    "error", [OSError(2, "x"), KeyError(3), Plain(), UnicodeDecodeError("u", b"x", 0, 1, "r")]
+)
 def test_errors_that_are_no_single_text_keep_their_arguments(error: Exception) -> None:
     args = error.args
     explain(error, "an argument")
@@ -470,7 +492,9 @@ def test_errors_that_are_no_single_text_keep_their_arguments(error: Exception) -
 
 
 class WithProperty(Exception):
-    """What the caller's error has attributes for, as a property, a slot and an instance's attribute."""
+    """What the caller's error has attributes for, as a property, a slot and an instance's
+    attribute.
+    """
 
     __slots__ = ("rank",)
 
@@ -587,18 +611,22 @@ class OddCopies(Exception):
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_the_callers_error_is_of_the_type_that_was_raised_and_has_its_attributes(error: Exception) -> None:
+def test_the_callers_error_is_of_the_type_that_was_raised_and_has_its_attributes(
+    error: Exception,
+) -> None:
     got = across(error)
     assert isinstance(got, ActorError)
     assert isinstance(got, type(error))
     assert type(got).__module__ == "monarch.errors"
     assert type(got).__name__ == f"ActorError[{type(error).__name__}]"
     assert got.args == error.args
-    names = {name for kind in type(error).__mro__[:-3] for name in vars(kind) if not name.startswith("_")}
+    names = {
+        name for kind in type(error).__mro__[:-3] for name in vars(kind) if not name.startswith("_")
+    }
     for name in names | vars(error).keys():
-        assert repr(getattr(got, name, None)) == repr(getattr(error, name, None)) or callable(getattr(error, name)), (
-            name
-        )
+        assert repr(getattr(got, name, None)) == repr(getattr(error, name, None)) or callable(
+            getattr(error, name)
+        ), name
     assert got.message == "Actor call trainers.train failed."
     assert type(got.exception) is type(error)
     assert "in across" in str(got)
@@ -606,11 +634,21 @@ def test_the_callers_error_is_of_the_type_that_was_raised_and_has_its_attributes
 
 @pytest.mark.parametrize(
     "error",
-    [Plain("x"), OSError(2, "No such file", "/x"), TwoArguments(5, "text"), Slots(7), OddCopies("x")],
+    [
+        Plain("x"),
+        OSError(2, "No such file", "/x"),
+        TwoArguments(5, "text"),
+        Slots(7),
+        OddCopies("x"),
+    ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error)), across])
-def test_the_callers_error_can_be_copied_pickled_and_passed_on(error: Exception, clone: Any) -> None:
+@pytest.mark.parametrize(
+    "clone", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error)), across]
+)
+def test_the_callers_error_can_be_copied_pickled_and_passed_on(
+    error: Exception, clone: Any
+) -> None:
     got = across(error)
     got.hint = "mine"  # type: ignore[attr-defined]
     again = clone(got)
@@ -636,7 +674,9 @@ def test_the_callers_error_can_be_copied_pickled_and_passed_on(error: Exception,
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_would_mislead_or_cannot_be_combined_is_an_actor_error_alone(error: BaseException) -> None:
+def test_what_would_mislead_or_cannot_be_combined_is_an_actor_error_alone(
+    error: BaseException,
+) -> None:
     got = across(error)
     assert type(got) is ActorError
     assert got.args == got.exception.args
@@ -651,7 +691,9 @@ def test_an_exception_that_refuses_attributes_arrives_like_any_other(error: Exce
     assert getattr(got, "code", None) == getattr(error, "code", None)
 
 
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize(
+    "clone", [copy.copy, copy.deepcopy, lambda error: pickle.loads(pickle.dumps(error))]
+)
 def test_an_actor_error_alone_can_be_copied_and_pickled(clone: Any) -> None:
     got = across(StopIteration(3))
     got.hint = "mine"  # type: ignore[attr-defined]
@@ -688,7 +730,9 @@ def test_attributes_of_the_error_hide_those_of_the_original_which_is_still_there
     assert (original.message, original.rank) == ("message of a letter", "captain")
 
 
-def test_a_class_that_keeps_a_registry_of_its_subclasses_does_not_hear_of_the_callers_errors() -> None:
+def test_a_class_that_keeps_a_registry_of_its_subclasses_does_not_hear_of_the_callers_errors() -> (
+    None
+):
     before = list(Registered.known)
     assert isinstance(across(RegisteredOne("x")), RegisteredOne)
     assert Registered.known == before
@@ -721,7 +765,9 @@ def test_the_type_survives_any_number_of_calls_within_calls() -> None:
 
 
 def test_a_supervision_error_that_an_endpoint_lets_pass_keeps_its_failure() -> None:
-    failure = Failure(KILLED, "Killed(sig=9)", actor="<Trainer trainers>", mesh="trainers", rank=2, signal=9)
+    failure = Failure(
+        KILLED, "Killed(sig=9)", actor="<Trainer trainers>", mesh="trainers", rank=2, signal=9
+    )
     got = across(supervision_error(failure, "trainers.train()"))
     assert isinstance(got, SupervisionError)
     assert got.failure.event == failure

@@ -59,7 +59,9 @@ def test_an_actor_whose_process_has_ended_meanwhile_is_not_asked_to_stop(meanwhi
     (restart,) = cell.ownership.rank_failed(failed, 0.0)
     assert isinstance(restart, Restart)
     if meanwhile:
-        cell.ownership.process_ended("process 0", Failure(KILLED, "ended by SIGKILL", restarts=True), 0.0)
+        cell.ownership.process_ended(
+            "process 0", Failure(KILLED, "ended by SIGKILL", restarts=True), 0.0
+        )
     Restarter(cell, group).begin(restart.plan)  # type: ignore[arg-type]
     assert cell.carried_out.wait(60)
     assert actors.asked == ([] if meanwhile else [("stop", [0]), ("start", [0])])

@@ -26,7 +26,9 @@ from monarch.tools.mesh_spec import (
 
 def role(name: str, num_replicas: int, **more: Any) -> Any:
     """As a ``Role`` of torchx."""
-    return SimpleNamespace(**{"name": name, "num_replicas": num_replicas, "env": {}, "image": "", **more})
+    return SimpleNamespace(
+        **{"name": name, "num_replicas": num_replicas, "env": {}, "image": "", **more}
+    )
 
 
 def appdef(*roles: Any) -> Any:
@@ -36,12 +38,21 @@ def appdef(*roles: Any) -> Any:
 
 def test_a_mesh_spec_is_read_from_text_and_from_the_metadata_of_an_application() -> None:
     spec = mesh_spec_from_str("trainers:2:gpu.large")
-    assert (spec.name, spec.num_hosts, spec.host_type, spec.gpus) == ("trainers", 2, "gpu.large", -1)
+    assert (spec.name, spec.num_hosts, spec.host_type, spec.gpus) == (
+        "trainers",
+        2,
+        "gpu.large",
+        -1,
+    )
     spec.gpus = 8
-    app = appdef(role("trainers", 2, image="img"), role("others", 1, resource=SimpleNamespace(gpu=4)))
+    app = appdef(
+        role("trainers", 2, image="img"), role("others", 1, resource=SimpleNamespace(gpu=4))
+    )
     tag_as_metadata(spec, app)
     assert set(map(type, app.metadata.values())) == {str}
-    assert mesh_spec_from_metadata(app, "trainers") == MeshSpec("trainers", 2, "gpu.large", 8, image="img")
+    assert mesh_spec_from_metadata(app, "trainers") == MeshSpec(
+        "trainers", 2, "gpu.large", 8, image="img"
+    )
     assert mesh_spec_from_metadata(app, "others") == MeshSpec("others", 1, gpus=4)
     assert mesh_spec_from_metadata(app, "none") is None
     for wrong in ("trainers", "trainers:2", ":2:x", "trainers:two:x", "trainers:2:x:y"):
@@ -52,20 +63,37 @@ def test_a_mesh_spec_is_read_from_text_and_from_the_metadata_of_an_application()
 @pytest.mark.parametrize("env", [{"A B": "x"}, {"A": 1}, {"": "x"}])
 def test_variables_that_no_shell_can_set_are_refused(env: Any) -> None:
     with pytest.raises(ValueError, match="has a name of the shell and a string, got"):
-        create(Config(scheduler="slurm", appdef=appdef(role("trainers", 1, env=env)), dryrun=True), "run")
+        create(
+            Config(scheduler="slurm", appdef=appdef(role("trainers", 1, env=env)), dryrun=True),
+            "run",
+        )
 
 
 def test_two_roles_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two roles have the same name: trainers, trainers"):
-        create(Config(scheduler="slurm", appdef=appdef(role("trainers", 1), role("trainers", 2)), dryrun=True), "run")
+        create(
+            Config(
+                scheduler="slurm",
+                appdef=appdef(role("trainers", 1), role("trainers", 2)),
+                dryrun=True,
+            ),
+            "run",
+        )
 
 
 def test_a_server_spec_finds_its_meshes_and_is_json() -> None:
     mesh = MeshSpec("trainers", 1, hostnames=["node7"], state=AppState.RUNNING)
     server = ServerSpec("run", "slurm", AppState.RUNNING, [mesh, MeshSpec("empty", 1)])
-    assert server.is_running and server.host0("trainers") == "node7" and server.server_handle == "slurm:///run"
+    assert (
+        server.is_running
+        and server.host0("trainers") == "node7"
+        and server.server_handle == "slurm:///run"
+    )
     told = json.loads(server.to_json())
-    assert told["state"] == told["meshes"][0]["state"] == "RUNNING" and told["server_handle"] == "slurm:///run"
+    assert (
+        told["state"] == told["meshes"][0]["state"] == "RUNNING"
+        and told["server_handle"] == "slurm:///run"
+    )
     with pytest.raises(ValueError, match="no mesh 'x'; it has: trainers, empty"):
         server.get_mesh_spec("x")
     with pytest.raises(ValueError, match="no hosts yet"):
@@ -75,28 +103,46 @@ def test_a_server_spec_finds_its_meshes_and_is_json() -> None:
 def test_each_scheduler_is_a_job_and_what_can_not_be_asked_for_is_said(tmp_path: Path) -> None:
     app = appdef(role("trainers", 2, env={"A": "b c"}), role("others", 1, env={"A": "b c"}))
     local = create(Config("local_cwd", appdef=app, dryrun=True), "run")
-    assert isinstance(local, ProcessJob) and local._meshes == {"trainers": 2, "others": 1} and not local.active
-    slurm = create(Config("slurm", {"partition": "gpu", "time": "1:00:00"}, appdef=app, dryrun=True), "run")
-    assert isinstance(slurm, SlurmJob) and "gpu" in repr(vars(slurm)) and "export A='b c'" in repr(vars(slurm))
+    assert (
+        isinstance(local, ProcessJob)
+        and local._meshes == {"trainers": 2, "others": 1}
+        and not local.active
+    )
+    slurm = create(
+        Config("slurm", {"partition": "gpu", "time": "1:00:00"}, appdef=app, dryrun=True), "run"
+    )
+    assert (
+        isinstance(slurm, SlurmJob)
+        and "gpu" in repr(vars(slurm))
+        and "export A='b c'" in repr(vars(slurm))
+    )
     with pytest.raises(NotImplementedError, match="no job for 'local_docker'"):
         create(Config("local_docker", appdef=app), "run")
-    with pytest.raises(NotImplementedError, match=r"Config.scheduler is not set: it is one of local_cwd"):
+    with pytest.raises(
+        NotImplementedError, match=r"Config.scheduler is not set: it is one of local_cwd"
+    ):
         create(Config(appdef=app), "run")
     with pytest.raises(ValueError, match="an object with roles"):
         create(config(workspace=tmp_path), "run")
     with pytest.raises(ValueError, match="A is 'b c' and, of 'third', 'd'"):
-        create(Config("local_cwd", appdef=appdef(*app.roles, role("third", 1, env={"A": "d"}))), "run")
+        create(
+            Config("local_cwd", appdef=appdef(*app.roles, role("third", 1, env={"A": "d"}))), "run"
+        )
     with pytest.raises(ValueError, match="SCHEDULER:///NAME"):
         info("run")
 
 
-def test_what_does_not_run_has_no_info_and_is_killed_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_run_has_no_info_and_is_killed_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MONARCH_HOME", str(tmp_path))
     assert info("local_cwd:///none") is None
     kill("local_cwd:///none")
 
 
-def test_the_variables_of_a_workspace_are_set_on_roles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variables_of_a_workspace_are_set_on_roles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = appdef(role("trainers", 1, env={"PYTHONPATH": "/mine"}))
     Workspace({tmp_path: "src"}).set_env_vars(app)
     env = app.roles[0].env
@@ -114,7 +160,9 @@ def test_the_variables_of_a_workspace_are_set_on_roles(tmp_path: Path, monkeypat
         CondaEnvironment(tmp_path / "none")
 
 
-def test_the_parser_of_before_passes_arguments_on_to_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_parser_of_before_passes_arguments_on_to_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     pytest.importorskip("typer")
     from monarch.tools.cli import get_parser
 

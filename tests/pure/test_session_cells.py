@@ -12,7 +12,9 @@ import pytest
 from monarch._core.client import session
 
 
-def test_what_is_called_at_the_end_of_cells_is_called_for_the_last_client_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_called_at_the_end_of_cells_is_called_for_the_last_client_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     registered: list[Callable[..., object]] = []
     events = SimpleNamespace(register=lambda event, callback: registered.append(callback))
     shell: Any = SimpleNamespace(get_ipython=lambda: SimpleNamespace(events=events))
@@ -20,7 +22,8 @@ def test_what_is_called_at_the_end_of_cells_is_called_for_the_last_client_only(m
     monkeypatch.setattr(session, "_at_end", None)
     called: list[str] = []
     for name in ("first", "second", "third"):
-        session.at_end_of_cells(lambda name=name: called.append(name))  # type: ignore[misc]  # bound now
+        # bound now
+        session.at_end_of_cells(lambda name=name: called.append(name))  # type: ignore[misc]
     for callback in registered:
         callback("a result")
     assert called == ["third"]

@@ -46,7 +46,9 @@ def test_an_extent_is_a_complete_mapping_from_label_to_size() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError])
-def test_an_unknown_label_of_an_extent_is_a_value_error_and_a_key_error_that_names_it(kind: type[Exception]) -> None:
+def test_an_unknown_label_of_an_extent_is_a_value_error_and_a_key_error_that_names_it(
+    kind: type[Exception],
+) -> None:
     with pytest.raises(kind) as caught:
         GRID["x"]
     assert str(caught.value) == "no dimension 'x'; there are 'hosts', 'gpus'"
@@ -140,7 +142,9 @@ def test_points_are_equal_if_rank_and_extent_are_and_can_be_dict_keys() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError])
-def test_an_unknown_label_of_a_point_is_a_value_error_and_a_key_error_that_names_it(kind: type[Exception]) -> None:
+def test_an_unknown_label_of_a_point_is_a_value_error_and_a_key_error_that_names_it(
+    kind: type[Exception],
+) -> None:
     with pytest.raises(kind, match="'x'"):
         Point(0, GRID)["x"]
     with pytest.raises(kind, match="'x'"):

@@ -11,7 +11,9 @@ from monarch._core.shape.grid import as_html, as_text
 
 
 def drawn(**sizes: int) -> list[str]:
-    title, *lines = as_text("title", Extent([*sizes], [*sizes.values()]), lambda rank: f"r{rank}").split("\n")
+    title, *lines = as_text(
+        "title", Extent([*sizes], [*sizes.values()]), lambda rank: f"r{rank}"
+    ).split("\n")
     assert title == "title"
     return lines
 
@@ -42,7 +44,16 @@ def test_more_dimensions_are_blocks_with_titles() -> None:
 
 def test_what_is_long_is_left_out_in_the_middle() -> None:
     rows = drawn(hosts=100, gpus=16)
-    assert [line.split()[0] for line in rows] == ["hosts\\gpus", "0", "1", "2", "...", "97", "98", "99"]
+    assert [line.split()[0] for line in rows] == [
+        "hosts\\gpus",
+        "0",
+        "1",
+        "2",
+        "...",
+        "97",
+        "98",
+        "99",
+    ]
     assert rows[0].split()[1:] == ["0", "1", "2", "...", "13", "14", "15"]
     assert rows[1].split() == ["0", "r0", "r1", "r2", "...", "r13", "r14", "r15"]
     assert rows[-1].split() == ["99", "r1584", "r1585", "r1586", "...", "r1597", "r1598", "r1599"]
@@ -72,7 +83,10 @@ class Texts(HTMLParser):
     ("sizes", "texts"),
     [
         ({"b": 2, "c": 1}, ["<t>", "b\\c", "0", "0", "<0>", "1", "<1>"]),
-        ({"a": 2, "b": 1, "c": 1}, ["<t>", "a=0", "b\\c", "0", "0", "<0>", "a=1", "b\\c", "0", "0", "<1>"]),
+        (
+            {"a": 2, "b": 1, "c": 1},
+            ["<t>", "a=0", "b\\c", "0", "0", "<0>", "a=1", "b\\c", "0", "0", "<1>"],
+        ),
         ({}, ["<t>", "<0>"]),
     ],
 )

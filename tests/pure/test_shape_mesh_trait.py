@@ -42,7 +42,13 @@ GRID = mesh(hosts=2, gpus=4)
 def test_a_mesh_knows_its_sizes() -> None:
     assert GRID.sizes == {"hosts": 2, "gpus": 4}
     assert GRID.extent == Extent(["hosts", "gpus"], [2, 4])
-    assert (len(GRID), GRID.size(), GRID.size("gpus"), GRID.size(["hosts", "gpus"]), GRID.size([])) == (8, 8, 4, 8, 1)
+    assert (
+        len(GRID),
+        GRID.size(),
+        GRID.size("gpus"),
+        GRID.size(["hosts", "gpus"]),
+        GRID.size([]),
+    ) == (8, 8, 4, 8, 1)
 
 
 def test_a_mesh_without_dimensions_has_one_element() -> None:
@@ -91,7 +97,11 @@ def test_booleans_and_numpy_integers_count_as_indices() -> None:
 def test_dimensions_may_have_the_names_of_methods_and_parameters() -> None:
     odd = mesh(self=2, slice=3)
     assert odd.slice(self=1, slice=2).ranks() == [5]
-    assert odd.rename(self="other").split(slice=("a", "b"), b=3).sizes == {"other": 2, "a": 1, "b": 3}
+    assert odd.rename(self="other").split(slice=("a", "b"), b=3).sizes == {
+        "other": 2,
+        "a": 1,
+        "b": 3,
+    }
 
 
 def test_split_replaces_a_dimension_in_place_and_its_last_label_varies_fastest() -> None:
@@ -111,7 +121,10 @@ def test_split_may_keep_the_label_for_one_of_the_parts() -> None:
 
 
 def test_split_works_on_a_sparse_mesh() -> None:
-    assert GRID.slice(gpus=slice(0, 4, 2)).split(gpus=("a", "b"), a=2).slice(b=0, a=1).ranks() == [2, 6]
+    assert GRID.slice(gpus=slice(0, 4, 2)).split(gpus=("a", "b"), a=2).slice(b=0, a=1).ranks() == [
+        2,
+        6,
+    ]
 
 
 def test_rename_keeps_position_and_elements() -> None:
@@ -135,17 +148,29 @@ def test_flatten_ignores_the_stride_of_dimensions_of_size_one() -> None:
 @pytest.mark.parametrize(
     ("use", "error", "named"),
     [
-        (lambda m: m.slice(foo=0), TypeError, "'foo': no such dimension; there are 'hosts', 'gpus'"),
+        (
+            lambda m: m.slice(foo=0),
+            TypeError,
+            "'foo': no such dimension; there are 'hosts', 'gpus'",
+        ),
         (lambda m: mesh(gpus=2).slice(foo=0), TypeError, "there is only 'gpus'"),
         (lambda m: mesh().slice(foo=slice(0, 1)), TypeError, "there are no dimensions"),
-        (lambda m: m.slice(gpus=4), IndexError, "index 4 is out of range for dimension 'gpus' of size 4, 0 to 3"),
+        (
+            lambda m: m.slice(gpus=4),
+            IndexError,
+            "index 4 is out of range for dimension 'gpus' of size 4, 0 to 3",
+        ),
         (lambda m: m.slice(gpus=-1), IndexError, "index -1"),
         (lambda m: m.slice(gpus=slice(1, 1, 1)), ValueError, "1:1:1"),
         (lambda m: m.slice(gpus=slice(9, None)), ValueError, "9::"),
         (lambda m: m.slice(gpus=slice(None, None, -1)), ValueError, "::-1"),
         (lambda m: m.slice(gpus=slice(None, None, 0)), ValueError, "::0"),
         (lambda m: m.slice(gpus=slice("a", None)), TypeError, "a::"),
-        (lambda m: m.slice(gpus="1"), TypeError, "dimension 'gpus' is selected by an int or a Python slice, got '1'"),
+        (
+            lambda m: m.slice(gpus="1"),
+            TypeError,
+            "dimension 'gpus' is selected by an int or a Python slice, got '1'",
+        ),
         (lambda m: m.slice(gpus=1.0), TypeError, "got 1.0"),
         (lambda m: m.slice(gpus={0, 2}), TypeError, "got {0, 2}"),
         (lambda m: m.slice(gpus=None), TypeError, "got None"),
@@ -165,7 +190,11 @@ def test_flatten_ignores_the_stride_of_dimensions_of_size_one() -> None:
         (lambda m: m.split(gpus=("a", "b"), hosts=("a", "c"), a=2), ValueError, "'a' twice"),
         (lambda m: m.split(foo=("a", "b"), a=2), ValueError, "'foo' is no dimension of this mesh"),
         (lambda m: m.split(gpus=("a", "b"), a="2"), ValueError, "'2'"),
-        (lambda m: m.split(gpus=("a", "b"), a=0), ValueError, "size of 'a' must be at least 1, got 0"),
+        (
+            lambda m: m.split(gpus=("a", "b"), a=0),
+            ValueError,
+            "size of 'a' must be at least 1, got 0",
+        ),
         (lambda m: m.split(gpus=("a", "b"), a=-2), ValueError, "got -2"),
         (lambda m: m.split(gpus="ab"), ValueError, "got 'ab'"),
         (lambda m: m.split(gpus=2), ValueError, "got 2"),
@@ -216,7 +245,9 @@ def test_meshes_compare_by_identity_unless_they_say_otherwise() -> None:
 
 @st.composite
 def meshes_and_arrays(draw: st.DrawFn) -> tuple[Ranks, Any]:
-    """A mesh sliced once or twice, split and renamed, and the same done to an array of its ranks."""
+    """A mesh sliced once or twice, split and renamed, and the same done to an array of its
+    ranks.
+    """
     sizes = draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), max_size=4))
     current = mesh(**{f"d{i}": size for i, size in enumerate(sizes)})
     array: Any = np.arange(len(current)).reshape(sizes)
@@ -233,7 +264,9 @@ def selections(draw: st.DrawFn, size: int) -> int | slice:
         return draw(st.integers(0, size - 1))
     bounds = st.none() | st.integers(-size - 1, size + 1)
     step = st.none() | st.integers(1, 3)
-    some = st.builds(slice, bounds, bounds, step).filter(lambda key: key.indices(size)[0] < key.indices(size)[1])
+    some = st.builds(slice, bounds, bounds, step).filter(
+        lambda key: key.indices(size)[0] < key.indices(size)[1]
+    )
     return draw(some)
 
 
@@ -246,7 +279,9 @@ def test_slices_hold_the_elements_that_numpy_picks(both: tuple[Ranks, Any]) -> N
 
 
 @given(meshes_and_arrays(), st.data())
-def test_splits_arrange_the_elements_as_numpy_does(both: tuple[Ranks, Any], data: st.DataObject) -> None:
+def test_splits_arrange_the_elements_as_numpy_does(
+    both: tuple[Ranks, Any], data: st.DataObject
+) -> None:
     current, array = both
     if not array.ndim:
         return

@@ -17,8 +17,12 @@ STRIDED = Slice(offset=3, sizes=[2, 3], strides=[10, 2])
 
 @st.composite
 def slices_and_arrays(draw: st.DrawFn) -> tuple[Slice, Any]:
-    """A slice with gaps, an offset and dimensions in any order, and the same ranks made by numpy."""
-    dims = draw(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(1, 3)), max_size=4))
+    """A slice with gaps, an offset and dimensions in any order, and the same ranks made by
+    numpy.
+    """
+    dims = draw(
+        st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.integers(1, 3)), max_size=4)
+    )
     full = np.arange(np.prod([before + size * step for size, before, step in dims], dtype=int))
     array = full.reshape([before + size * step for size, before, step in dims])
     array = array[tuple(slice(before, before + size * step, step) for size, before, step in dims)]
@@ -122,20 +126,28 @@ def test_a_wrong_slice_is_refused_with_what_is_wrong(
         (lambda: STRIDED[6], IndexError, "position 6"),
         (lambda: STRIDED[-1], IndexError, "position -1"),
         (lambda: STRIDED.get(6), IndexError, "0 to 5"),
-        (lambda: STRIDED.get("a"), TypeError, "'a'"),  # type: ignore[arg-type]  # the point of the test
-        (lambda: STRIDED.index("a"), TypeError, "'a'"),  # type: ignore[arg-type]  # the point of the test
+        # the point of the test
+        (lambda: STRIDED.get("a"), TypeError, "'a'"),  # type: ignore[arg-type]
+        # the point of the test
+        (lambda: STRIDED.index("a"), TypeError, "'a'"),  # type: ignore[arg-type]
         (lambda: STRIDED.index(99), ValueError, "rank 99"),
         (lambda: STRIDED.index(4), ValueError, "rank 4"),
         (lambda: STRIDED.coordinates(0), ValueError, "rank 0"),
         (lambda: STRIDED.coordinates(9), ValueError, "rank 9"),
-        (lambda: STRIDED.nditem([2, 0]), IndexError, "coordinate 2 is out of range for dimension 0 of size 2"),
+        (
+            lambda: STRIDED.nditem([2, 0]),
+            IndexError,
+            "coordinate 2 is out of range for dimension 0 of size 2",
+        ),
         (lambda: STRIDED.nditem([0, -1]), IndexError, "coordinate -1"),
         (lambda: STRIDED.nditem([0]), ValueError, "got [0]"),
         (lambda: STRIDED.nditem([0, 1, 2]), ValueError, "got [0, 1, 2]"),
-        (lambda: STRIDED.nditem([0, 1.5]), TypeError, "1.5"),  # type: ignore[list-item]  # the point of the test
+        # the point of the test
+        (lambda: STRIDED.nditem([0, 1.5]), TypeError, "1.5"),  # type: ignore[list-item]
         (lambda: Slice.new_row_major([2, 0]), ValueError, "size 0"),
         (lambda: Slice.from_list([3, -2]), ValueError, "-2"),
-        (lambda: Slice.from_list(["a"]), TypeError, "'a'"),  # type: ignore[list-item]  # the point of the test
+        # the point of the test
+        (lambda: Slice.from_list(["a"]), TypeError, "'a'"),  # type: ignore[list-item]
     ],
 )
 def test_a_wrong_use_of_a_slice_is_refused_with_what_is_wrong(

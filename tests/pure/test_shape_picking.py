@@ -38,8 +38,14 @@ class Strided(MeshTrait):
 
 
 @given(st.data())
-def test_a_slice_by_lists_has_the_elements_that_a_loop_over_the_lists_has(data: st.DataObject) -> None:
-    sizes = data.draw(st.fixed_dictionaries({"a": st.integers(1, 4), "b": st.integers(1, 4), "c": st.integers(1, 4)}))
+def test_a_slice_by_lists_has_the_elements_that_a_loop_over_the_lists_has(
+    data: st.DataObject,
+) -> None:
+    sizes = data.draw(
+        st.fixed_dictionaries(
+            {"a": st.integers(1, 4), "b": st.integers(1, 4), "c": st.integers(1, 4)}
+        )
+    )
     lists = {
         label: data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=size, unique=True))
         for label, size in sizes.items()
@@ -47,11 +53,15 @@ def test_a_slice_by_lists_has_the_elements_that_a_loop_over_the_lists_has(data: 
     whole = mesh(**sizes)
     picked = whole.slice(**lists)
     assert picked.sizes == {label: len(indices) for label, indices in lists.items()}
-    assert picked.values() == [whole.item(**dict(zip(lists, at, strict=True))) for at in product(*lists.values())]
+    assert picked.values() == [
+        whole.item(**dict(zip(lists, at, strict=True))) for at in product(*lists.values())
+    ]
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.data())
-def test_select_and_without_share_the_elements_between_them(rows: int, columns: int, data: st.DataObject) -> None:
+def test_select_and_without_share_the_elements_between_them(
+    rows: int, columns: int, data: st.DataObject
+) -> None:
     whole = mesh(a=rows, b=columns)
     chosen = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, unique=True))
     assert whole.select(chosen).values() == chosen
@@ -115,7 +125,12 @@ def test_a_list_that_cannot_be_is_refused(selection: Any, error: type[Exception]
 
 def test_ranks_that_cannot_be_are_refused() -> None:
     whole = mesh(a=2, b=2)
-    for ranks, error in (([], ValueError), ([0, 0], ValueError), ([4], IndexError), ([-1], IndexError)):
+    for ranks, error in (
+        ([], ValueError),
+        ([0, 0], ValueError),
+        ([4], IndexError),
+        ([-1], IndexError),
+    ):
         with pytest.raises(error):
             whole.select(ranks)
     wrong: Any = ["x"]

@@ -53,7 +53,9 @@ def picked(text: str, extent: Extent = MESH) -> list[int]:
         ("gpus=3,hosts=1", [7]),
     ],
 )
-def test_an_expression_selects_these_ranks_of_3_hosts_with_4_gpus(text: str, ranks: list[int]) -> None:
+def test_an_expression_selects_these_ranks_of_3_hosts_with_4_gpus(
+    text: str, ranks: list[int]
+) -> None:
     assert picked(text) == ranks
     selector = RankSelector(text)
     assert [rank for rank in range(12) if selector.matches(rank, dict(Point(rank, MESH)))] == ranks
@@ -86,14 +88,21 @@ def test_an_expression_selects_these_ranks_of_3_hosts_with_4_gpus(text: str, ran
         ("=1", "'=1' is no number or range"),
         ("gpus=0,gpus=1", "'gpus' is there twice"),
         ("0,gpus=1", "both numbers of ranks and coordinates"),
-        ("gpus=0,2", "both numbers of ranks and coordinates; several coordinates are written gpus=(0,2)"),
+        (
+            "gpus=0,2",
+            "both numbers of ranks and coordinates; several coordinates are written gpus=(0,2)",
+        ),
         ("ranks(0)", "'ranks(0)' is no number or range"),
     ],
 )
 def test_what_is_no_expression_is_refused_with_the_part_and_examples(text: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         RankSelector(text)
-    assert why in str(caught.value) and "Examples: 0,3-5" in str(caught.value) and "\n" not in str(caught.value)
+    assert (
+        why in str(caught.value)
+        and "Examples: 0,3-5" in str(caught.value)
+        and "\n" not in str(caught.value)
+    )
 
 
 def test_what_is_no_string_is_a_type_error() -> None:
@@ -117,7 +126,9 @@ def test_a_mesh_without_the_dimension_is_an_error_that_names_those_it_has() -> N
 
 
 def test_a_mesh_of_which_nothing_is_meant_is_an_error_that_names_its_ranks() -> None:
-    with pytest.raises(ValueError, match=r"'12' selects none of \{hosts: 3, gpus: 4\}, which has ranks 0 to 11"):
+    with pytest.raises(
+        ValueError, match=r"'12' selects none of \{hosts: 3, gpus: 4\}, which has ranks 0 to 11"
+    ):
         picked("12")
 
 
@@ -134,7 +145,11 @@ def test_selectors_are_compared_by_what_they_select_and_can_be_sent() -> None:
     assert RankSelector("0:2, 4") == RankSelector(" 0:2,4 ") != RankSelector("0:2")
     assert hash(RankSelector("gpus=0")) == hash(RankSelector("gpus = 0"))
     sent = pickle.loads(pickle.dumps(RankSelector(" gpus=0:4 ")))
-    assert sent == RankSelector("gpus=0:4") and str(sent) == "gpus=0:4" and repr(sent) == "RankSelector('gpus=0:4')"
+    assert (
+        sent == RankSelector("gpus=0:4")
+        and str(sent) == "gpus=0:4"
+        and repr(sent) == "RankSelector('gpus=0:4')"
+    )
     assert sent.dimensions == ("gpus",) and RankSelector("0").dimensions == ()
 
 

@@ -7,7 +7,9 @@ import pytest
 from monarch import Selection
 
 
-@pytest.mark.parametrize("text", ["*", "?", "(*, 0:4)", "0", "(0:8:2, (?)) | (1, 2)", "(*, 1) & (2, *)", ":"])
+@pytest.mark.parametrize(
+    "text", ["*", "?", "(*, 0:4)", "0", "(0:8:2, (?)) | (1, 2)", "(*, 1) & (2, *)", ":"]
+)
 def test_expressions_are_read_and_shown(text: str) -> None:
     assert str(Selection.from_string(text)) == text
     assert Selection.from_string(f" {text} ") == Selection.from_string(text)

@@ -48,7 +48,9 @@ def test_at_picks_an_index_and_drops_the_dimension() -> None:
 
 
 def test_select_restricts_a_dimension_and_keeps_it() -> None:
-    assert GRID.select("gpus", slice(1, 2)) == Shape(["hosts", "gpus"], Slice(offset=1, sizes=[2, 1], strides=[3, 1]))
+    assert GRID.select("gpus", slice(1, 2)) == Shape(
+        ["hosts", "gpus"], Slice(offset=1, sizes=[2, 1], strides=[3, 1])
+    )
     assert GRID.select("gpus", slice(None, None, 2)).ranks() == [0, 2, 3, 5]
 
 
@@ -70,7 +72,12 @@ def test_a_region_is_a_shape_seen_as_a_part_of_a_larger_space() -> None:
     region = Region(["hosts"], COLUMN.ndslice)
     assert COLUMN.region == region
     assert region.as_shape() == COLUMN
-    assert (region.labels, region.slice(), len(region), str(region)) == (["hosts"], COLUMN.ndslice, 2, "{hosts=2}")
+    assert (region.labels, region.slice(), len(region), str(region)) == (
+        ["hosts"],
+        COLUMN.ndslice,
+        2,
+        "{hosts=2}",
+    )
     assert repr(region).startswith("Region(")
     assert region.point_of_base_rank(4) == Point(1, Extent(["hosts"], [2]))
 
@@ -82,20 +89,32 @@ def test_a_region_is_a_shape_seen_as_a_part_of_a_larger_space() -> None:
         (lambda: Region(["a"], GRID.ndslice), ValueError, "Region needs one label"),
         (lambda: Shape(["a", "a"], GRID.ndslice), ValueError, "'a' twice"),
         (lambda: Shape("ab", GRID.ndslice), TypeError, "'ab'"),
-        (lambda: Shape(["a", 3], GRID.ndslice), TypeError, "3"),  # type: ignore[list-item]  # the point of the test
-        (lambda: Shape(["a"], [2]), TypeError, "[2]"),  # type: ignore[arg-type]  # the point of the test
+        # the point of the test
+        (lambda: Shape(["a", 3], GRID.ndslice), TypeError, "3"),  # type: ignore[list-item]
+        # the point of the test
+        (lambda: Shape(["a"], [2]), TypeError, "[2]"),  # type: ignore[arg-type]
         (lambda: GRID.at("x", 0), ValueError, "'x'; there are 'hosts', 'gpus'"),
-        (lambda: GRID.at("gpus", 3), ValueError, "index 3 is out of range for dimension 'gpus' of size 3"),
-        (lambda: GRID.at("gpus", -1), OverflowError, "index -1 is out of range for dimension 'gpus'"),
+        (
+            lambda: GRID.at("gpus", 3),
+            ValueError,
+            "index 3 is out of range for dimension 'gpus' of size 3",
+        ),
+        (
+            lambda: GRID.at("gpus", -1),
+            OverflowError,
+            "index -1 is out of range for dimension 'gpus'",
+        ),
         (lambda: GRID.at("gpus", -1), ValueError, "index -1 is out of range for dimension 'gpus'"),
-        (lambda: GRID.at("gpus", "a"), TypeError, "'a'"),  # type: ignore[arg-type]  # the point of the test
+        # the point of the test
+        (lambda: GRID.at("gpus", "a"), TypeError, "'a'"),  # type: ignore[arg-type]
         (lambda: GRID.select("x", slice(1)), ValueError, "'x'"),
         (lambda: GRID.select("gpus", slice(2, 2)), ValueError, "2:2"),
         (lambda: GRID.select("gpus", slice(3, 0, -1)), ValueError, "3:0:-1"),
         (lambda: GRID.select("gpus", slice(0, 1, 0)), ValueError, "0:1:0"),
         (lambda: GRID.select("gpus", slice("a")), TypeError, ":a:"),
         (lambda: GRID.select("gpus", slice(0, 2, 1.5)), TypeError, "0:2:1.5"),
-        (lambda: GRID.select("gpus", 1), TypeError, "got 1"),  # type: ignore[arg-type]  # the point of the test
+        # the point of the test
+        (lambda: GRID.select("gpus", 1), TypeError, "got 1"),  # type: ignore[arg-type]
         (lambda: GRID.index(gpus=1), KeyError, "missing ['hosts']"),
         (lambda: GRID.index(gpus=1, hosts=0, z=0), KeyError, "extra dimensions ['z']"),
         (lambda: GRID.index(gpus=3, hosts=0), IndexError, "index 3"),

@@ -48,7 +48,11 @@ def test_iterating_and_items_give_points_with_values() -> None:
 
 def test_points_of_a_slice_count_from_zero() -> None:
     part = letters().slice(hosts=1)
-    assert [(point.rank, point["gpus"], value) for point, value in part] == [(0, 0, "d"), (1, 1, "e"), (2, 2, "f")]
+    assert [(point.rank, point["gpus"], value) for point, value in part] == [
+        (0, 0, "d"),
+        (1, 1, "e"),
+        (2, 2, "f"),
+    ]
 
 
 def test_item_gives_the_value_at_coordinates() -> None:
@@ -79,7 +83,9 @@ def test_a_mapping_or_a_tuple_in_brackets_gives_a_mesh_if_dimensions_are_left() 
 
 
 def test_a_shape_with_gaps_takes_values_in_the_order_of_its_elements() -> None:
-    values = ValueMesh(Shape(["gpus", "z"], Slice(offset=7, sizes=[2, 2], strides=[10, 2])), list("abcd"))
+    values = ValueMesh(
+        Shape(["gpus", "z"], Slice(offset=7, sizes=[2, 2], strides=[10, 2])), list("abcd")
+    )
     assert values.slice(z=1).values() == ["b", "d"]
     assert values.slice(gpus=1).slice(z=0).item() == "c"
     assert values.item(gpus=1, z=1) == values[3] == "d"
@@ -113,7 +119,9 @@ def test_a_slice_gives_the_same_objects_as_the_mesh() -> None:
 
 
 def test_values_can_come_with_their_ranks_in_any_order_and_the_last_counts() -> None:
-    values = ValueMesh.from_indexed(Shape.from_extent(GRID), [(rank, rank) for rank in (5, 4, 3, 2, 1, 0)])
+    values = ValueMesh.from_indexed(
+        Shape.from_extent(GRID), [(rank, rank) for rank in (5, 4, 3, 2, 1, 0)]
+    )
     assert values.values() == [0, 1, 2, 3, 4, 5]
     shape = Shape(["gpus"], Slice(offset=7, sizes=[2], strides=[3]))
     assert ValueMesh.from_indexed(shape, [(1, "x"), (0, "y"), (1, "z")]).values() == ["y", "z"]
@@ -122,19 +130,35 @@ def test_values_can_come_with_their_ranks_in_any_order_and_the_last_counts() -> 
 @pytest.mark.parametrize(
     ("use", "error", "named"),
     [
-        (lambda v: ValueMesh(Shape.from_extent(GRID), [1]), ValueError, "{hosts=2,gpus=3} needs 6 values, got 1"),
+        (
+            lambda v: ValueMesh(Shape.from_extent(GRID), [1]),
+            ValueError,
+            "{hosts=2,gpus=3} needs 6 values, got 1",
+        ),
         (lambda v: ValueMesh(Shape.unity(), []), ValueError, "needs 1 values, got 0"),
         (lambda v: ValueMesh(v.extent, [1]), TypeError, "Shape.from_extent"),
-        (lambda v: ValueMesh.from_indexed(v._shape, [(0, 1), (5, 1)]), ValueError, "4 ranks: [1, 2, 3, 4]"),
+        (
+            lambda v: ValueMesh.from_indexed(v._shape, [(0, 1), (5, 1)]),
+            ValueError,
+            "4 ranks: [1, 2, 3, 4]",
+        ),
         (lambda v: ValueMesh.from_indexed(v._shape, [(6, 1)]), ValueError, "index 6"),
         (lambda v: ValueMesh.from_indexed(v._shape, [(-1, 1)]), ValueError, "index -1"),
         (lambda v: ValueMesh.from_indexed(v._shape, [(v.get(0), 1)]), TypeError, "'a'"),
-        (lambda v: v.get(6), ValueError, "index 6 is out of range for a ValueMesh of 6 values, 0 to 5"),
+        (
+            lambda v: v.get(6),
+            ValueError,
+            "index 6 is out of range for a ValueMesh of 6 values, 0 to 5",
+        ),
         (lambda v: v.get(-1), ValueError, "index -1"),
         (lambda v: v.get("a"), TypeError, "'a'"),
         (lambda v: v.item(hosts=1), KeyError, "missing ['gpus']"),
         (lambda v: v.item(hosts=1, gpus=0, z=3), KeyError, "extra dimensions ['z']"),
-        (lambda v: v.item(hosts=0, gpus=3), IndexError, "index 3 is out of range for dimension 'gpus' of size 3"),
+        (
+            lambda v: v.item(hosts=0, gpus=3),
+            IndexError,
+            "index 3 is out of range for dimension 'gpus' of size 3",
+        ),
         (lambda v: v.item(hosts=-1, gpus=0), IndexError, "index -1"),
         (lambda v: v.item(hosts=slice(0, 1), gpus=0), TypeError, "slice(0, 1, None)"),
         (lambda v: v[6], IndexError, "index 6"),
@@ -178,7 +202,11 @@ def test_a_value_mesh_is_shown_as_an_aligned_table() -> None:
 
 
 def test_a_value_mesh_without_dimensions_is_shown_too() -> None:
-    assert repr(ValueMesh(Shape.unity(), ["x"])).splitlines() == ["ValueMesh({}):", "  value", "  'x'"]
+    assert repr(ValueMesh(Shape.unity(), ["x"])).splitlines() == [
+        "ValueMesh({}):",
+        "  value",
+        "  'x'",
+    ]
 
 
 def test_the_middle_of_a_long_mesh_is_left_out() -> None:
@@ -190,7 +218,9 @@ def test_the_middle_of_a_long_mesh_is_left_out() -> None:
     assert len(repr(line(list(range(20)))).splitlines()) == 22
 
 
-@pytest.mark.parametrize("value", ["x" * 10_000, b"x" * 10_000, list(range(10_000)), 10**1000, "a\nb" * 500])
+@pytest.mark.parametrize(
+    "value", ["x" * 10_000, b"x" * 10_000, list(range(10_000)), 10**1000, "a\nb" * 500]
+)
 def test_a_wide_value_is_cut_to_one_short_line(value: object) -> None:
     shown = repr(line([value]))
     assert len(shown.splitlines()) == 3
@@ -216,7 +246,9 @@ def test_notebooks_get_an_escaped_html_table() -> None:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_value_mesh_survives_pickling_and_a_slice_sends_only_its_own_values(protocol: int) -> None:
+def test_a_value_mesh_survives_pickling_and_a_slice_sends_only_its_own_values(
+    protocol: int,
+) -> None:
     values = letters()
     copied = pickle.loads(pickle.dumps(values.slice(gpus=2), protocol))
     assert type(copied) is ValueMesh
@@ -235,7 +267,9 @@ def test_brackets_pick_what_numpy_picks(sizes: list[int], data: st.DataObject) -
     array: Any = np.arange(100, 100 + np.prod(sizes, dtype=int)).reshape(sizes)
     values = ValueMesh(Shape.from_extent(Extent(labels, sizes)), array.ravel().tolist())
     starts = [st.integers(0, size - 1) for size in sizes]
-    key = tuple(data.draw(start | st.builds(slice, start, st.none(), st.integers(1, 2))) for start in starts)
+    key = tuple(
+        data.draw(start | st.builds(slice, start, st.none(), st.integers(1, 2))) for start in starts
+    )
     picked, expected = values[key], array[key]
     if isinstance(picked, ValueMesh):
         assert picked.values() == expected.ravel().tolist()

@@ -1,4 +1,6 @@
-"""A simulated mesh: programs run on it as they are, nothing is executed, and time and memory come out as the formulas say."""
+"""A simulated mesh: programs run on it as they are, nothing is executed, and time and memory come
+out as the formulas say.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ ROUND = Machine(
 
 
 def simulator(hosts: int = 1, gpus: int = 2, **options: Any) -> Simulator:
-    return Simulator(hosts, gpus, **{"machine": ROUND, "simulate_mode": "simulate_with_report_only", **options})
+    return Simulator(
+        hosts, gpus, **{"machine": ROUND, "simulate_mode": "simulate_with_report_only", **options}
+    )
 
 
 @pytest.fixture
@@ -43,7 +47,9 @@ def sim() -> Iterator[Simulator]:
         yield made
 
 
-def train(sim: Simulator, steps: int = 1, width: int = 64, batch: int = 8, reduced: bool = True) -> Any:
+def train(
+    sim: Simulator, steps: int = 1, width: int = 64, batch: int = 8, reduced: bool = True
+) -> Any:
     """A step of data-parallel training, as on any mesh."""
     with sim.mesh.activate():
         net = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
@@ -73,7 +79,9 @@ def test_a_training_program_runs_with_no_process_and_reports_time_and_memory() -
 
 
 def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[2] / "examples" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        name, Path(__file__).parents[2] / "examples" / f"{name}.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module: Any = importlib.util.module_from_spec(spec)
@@ -279,7 +287,9 @@ def test_whoever_reads_an_answer_waits_for_it() -> None:
 
 
 def overlapping(sim: Simulator, stream: Stream | None) -> float:
-    """A reduction of a gradient, and work that does not need it; on another stream the one hides behind the other."""
+    """A reduction of a gradient, and work that does not need it; on another stream the one hides
+    behind the other.
+    """
     with sim.mesh.activate():
         gradient: Any = torch.ones(250)
         weights = torch.ones(1000, 1000)
@@ -301,14 +311,18 @@ def overlapping(sim: Simulator, stream: Stream | None) -> float:
 def test_communication_hides_behind_work_on_another_stream() -> None:
     reduction, work, last = 2 * (1e-3 + 500 / 1e6) + 4 * 1000 / 1e9, 8e6 / 1e9, 2000 / 1e9
     assert overlapping(simulator(), None) == pytest.approx(reduction + work + last, rel=1e-3)
-    assert overlapping(simulator(), Stream("communication")) == pytest.approx(max(reduction, work) + last, rel=1e-3)
+    assert overlapping(simulator(), Stream("communication")) == pytest.approx(
+        max(reduction, work) + last, rel=1e-3
+    )
 
 
 def test_streams_have_rows_of_their_own_and_show_who_waits(tmp_path: Path) -> None:
     sim = simulator(simulate_mode="simulate", trace_path=tmp_path / "trace.json")
     overlapping(sim, Stream("communication"))
     events = json.loads((tmp_path / "trace_1.json").read_text())["traceEvents"]
-    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    rows = {
+        event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
     assert sorted(rows.values()) == ["communication", "main"]
     where = {event["name"]: rows[event["tid"]] for event in events if event["ph"] == "X"}
     assert where["all-reduce sum"] == "communication"
@@ -421,7 +435,9 @@ def test_replays_give_back_the_memory_that_they_take(sim: Simulator) -> None:
     assert sim.step().megabytes == pytest.approx(1, abs=1e-3)
 
 
-def test_replays_outlive_the_templates_of_their_time(sim: Simulator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replays_outlive_the_templates_of_their_time(
+    sim: Simulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("monarch.tensor_engine.engine._PLANS", 4)
     a = torch.ones(40)
 
@@ -567,7 +583,14 @@ def random_program(sim: Simulator, seed: int) -> list[Any]:
     """Some operations on various parts of a mesh of 2 x 4 ranks."""
     dice = random.Random(seed)
     split = sim.mesh.split(gpu=("a", "b"), b=2)
-    meshes = [sim.mesh, split, split.slice(a=0), split.slice(b=1), split.slice(host=1), split.slice(host=0, a=1)]
+    meshes = [
+        sim.mesh,
+        split,
+        split.slice(a=0),
+        split.slice(b=1),
+        split.slice(host=1),
+        split.slice(host=0, a=1),
+    ]
     tensors = []
     for mesh in meshes:
         with mesh.activate():
@@ -649,16 +672,22 @@ def test_traces_have_rows_for_each_rank_and_say_which_line_issued_what(tmp_path:
     assert {event["args"]["meta"] for event in adds} == {"optimizer"}
     assert all(__file__ in event["args"]["line"] for event in adds)
     assert adds[0]["dur"] == pytest.approx(8e3 / 1e9 * 1e6)
-    assert [event["cat"] for event in done if event["name"] == "all-reduce sum"] == ["communication"] * 3
+    assert [event["cat"] for event in done if event["name"] == "all-reduce sum"] == [
+        "communication"
+    ] * 3
     assert not any("meta" in event["args"] for event in done if event["name"] != "add_")
     with (tmp_path / "trace_0_memory.pickle").open("rb") as file:
         snapshot = pickle.load(file)
-    assert [[entry["size"] for entry in device] for device in snapshot["device_traces"]] == [[4000]] * 3
+    assert [[entry["size"] for entry in device] for device in snapshot["device_traces"]] == [
+        [4000]
+    ] * 3
 
 
 def test_ranks_that_did_the_same_can_share_a_row(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
-    sim = simulator(5, 8, simulate_mode="simulate", trace_path=path, group_workers=True, trace_mode="everything")
+    sim = simulator(
+        5, 8, simulate_mode="simulate", trace_path=path, group_workers=True, trace_mode="everything"
+    )
     with sim.mesh.activate():
         torch.ones(1)
     sim.step()

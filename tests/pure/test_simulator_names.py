@@ -1,4 +1,6 @@
-"""The simulator under the names of Monarch 0.7: modes, the graph of commands, times of collectives, names of files."""
+"""The simulator under the names of Monarch 0.7: modes, the graph of commands, times of collectives,
+names of files.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,13 @@ from monarch.tensor_engine import Stream, record  # noqa: E402
 @pytest.fixture
 def simulator(tmp_path: Path) -> Simulator:
     """After a step of a small program."""
-    made = Simulator(1, 2, trace_mode=SimulatorTraceMode.EVERYTHING, trace_path=tmp_path / "t.json", build_ir=True)
+    made = Simulator(
+        1,
+        2,
+        trace_mode=SimulatorTraceMode.EVERYTHING,
+        trace_path=tmp_path / "t.json",
+        build_ir=True,
+    )
     with made.mesh.activate():
         x = torch.ones(10, 10)
         (x @ x).reduce_("gpu")
@@ -57,7 +65,8 @@ def test_modes_are_the_texts_that_a_simulator_takes(simulator: Simulator, tmp_pa
     assert [mode.stream_enabled for mode in SimulatorTraceMode] == [True, False, True]
     assert [mode.controller_enabled for mode in SimulatorTraceMode] == [False, True, True]
     with pytest.raises(
-        ValueError, match="trace_mode is one of stream_only, controller_trace_only, everything; got 'all'"
+        ValueError,
+        match="trace_mode is one of stream_only, controller_trace_only, everything; got 'all'",
     ):
         Simulator(1, 1, trace_mode="all")
 
@@ -84,10 +93,20 @@ def graph_of(*names: str) -> IRGraph:
     return graph
 
 
-def test_a_type_that_is_removed_leaves_the_order_of_what_was_around_it(capsys: pytest.CaptureFixture[str]) -> None:
-    graph = graph_of("CallFunction: aten.mm", "DeleteRefs: 3", "DeleteRefs: 4", "CallFunction: aten.add", "Borrow: 1")
+def test_a_type_that_is_removed_leaves_the_order_of_what_was_around_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    graph = graph_of(
+        "CallFunction: aten.mm",
+        "DeleteRefs: 3",
+        "DeleteRefs: 4",
+        "CallFunction: aten.add",
+        "Borrow: 1",
+    )
     assert graph.remove_dag_item_type(["DeleteRefs", "Borrow: 1"], print_removed_nodes=True) == 3
-    assert [(command.command_id, command.control_dependencies) for command in graph.control_dag] == [(0, []), (3, [0])]
+    assert [
+        (command.command_id, command.control_dependencies) for command in graph.control_dag
+    ] == [(0, []), (3, [0])]
     assert "DeleteRefs: 4" in capsys.readouterr().out
 
 
@@ -105,7 +124,8 @@ def test_traces_are_as_wide_as_durations_that_were_imported(tmp_path: Path) -> N
     for name, export in (("plain", graph.export_dag_json), ("timed", graph.export_dag_json_timed)):
         export(str(tmp_path / name))
         times[name] = [
-            (event["ts"], event["dur"]) for event in json.loads((tmp_path / name).read_text())["traceEvents"]
+            (event["ts"], event["dur"])
+            for event in json.loads((tmp_path / name).read_text())["traceEvents"]
         ]
     assert times == {"plain": [(0, 1000), (1000, 1000)], "timed": [(0, 7), (7, 5)]}
 
@@ -129,32 +149,50 @@ def test_the_graph_tells_what_befell_each_tensor(tmp_path: Path) -> None:
     ir = sim.ir
     numbers = {command.command_name: command.command_id for command in ir.control_dag}
     ones, mm, add, reduced = (numbers[name] for name in ("ones", "mm", "add_", "all-reduce sum"))
-    assert "test_the_graph_tells_what_befell_each_tensor" in [frame.name for frame in ir.control_dag[0].traceback]
+    assert "test_the_graph_tells_what_befell_each_tensor" in [
+        frame.name for frame in ir.control_dag[0].traceback
+    ]
     made = [event for event in ir.data_dag if isinstance(event, TensorCreationEvent)]
     assert [(event.command_id, event.dims, event.devices) for event in made[:2]] == [
         (ones, (256, 256), [0, 1]), (mm, (256, 256), [0, 1]),
     ]  # fmt: skip
     x_ref, y_ref = (event.DTensorRef for event in made[:2])
     changed = [event for event in ir.data_dag if isinstance(event, TensorMutationEvent)]
-    assert (changed[0].command_id, changed[0].DTensorRef, changed[0].stream_name) == (add, y_ref, "main")
+    assert (changed[0].command_id, changed[0].DTensorRef, changed[0].stream_name) == (
+        add,
+        y_ref,
+        "main",
+    )
     used = [
-        event.command_id for event in ir.data_dag if isinstance(event, TensorAccessEvent) and event.DTensorRef == x_ref
+        event.command_id
+        for event in ir.data_dag
+        if isinstance(event, TensorAccessEvent) and event.DTensorRef == x_ref
     ]
     assert used == [ones, mm]
     ir.export_data_csv(str(tmp_path / "data.csv"))
     x_row, y_row, *_ = rows(tmp_path / "data.csv")
-    assert (x_row["storage_create_id"], x_row["lastuse_id"], x_row["size"]) == (str(ones), str(mm), str(4 * 256 * 256))
+    assert (x_row["storage_create_id"], x_row["lastuse_id"], x_row["size"]) == (
+        str(ones),
+        str(mm),
+        str(4 * 256 * 256),
+    )
     assert int(x_row["storage_deletion_id"]) >= mm and int(y_row["storage_deletion_id"]) >= reduced
     ir.export_data_timeline_csv(str(tmp_path / "timeline.csv"))
     timeline = rows(tmp_path / "timeline.csv")
-    assert [row["DataEvent"] for row in timeline[:3]] == ["StorageCreation", "TensorCreation", "TensorAccess"]
+    assert [row["DataEvent"] for row in timeline[:3]] == [
+        "StorageCreation",
+        "TensorCreation",
+        "TensorAccess",
+    ]
     assert len(timeline) == len(ir.data_dag)
     ir.convert_devices_to_meshes()
     assert {event.mesh_ref for event in ir.data_dag} == {0}
     ir.export_memory_viz(str(tmp_path / "memory.pickle"))
     traces = pickle.loads((tmp_path / "memory.pickle").read_bytes())["device_traces"]
     assert len(traces) == 2 and kept.shape == (1,)
-    assert [entry["action"] for entry in traces[0]].count("alloc") == len({event.storage_id for event in ir.data_dag})
+    assert [entry["action"] for entry in traces[0]].count("alloc") == len(
+        {event.storage_id for event in ir.data_dag}
+    )
 
 
 def test_the_graph_tells_of_borrows_and_moves(tmp_path: Path) -> None:
@@ -173,16 +211,28 @@ def test_the_graph_tells_of_borrows_and_moves(tmp_path: Path) -> None:
     ir = sim.ir
     ir.export_borrows_csv(str(tmp_path / "borrows.csv"))
     (row,) = rows(tmp_path / "borrows.csv")
-    assert (row["devices"], row["src_stream_name"], row["dst_stream_name"]) == ("[0, 1]", "main", "other")
+    assert (row["devices"], row["src_stream_name"], row["dst_stream_name"]) == (
+        "[0, 1]",
+        "main",
+        "other",
+    )
     order = [int(row[name]) for name in ("create_id", "firstuse_id", "lastuse_id", "drop_id")]
     assert order == sorted(set(order))
     names = {command.command_id: command.command_name for command in ir.control_dag}
     assert [names[number] for number in order] == ["lend", "borrow", "give back", "take back"]
-    ones, lent = (event for event in ir.data_dag if isinstance(event, TensorCreationEvent) and event.storage_id == 0)
+    ones, lent = (
+        event
+        for event in ir.data_dag
+        if isinstance(event, TensorCreationEvent) and event.storage_id == 0
+    )
     assert (ones.stream_name, lent.stream_name) == ("main", "other")
     ir.export_sendtensors_csv(str(tmp_path / "sends.csv"))
     (sent,) = rows(tmp_path / "sends.csv")
-    assert (sent["src_devices"], sent["dst_devices"], sent["result_tensor_dims"]) == ("[0]", "[1]", "(2, 2)")
+    assert (sent["src_devices"], sent["dst_devices"], sent["result_tensor_dims"]) == (
+        "[0]",
+        "[1]",
+        "(2, 2)",
+    )
     assert y.shape == (4, 4) and moved.shape == (2, 2)
 
 
@@ -200,11 +250,15 @@ def test_a_replayed_recording_is_in_the_graph_with_tensors_of_its_own(tmp_path: 
 def test_a_graph_that_is_made_by_hand_merges_what_ranks_do(tmp_path: Path) -> None:
     graph = IRGraph()
     for rank in (0, 1):
-        graph.update_tensor(100, 7, torch.float32, (10, 10), rank, "main", 1, tensor_size=400, mesh_ref=3)
+        graph.update_tensor(
+            100, 7, torch.float32, (10, 10), rank, "main", 1, tensor_size=400, mesh_ref=3
+        )
     for rank in (0, 1):
         graph.update_tensor(100, 8, torch.float32, (100,), rank, "main", 2)  # a view
         graph.add_borrow(5, rank, "main", "side", 3)
-    graph.update_tensor(200, 9, torch.float32, (10, 10), 0, "side", 3, mutate=True, borrow_src_tensor_ref=7)
+    graph.update_tensor(
+        200, 9, torch.float32, (10, 10), 0, "side", 3, mutate=True, borrow_src_tensor_ref=7
+    )
     graph.add_sendtensor(11, [0], "main", [1], "side", (4,))
     graph.delete_tensor(7, [0, 1], "main", 4, [])
     graph.delete_tensor(8, [0, 1], "main", 4, [])
@@ -216,7 +270,9 @@ def test_a_graph_that_is_made_by_hand_merges_what_ranks_do(tmp_path: Path) -> No
     assert graph.data_dag[-1] == StorageDeletionEvent(5, 0, 400, [0, 1], None, "side")
     assert {event.storage_id for event in graph.data_dag} == {0}
     graph.convert_devices_to_meshes()
-    assert [event.mesh_ref for event in graph.data_dag if getattr(event, "DTensorRef", 0) == 7] == [3] * 3
+    assert [event.mesh_ref for event in graph.data_dag if getattr(event, "DTensorRef", 0) == 7] == [
+        3
+    ] * 3
     graph.export_data_csv(str(tmp_path / "data.csv"))
     (row,) = rows(tmp_path / "data.csv")
     assert (row["DTensorRefs"], row["mutation_ids"], row["lastuse_id"]) == ("[7, 8, 9]", "[3]", "3")
@@ -234,7 +290,9 @@ def test_sizes_of_tensors_follow_the_dtype() -> None:
 def test_times_of_collectives_follow_the_network() -> None:
     shape = [1024, 1024]
     for kind in ("all_reduce", "sum", "all_gather", "reduce_scatter", "all_to_all"):
-        alone, host, hosts = (estimate_collective_time_us(kind, shape, "float32", count) for count in (1, 8, 64))
+        alone, host, hosts = (
+            estimate_collective_time_us(kind, shape, "float32", count) for count in (1, 8, 64)
+        )
         assert alone == 0 < host < hosts
     slow = NetworkConfig(inter_node_bandwidth_gbs=5)
     assert estimate_send_time_us(shape, "float32") == 86  # 2 µs, and 4 MiB at 50 GB/s
@@ -249,7 +307,8 @@ def test_times_of_collectives_follow_the_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "expected"), [("trace.json", "trace_3.json"), ("a/b.c.json", "a/b.c_3.json"), ("trace", "trace_3")]
+    ("path", "expected"),
+    [("trace.json", "trace_3.json"), ("a/b.c.json", "a/b.c_3.json"), ("trace", "trace_3")],
 )
 def test_files_of_iterations_have_their_number(path: str, expected: str) -> None:
     assert file_path_with_iter(path, 3) == expected

@@ -72,7 +72,9 @@ def test_a_job_that_slurm_has_forgotten_is_an_error_at_once(
         job.ask()
 
 
-def test_the_wait_for_workers_goes_on_when_slurm_answers_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_wait_for_workers_goes_on_when_slurm_answers_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     answers = iter(["PENDING", "", "", "PENDING", "CANCELLED"])
 
     def run(*command: str) -> str:

@@ -36,12 +36,17 @@ def script(*groups: Group, client: str = "", **changed: object) -> Script:
     return plain._replace(**changed)  # type: ignore[arg-type]
 
 
-ALIKE = Group({"a": 2, "b": 1}, Resources(gpus_per_node=8, slurm_args=("--constraint=h100", "--mail-type", "END")))
+ALIKE = Group(
+    {"a": 2, "b": 1},
+    Resources(gpus_per_node=8, slurm_args=("--constraint=h100", "--mail-type", "END")),
+)
 
 
 def directives(text: str) -> list[str]:
     """The options, as sbatch reads them: it quotes as a shell does."""
-    lines = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
+    lines = [
+        line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")
+    ]
     return [" ".join(shlex.split(line, comments=True)) for line in lines]
 
 
@@ -63,7 +68,8 @@ def test_the_options_of_a_user_come_last_and_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", ["--comment=nvcr.io#nvidia/x", '--comment=say "hi" \\ it\'s', "--comment=#", "-J my#job"]
+    "option",
+    ["--comment=nvcr.io#nvidia/x", '--comment=say "hi" \\ it\'s', "--comment=#", "-J my#job"],
 )
 def test_no_character_of_an_option_is_lost(option: str) -> None:
     assert option in directives(script(Group({"a": 1}, Resources(slurm_args=(option,)))).render())
@@ -71,7 +77,11 @@ def test_no_character_of_an_option_is_lost(option: str) -> None:
 
 @pytest.mark.parametrize("seconds", [0.0, 0.25, 60.0, 1234567.0, 14 * 24 * 3600.0])
 def test_workers_understand_any_idle_limit(seconds: float) -> None:
-    (line,) = [line for line in script(ALIKE, idle_limit=seconds).render().splitlines() if IDLE_LIMIT in line]
+    (line,) = [
+        line
+        for line in script(ALIKE, idle_limit=seconds).render().splitlines()
+        if IDLE_LIMIT in line
+    ]
     assert read_duration(line.partition("=")[2]) == round(seconds * 1e9)
 
 
@@ -86,7 +96,9 @@ def test_each_mesh_is_a_step_of_its_own_with_one_worker_on_each_node() -> None:
 
 
 def test_meshes_with_other_resources_make_a_heterogeneous_job() -> None:
-    text = script(Group({"a": 1}, Resources()), Group({"b": 2}, Resources("cpu", exclusive=False))).render()
+    text = script(
+        Group({"a": 1}, Resources()), Group({"b": 2}, Resources("cpu", exclusive=False))
+    ).render()
     assert "hetjob" in directives(text)
     assert directives(text)[-3:] == ["--nodes=2", "--ntasks-per-node=1", "--partition=cpu"]
     assert ["--het-group=0" in steps(text)[0], "--het-group=1" in steps(text)[1]] == [True, True]
@@ -95,7 +107,9 @@ def test_meshes_with_other_resources_make_a_heterogeneous_job() -> None:
 def test_a_job_that_was_ended_during_its_setup_starts_no_workers(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     text = script(
-        ALIKE, folder=str(folder), setup=[f"rmdir {folder}", f"srun() {{ touch {tmp_path}/started; }}"]
+        ALIKE,
+        folder=str(folder),
+        setup=[f"rmdir {folder}", f"srun() {{ touch {tmp_path}/started; }}"],
     ).render()
     folder.mkdir()
     done = subprocess.run(["bash"], input=text, text=True, check=False)
@@ -105,10 +119,15 @@ def test_a_job_that_was_ended_during_its_setup_starts_no_workers(tmp_path: Path)
 
 @pytest.mark.parametrize("client", ["", "python train.py --name 'a b'"])
 def test_bash_understands_the_script(client: str) -> None:
-    subprocess.run(["bash", "-n"], input=script(ALIKE, client=client).render(), text=True, check=True)
+    subprocess.run(
+        ["bash", "-n"], input=script(ALIKE, client=client).render(), text=True, check=True
+    )
 
 
-ANSWER = "JobId=7 JobName=x UserId=me(1) JobState={} Reason={} Restarts={} StartTime={} NodeList=n0 NumNodes={}"
+ANSWER = (
+    "JobId=7 JobName=x UserId=me(1) JobState={} Reason={} Restarts={} StartTime={} NodeList=n0"
+    " NumNodes={}"
+)
 PENDING = ANSWER.format("PENDING", "Priority", 0, "2026-03-01T10:00:00", "2-2")
 RUNNING = ANSWER.format("RUNNING", "None", 2, "2026-03-01T09:00:00", 1)
 
@@ -140,7 +159,10 @@ def test_an_answer_without_a_job_is_not_taken_for_one() -> None:
 
 
 def test_of_what_a_command_says_the_error_is_shown() -> None:
-    said = "sbatch: warning: can't run 1 processes\nsbatch: error: Batch job submission failed: Invalid qos\nsbatch: more\n"
+    said = (
+        "sbatch: warning: can't run 1 processes\nsbatch: error: Batch job submission failed:"
+        " Invalid qos\nsbatch: more\n"
+    )
     assert first_error(said) == "Batch job submission failed: Invalid qos"
     assert first_error("") == "it said nothing"
 
@@ -157,7 +179,9 @@ def test_of_what_a_command_says_the_error_is_shown() -> None:
         ({"slurm_args": ["--comment=a\nrm -rf b"]}, ValueError, "one line"),
     ],
 )
-def test_a_job_that_makes_no_sense_is_refused(arguments: dict[str, object], error: type[Exception], text: str) -> None:
+def test_a_job_that_makes_no_sense_is_refused(
+    arguments: dict[str, object], error: type[Exception], text: str
+) -> None:
     with pytest.raises(error, match=text):
         SlurmJob({"a": 1}, **arguments)  # type: ignore[arg-type]
 

@@ -13,13 +13,27 @@ from monarch.spmd.rank import Exit
 
 
 def test_options_end_at_the_script_and_the_rest_is_its_own() -> None:
-    found = parse(["--nproc-per-node", "4", "--max_restarts=2", "train.py", "--nproc-per-node", "7", "-m"])
+    found = parse(
+        ["--nproc-per-node", "4", "--max_restarts=2", "train.py", "--nproc-per-node", "7", "-m"]
+    )
     assert (found.procs, found.max_restarts) == (4, 2)
     assert (found.script, found.args) == ("train.py", ("--nproc-per-node", "7", "-m"))
 
 
 def test_both_spellings_and_short_forms_are_known() -> None:
-    found = parse(["--nproc_per_node=2", "--rdzv_id", "nightly", "-m", "-r", "0:1,1:3", "-t", "2", "pkg.train"])
+    found = parse(
+        [
+            "--nproc_per_node=2",
+            "--rdzv_id",
+            "nightly",
+            "-m",
+            "-r",
+            "0:1,1:3",
+            "-t",
+            "2",
+            "pkg.train",
+        ]
+    )
     assert found.module and found.run_id == "nightly" and found.script == "pkg.train"
     assert [found.redirects.of(rank) for rank in range(3)] == [1, 3, 0]
     assert [found.tee.of(rank) for rank in range(2)] == [2, 2]
@@ -33,19 +47,28 @@ def test_a_number_of_hosts_may_be_a_range(text: str, nodes: tuple[int, int]) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--nnodes", "4:2", "train.py"], "--nnodes is at least 1, and MIN is at most MAX, got '4:2'"),
+        (
+            ["--nnodes", "4:2", "train.py"],
+            "--nnodes is at least 1, and MIN is at most MAX, got '4:2'",
+        ),
         (["--nnodes", "0", "train.py"], "--nnodes is at least 1"),
         (["--nnodes", "two", "train.py"], "--nnodes is a number, or MIN:MAX, got 'two'"),
         (["--nproc-per-node", "some", "train.py"], "a number, gpu, cpu or auto, got 'some'"),
         (["--nproc-per-node", "0", "train.py"], "at least 1, got 0"),
         (["--max-restarts", "-1", "train.py"], "--max-restarts is at least 0"),
         (["--max-restarts", "x", "train.py"], "invalid int value: 'x'"),
-        (["--redirects", "4", "train.py"], "--redirects: 0 is none, 1 stdout, 2 stderr, 3 both; got '4'"),
+        (
+            ["--redirects", "4", "train.py"],
+            "--redirects: 0 is none, 1 stdout, 2 stderr, 3 both; got '4'",
+        ),
         (["--tee", "a:1", "train.py"], "--tee is 0, 1"),
         (["--local-ranks-filter", "a", "train.py"], "a list of numbers, got 'a'"),
         (["--signals-to-handle", "SIGNONE", "train.py"], "there is no signal 'SIGNONE'"),
         (["--signals-to-handle", "SIGTERM,SIGKILL", "train.py"], "no program can handle SIGKILL"),
-        (["--master-port", "99999", "train.py"], "--master-port is a TCP port, or 0 for a free one, got 99999"),
+        (
+            ["--master-port", "99999", "train.py"],
+            "--master-port is a TCP port, or 0 for a free one, got 99999",
+        ),
         (["--module", "--no-python", "train.py"], "exclude each other"),
         ([], "the following arguments are required: script"),
         (["--no-such-option", "train.py"], "--no-such-option"),
@@ -57,7 +80,9 @@ def test_what_makes_no_sense_is_refused_with_what_was_got(arguments: list[str], 
     assert said in str(error.value)
 
 
-def test_the_environment_stands_for_options_as_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_stands_for_options_as_under_torchrun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PET_MAX_RESTARTS", "3")
     monkeypatch.setenv("PET_NPROC_PER_NODE", "2")
     monkeypatch.setenv("PET_MODULE", "1")
@@ -97,14 +122,18 @@ def test_other_commands_are_refused(command: list[str]) -> None:
         parse_command(command)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with torchrun, which comes with torch")
+@pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="compares with torchrun, which comes with torch",
+)
 def test_every_option_of_torchrun_is_known() -> None:
     from torch.distributed.run import get_args_parser
 
     from monarch.spmd.options import parser
 
     def spellings(made: object) -> set[str]:
-        return set(made._option_string_actions)  # type: ignore[attr-defined]  # argparse has no public list
+        # argparse has no public list
+        return set(made._option_string_actions)  # type: ignore[attr-defined]
 
     assert spellings(get_args_parser()) - spellings(parser("monarch run")) == set()
 
@@ -114,7 +143,14 @@ def exit_of(rank: int, status: int, time: float = 0.0, error: str = "") -> Exit:
 
 
 def test_the_first_failure_comes_before_those_that_followed_from_it() -> None:
-    outcome = Outcome((exit_of(0, -signal.SIGTERM, 1.0), exit_of(2, 3, 3.0), exit_of(1, 1, 2.0), exit_of(3, 0, 0.5)))
+    outcome = Outcome(
+        (
+            exit_of(0, -signal.SIGTERM, 1.0),
+            exit_of(2, 3, 3.0),
+            exit_of(1, 1, 2.0),
+            exit_of(3, 0, 0.5),
+        )
+    )
     assert [each.rank for each in outcome.failures] == [1, 2, 0]
     assert outcome.status == 1
 
@@ -127,7 +163,10 @@ def test_a_run_that_a_signal_ended_says_so_by_its_status() -> None:
 TRACEBACK = """Traceback (most recent call last):
   File "a.py", line 1, in <module>
 KeyError: 'x'"""
-CHAIN = f"{TRACEBACK}\n\nDuring handling of the above exception, another exception occurred:\n\n{TRACEBACK}"
+CHAIN = (
+    f"{TRACEBACK}\n\nDuring handling of the above exception, another exception"
+    f" occurred:\n\n{TRACEBACK}"
+)
 
 
 def test_the_traceback_of_a_text_is_its_last_with_those_that_led_to_it() -> None:
@@ -137,7 +176,9 @@ def test_the_traceback_of_a_text_is_its_last_with_those_that_led_to_it() -> None
 
 
 def test_the_report_ends_with_the_whole_error_of_the_rank_that_failed_first() -> None:
-    outcome = Outcome((exit_of(1, 1, 2.0, TRACEBACK), exit_of(0, -signal.SIGTERM, 3.0), exit_of(2, -11, 2.5)))
+    outcome = Outcome(
+        (exit_of(1, 1, 2.0, TRACEBACK), exit_of(0, -signal.SIGTERM, 3.0), exit_of(2, -11, 2.5))
+    )
     lines = explain(outcome, Options("train.py")).splitlines()
     assert lines[0] == "train.py failed on rank 1 first"
     assert "rank 2" in lines[1] and "SIGSEGV" in lines[1]

@@ -38,8 +38,17 @@ Host key verification failed.
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (CHANGED, "Host key verification failed. (its host key has changed. If you know why: `ssh-keygen -R a`)"),
-        ("Traceback ...\nModuleNotFoundError: No module named 'monarch'\n", "same release of pymonarch for py there"),
+        (
+            CHANGED,
+            (
+                "Host key verification failed. (its host key has changed. If you know why:"
+                " `ssh-keygen -R a`)"
+            ),
+        ),
+        (
+            "Traceback ...\nModuleNotFoundError: No module named 'monarch'\n",
+            "same release of pymonarch for py there",
+        ),
         ("me@a: Permission denied (publickey).\n", "no key was accepted"),
         ("sh: 8: /bin/py: Permission denied\n", "is py its interpreter?"),
         (
@@ -60,7 +69,9 @@ def test_a_hostfile_has_a_host_on_each_line_and_words_without_effect() -> None:
     assert parse_hostfile("# ours\na slots=8 # fast\n\n  me@b\n") == (["a", "me@b"], ["slots=8"])
 
 
-@pytest.mark.parametrize(("hosts", "error"), [("node7", TypeError), ([1], TypeError), ([], ValueError)])
+@pytest.mark.parametrize(
+    ("hosts", "error"), [("node7", TypeError), ([1], TypeError), ([], ValueError)]
+)
 def test_hosts_are_a_list_of_names(hosts: list[str], error: type[Exception]) -> None:
     with pytest.raises(error, match="'m'"):
         check_hosts("m", hosts)
@@ -82,11 +93,22 @@ def test_code_reaches_the_interpreter_as_it_is_through_any_shell() -> None:
 def test_a_worker_that_is_started_after_the_end_of_its_job_runs_nothing(tmp_path: Path) -> None:
     kept, workers, ran = tmp_path / "kept", str(tmp_path / "worker"), tmp_path / "ran"
     folder = folder_of(workers, 0)
-    start = Start("job7", str(kept), folder, "false", [f"tr '\\0' '\\n' </proc/$$/environ >{ran}"], 0.0, False, False)
+    start = Start(
+        "job7",
+        str(kept),
+        folder,
+        "false",
+        [f"tr '\\0' '\\n' </proc/$$/environ >{ran}"],
+        0.0,
+        False,
+        False,
+    )
     command = ["sh", "-c", worker(start, WorkerSpec("m", "0", f"ipc://{socket_in(folder)}"))]
     kept.mkdir()
     subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
-    assert "MONARCH_JOB=job7" in ran.read_text().splitlines(), "its sh is one of the processes of the job"
+    assert "MONARCH_JOB=job7" in ran.read_text().splitlines(), (
+        "its sh is one of the processes of the job"
+    )
     ran.unlink()
     Path(folder).mkdir()  # of one that got SIGKILL
     subprocess.run(["sh", "-c", ending("job7", str(kept), workers, 2.0, 10.0)], check=True)
@@ -95,8 +117,12 @@ def test_a_worker_that_is_started_after_the_end_of_its_job_runs_nothing(tmp_path
 
 
 @pytest.mark.parametrize("detached", [False, True])
-def test_a_worker_that_ends_takes_nothing_of_one_that_starts(tmp_path: Path, detached: bool) -> None:
-    kept, workers, python, pause = (tmp_path / name for name in ("kept", "worker", "python", "pause"))
+def test_a_worker_that_ends_takes_nothing_of_one_that_starts(
+    tmp_path: Path, detached: bool
+) -> None:
+    kept, workers, python, pause = (
+        tmp_path / name for name in ("kept", "worker", "python", "pause")
+    )
     kept.mkdir()
     os.mkfifo(pause)
     folders = [folder_of(str(workers), number) for number in range(2)]
@@ -131,7 +157,9 @@ def test_what_is_waited_for_is_not_written_anew_for_each_that_speaks(
         return line
 
     try:
-        assert hear(sessions, speak, "python", time.monotonic() + 60, waiting, "speak") == [*map(str, range(10))]
+        assert hear(sessions, speak, "python", time.monotonic() + 60, waiting, "speak") == [
+            *map(str, range(10))
+        ]
     finally:
         for session in sessions:
             session.wait(60)
@@ -142,7 +170,9 @@ def test_the_interpreter_may_be_in_the_home_directory() -> None:
     assert run_python("~/my venv/bin/python", ["-V"]) == "~/'my venv/bin/python' -V"
 
 
-def test_a_configuration_of_ssh_that_does_not_end_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_of_ssh_that_does_not_end_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "ssh").write_text("#!/bin/sh\nexec sleep 1000\n")
     (tmp_path / "ssh").chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

@@ -35,7 +35,11 @@ def test_equal_stacks_are_one_class_and_those_elsewhere_come_last() -> None:
     odd = {17, 42, 63}
     procs = [proc(rank, DATA if rank in odd else TRAIN) for rank in range(64)]
     most, few = classes(procs)
-    assert (len(most.ranks), most.headline, most.endpoint) == (61, "all_reduce at train.py:88", "step")
+    assert (len(most.ranks), most.headline, most.endpoint) == (
+        61,
+        "all_reduce at train.py:88",
+        "step",
+    )
     assert (few.ranks, few.headline, few.endpoint) == ((17, 42, 63), "recv at data.py:40", "step")
     shown = str(Stacks(procs, {}))
     assert "61 ranks [0-16,18-41,43-62]: step: all_reduce at train.py:88" in shown
@@ -45,9 +49,14 @@ def test_equal_stacks_are_one_class_and_those_elsewhere_come_last() -> None:
 def test_a_class_is_the_same_however_its_stacks_were_had() -> None:
     by_signal = parse_faulthandler(
         "Thread 0x00007f01 (most recent call first):\n"
-        + "".join(f'  File "{frame.file}", line {frame.line} in {frame.function}\n' for frame in TRAIN)
+        + "".join(
+            f'  File "{frame.file}", line {frame.line} in {frame.function}\n' for frame in TRAIN
+        )
     )
-    text = [{"name": f"Trainer.{each.function}", "filename": each.file, "line": each.line} for each in TRAIN]
+    text = [
+        {"name": f"Trainer.{each.function}", "filename": each.file, "line": each.line}
+        for each in TRAIN
+    ]
     by_py_spy = parse_py_spy(json.dumps([{"thread_name": "x", "frames": text}]))
     procs = [
         proc(0, TRAIN),
@@ -61,7 +70,10 @@ def test_a_class_is_the_same_however_its_stacks_were_had() -> None:
 def test_threads_that_wait_for_work_are_left_out_unless_all_are_asked_for() -> None:
     procs = [proc(0, IDLE, TRAIN), proc(1, IDLE)]
     busy, idle = classes(procs)
-    assert busy.ranks == (0,) and [line.frame.function for line in busy.lines] == ["all_reduce", "step"]
+    assert busy.ranks == (0,) and [line.frame.function for line in busy.lines] == [
+        "all_reduce",
+        "step",
+    ]
     assert idle.ranks == (1,) and idle.headline == "waits for a message" and idle.lines == ()
     everything = classes(procs, everything=True)
     assert [each.ranks for each in everything] == [(0, 1), (0,)]
@@ -69,14 +81,22 @@ def test_threads_that_wait_for_work_are_left_out_unless_all_are_asked_for() -> N
 
 
 def test_what_monarch_does_for_a_call_is_one_line_by_the_name_that_the_program_used() -> None:
-    get = (Frame("wait", "/x/monarch/_core/calls/waiting.py", 9), Frame("get", "/x/monarch/_core/calls/future.py", 64))
+    get = (
+        Frame("wait", "/x/monarch/_core/calls/waiting.py", 9),
+        Frame("get", "/x/monarch/_core/calls/future.py", 64),
+    )
     [found] = classes([proc(0, (*get, Frame("step", "/home/me/train.py", 5), *START))])
-    assert [(line.kind, line.frame.function) for line in found.lines] == [(ENGINE, "get"), (USER, "step")]
+    assert [(line.kind, line.frame.function) for line in found.lines] == [
+        (ENGINE, "get"),
+        (USER, "step"),
+    ]
     assert found.headline == "get at train.py:5"
 
 
 def test_an_actor_that_reads_its_arguments_is_not_said_to_wait_for_work() -> None:
-    thread = ThreadStack("t", (Frame("loads", "/x/monarch/_core/wire/pickling.py", 7), *START), "trainer", "step")
+    thread = ThreadStack(
+        "t", (Frame("loads", "/x/monarch/_core/wire/pickling.py", 7), *START), "trainer", "step"
+    )
     [found] = classes([proc(0)._replace(threads=(thread,))])
     assert found.endpoint == "step" and found.headline == "loads at pickling.py:7"
 
@@ -113,7 +133,9 @@ def test_classes_are_shown_as_json() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((0, 2, 3, 4, 9), "0,2-4,9")])
+@pytest.mark.parametrize(
+    ("ranks", "text"), [((), ""), ((3,), "3"), ((0, 1, 2), "0-2"), ((0, 2, 3, 4, 9), "0,2-4,9")]
+)
 def test_ranks_are_written_as_a_compact_set(ranks: tuple[int, ...], text: str) -> None:
     assert ranges(ranks) == text
 

@@ -1,4 +1,6 @@
-"""Which waits count as a deadlock: the rules one by one, then random programs against an observer who sees everything."""
+"""Which waits count as a deadlock: the rules one by one, then random programs against an observer
+who sees everything.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from monarch._core.supervision.deadlock import EVERYTHING, NOBODY, Call, Chaser, Probe, Wait, WaitId, explain, keeper
+from monarch._core.supervision.deadlock import (
+    EVERYTHING,
+    NOBODY,
+    Call,
+    Chaser,
+    Probe,
+    Wait,
+    WaitId,
+    explain,
+    keeper,
+)
 
 CALL = Call("caller", 1)
 OTHER = Call("caller", 2)
@@ -42,7 +54,9 @@ def test_a_call_whose_response_port_was_handed_out_is_kept_by_nobody() -> None:
 
 
 def wait(began: float, process: str, *silent: str) -> Wait:
-    return Wait(WaitId(began, Call(process, 1)), tuple((name, 7) for name in silent), f"{process} waits")
+    return Wait(
+        WaitId(began, Call(process, 1)), tuple((name, 7) for name in silent), f"{process} waits"
+    )
 
 
 def chaser_that_knows(*waits: Wait) -> Chaser:
@@ -78,7 +92,11 @@ def test_a_probe_passes_older_waits_only_so_that_one_wait_of_a_cycle_hears_of_it
     (from_young,) = Chaser().ask(young, 1)
     (from_old,) = Chaser().ask(old, 1)
     (back,) = chaser_that_knows(old).pass_on(from_young, old)
-    assert (back.initiator, back.call, back.chain) == (young.id, old.id.call, ("b waits", "a waits"))
+    assert (back.initiator, back.call, back.chain) == (
+        young.id,
+        old.id.call,
+        ("b waits", "a waits"),
+    )
     assert chaser_that_knows(young).pass_on(from_old, young) == []
 
 
@@ -99,7 +117,10 @@ def test_a_probe_does_not_pass_a_wait_that_no_sweep_has_seen() -> None:
 
 def test_the_text_has_a_line_for_each_wait() -> None:
     lines = explain(("b waits for a", "a waits for b")).splitlines()
-    assert [line for line in lines if line.startswith("  ")] == ["  b waits for a", "  a waits for b"]
+    assert [line for line in lines if line.startswith("  ")] == [
+        "  b waits for a",
+        "  a waits for b",
+    ]
 
 
 # random programs
@@ -155,7 +176,9 @@ class World:
         self.clock = 0.0
         self.requests = 0
         self.processes = {f"p{number}": Chaser() for number in range(processes)}
-        self.actors = {f"a{number}": Actor(f"a{number}", f"p{number % processes}") for number in range(actors)}
+        self.actors = {
+            f"a{number}": Actor(f"a{number}", f"p{number % processes}") for number in range(actors)
+        }
         self.silent: dict[Call, set[str]] = {}
         self.in_flight: list[tuple[str, object]] = []
         self.reports = 0
@@ -175,7 +198,9 @@ class World:
         if activity.explicit and self.random.random() < 0.2:
             self.answer_by_port(activity)
         if activity.waits_for is not None:
-            if not self.silent[activity.waits_for] or (activity.noted is None and self.random.random() < 0.2):
+            if not self.silent[activity.waits_for] or (
+                activity.noted is None and self.random.random() < 0.2
+            ):
                 activity.waits_for = activity.noted = None  # answered, or out of time
             return
         if activity.serving and activity.call is None:
@@ -205,7 +230,9 @@ class World:
 
     def start_wait(self, activity: Activity) -> None:
         call = self.new_call(activity.actor.process)
-        targets = self.random.sample(sorted(self.actors), self.random.choice((1, 1, *range(1, self.fan_out + 1))))
+        targets = self.random.sample(
+            sorted(self.actors), self.random.choice((1, 1, *range(1, self.fan_out + 1)))
+        )
         self.silent[call] = set(targets)
         self.in_flight += [("call", (call, target)) for target in targets]
         activity.waits_for = call
@@ -299,13 +326,20 @@ class World:
         assert cycle in real | self.broken, f"not a cycle: {probe.chain}"
         assert cycle in real or self.fan_out > 1
         assert victim.noted == probe.initiator
-        assert cycle not in real or all(victim.noted >= (waits[text].noted or victim.noted) for text in probe.chain)
+        assert cycle not in real or all(
+            victim.noted >= (waits[text].noted or victim.noted) for text in probe.chain
+        )
         self.reports += 1
         self.broken |= real
         victim.waits_for = victim.noted = None
 
     def waits_by_text(self) -> dict[str, Activity]:
-        waiting = [each for actor in self.actors.values() for each in actor.activities if each.waits_for is not None]
+        waiting = [
+            each
+            for actor in self.actors.values()
+            for each in actor.activities
+            if each.waits_for is not None
+        ]
         return {text_of(activity): activity for activity in waiting}
 
     def kept_by(self, activity: Activity) -> list[Activity]:
@@ -342,7 +376,9 @@ class World:
     # the end
 
     def finish(self) -> None:
-        """Nothing new begins; everything that can go on does, and every process sweeps now and then."""
+        """Nothing new begins; everything that can go on does, and every process sweeps now and
+        then.
+        """
         self.busy = False
         for _ in range(200):
             for _ in range(60):
@@ -371,8 +407,12 @@ def test_every_report_is_a_cycle_at_that_moment_and_no_cycle_stays(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_with_calls_to_meshes_every_report_is_a_cycle_then_or_until_another_report_broke_it(seed: int) -> None:
-    """Cycles may share a wait here: giving that up breaks the other one while its probe is under way."""
+def test_with_calls_to_meshes_every_report_is_a_cycle_then_or_until_another_report_broke_it(
+    seed: int,
+) -> None:
+    """Cycles may share a wait here: giving that up breaks the other one while its probe is under
+    way.
+    """
     run_program(seed, fan_out=3)
 
 
@@ -397,4 +437,6 @@ def test_a_ring_is_reported_once_by_the_wait_that_closed_it_in_its_second_sweep(
     while world.in_flight:
         world.deliver()
     assert world.reports == 1
-    assert [each.serve.noted is None for each in world.actors.values()] == [False] * (size - 1) + [True]
+    assert [each.serve.noted is None for each in world.actors.values()] == [False] * (size - 1) + [
+        True
+    ]

@@ -49,7 +49,9 @@ def test_who_was_declared_lost_does_not_come_back(event: str) -> None:
 
 
 @given(EVENTS, st.integers(1, 6))
-def test_lost_means_so_many_ticks_in_a_row_without_a_sign_while_one_was_due(events: list[str], ticks: int) -> None:
+def test_lost_means_so_many_ticks_in_a_row_without_a_sign_while_one_was_due(
+    events: list[str], ticks: int
+) -> None:
     liveness = Liveness(ticks)
     due, missed, lost = False, 0, False
     for event in events:

@@ -1,4 +1,6 @@
-"""The rules of ownership, one by one, then against a naive model for every short history, then as a tree at random."""
+"""The rules of ownership, one by one, then against a naive model for every short history, then as a
+tree at random.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,19 @@ import random
 import pytest
 
 from monarch._core.supervision.failure import EXCEPTION, KILLED, LINK, UNHANDLED, Failure
-from monarch._core.supervision.ownership import AskSupervisor, Fail, Instruction, OwnedMesh, Ownership
+from monarch._core.supervision.ownership import (
+    AskSupervisor,
+    Fail,
+    Instruction,
+    OwnedMesh,
+    Ownership,
+)
 
 
 def actors(uid: int, processes: list[str], name: str = "") -> OwnedMesh:
-    return OwnedMesh(uid, name or f"actors{uid}", processes, False, lambda rank: f"<actors{uid}[{rank}]>")
+    return OwnedMesh(
+        uid, name or f"actors{uid}", processes, False, lambda rank: f"<actors{uid}[{rank}]>"
+    )
 
 
 def procs(uid: str, processes: list[str]) -> OwnedMesh:
@@ -27,7 +37,9 @@ KILL = Failure(KILLED, "killed", pid=7, signal=9, output=("last words",))
 
 
 def told(instructions: list[Instruction]) -> list[tuple[int | str, int | None]]:
-    return [(i.failure.mesh_uid, i.failure.rank) for i in instructions if isinstance(i, AskSupervisor)]
+    return [
+        (i.failure.mesh_uid, i.failure.rank) for i in instructions if isinstance(i, AskSupervisor)
+    ]
 
 
 def owning(*meshes: OwnedMesh) -> Ownership[OwnedMesh]:
@@ -55,12 +67,20 @@ def test_failures_of_what_is_not_owned_or_no_longer_are_nobodys_business() -> No
 
 
 def test_a_lost_process_is_told_by_the_actors_on_it() -> None:
-    ownership = owning(procs("procs", ["p0", "p1"]), actors(1, ["p0", "p1"], "trainers"), actors(2, ["p1"], "loaders"))
+    ownership = owning(
+        procs("procs", ["p0", "p1"]),
+        actors(1, ["p0", "p1"], "trainers"),
+        actors(2, ["p1"], "loaders"),
+    )
     instructions = ownership.process_ended("p1", KILL, 0)
     assert told(instructions) == [(1, 1), (2, 0)]
     first = instructions[0]
     assert isinstance(first, AskSupervisor)
-    assert (first.failure.mesh, first.failure.signal, first.failure.output) == ("trainers", 9, ("last words",))
+    assert (first.failure.mesh, first.failure.signal, first.failure.output) == (
+        "trainers",
+        9,
+        ("last words",),
+    )
     assert "the process this actor was running on failed" in first.failure.reason
     assert first.mesh is ownership[1]
 
@@ -86,7 +106,9 @@ def test_the_end_of_a_process_may_be_heard_of_in_several_ways_and_counts_once() 
     assert ownership.process_ended("p0", Failure(LINK, "the connection broke"), 0) == []
 
 
-def test_an_owner_cares_no_longer_for_what_it_stopped_nor_for_what_ran_on_procs_that_it_stopped() -> None:
+def test_an_owner_cares_no_longer_for_what_it_stopped_nor_for_what_ran_on_procs_that_it_stopped() -> (
+    None
+):
     host, mesh, elsewhere = procs("procs", ["p0", "p1"]), actors(1, ["p0", "p1"]), actors(2, ["q0"])
     ownership = owning(host, mesh, elsewhere)
     assert all(ownership.cares_for(each) for each in (host, mesh, elsewhere))
@@ -128,7 +150,9 @@ EVENTS = [("actor", uid, rank) for uid in (1, 2) for rank in (0, 1)] + [
 
 
 class NaiveModel:
-    """What an owner of procs (0) and two actor meshes (1, 2) on both of them must hear, said in another way."""
+    """What an owner of procs (0) and two actor meshes (1, 2) on both of them must hear, said in
+    another way.
+    """
 
     def __init__(self) -> None:
         self.owned = {0, 1, 2}
@@ -142,7 +166,9 @@ class NaiveModel:
             news: list[tuple[int, int]] = [(which, rank)]
         else:
             on_it: list[tuple[int, int]] = [
-                (mesh, which) for mesh in (1, 2) if mesh in self.owned and (mesh, which) not in self.down
+                (mesh, which)
+                for mesh in (1, 2)
+                if mesh in self.owned and (mesh, which) not in self.down
             ]
             news = on_it or [(0, which)]
             if on_it and 0 in self.owned:  # it is known now, whoever told
@@ -155,7 +181,9 @@ class NaiveModel:
 @pytest.mark.parametrize("length", range(1, 6))
 def test_every_short_history_tells_what_a_naive_model_tells(length: int) -> None:
     for history in itertools.product(EVENTS, repeat=length):
-        ownership = owning(procs("0", ["p0", "p1"]), actors(1, ["p0", "p1"]), actors(2, ["p0", "p1"]))
+        ownership = owning(
+            procs("0", ["p0", "p1"]), actors(1, ["p0", "p1"]), actors(2, ["p0", "p1"])
+        )
         model = NaiveModel()
         for what, which, rank in history:
             if what == "actor":
@@ -165,7 +193,9 @@ def test_every_short_history_tells_what_a_naive_model_tells(length: int) -> None
             else:
                 ownership.stopped("0" if which == 0 else which)
                 heard = []
-            assert [(int(uid), rank) for uid, rank in told(heard)] == model.hears(what, which, rank), history
+            assert [(int(uid), rank) for uid, rank in told(heard)] == model.hears(
+                what, which, rank
+            ), history
 
 
 # the tree: owners that tell their owners, over a network that delays and doubles
@@ -185,7 +215,9 @@ class Node:
 
 
 class Tree:
-    """A root that handles nothing, and actors below it; `inbox` holds failures on their way to owners."""
+    """A root that handles nothing, and actors below it; `inbox` holds failures on their way to
+    owners.
+    """
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance

@@ -115,7 +115,12 @@ def test_a_stop_is_told_as_a_status_and_not_as_a_failure() -> None:
 def test_the_failure_of_a_process_becomes_that_of_its_actors() -> None:
     process = Failure(EXITED, "exited with 3", proc="procs-1", pid=5, exit_code=3, output=("bye",))
     actor = process.of("<Trainer trainers>", "trainers", 99, 1)
-    assert (actor.actor, actor.mesh, actor.mesh_uid, actor.rank) == ("<Trainer trainers>", "trainers", 99, 1)
+    assert (actor.actor, actor.mesh, actor.mesh_uid, actor.rank) == (
+        "<Trainer trainers>",
+        "trainers",
+        99,
+        1,
+    )
     assert (actor.proc, actor.pid, actor.exit_code, actor.output) == ("procs-1", 5, 3, ("bye",))
     assert actor.reason == "the process this actor was running on failed: exited with 3"
     assert process.actor == ""
@@ -137,7 +142,9 @@ def test_the_stop_of_a_process_stays_a_stop_for_its_actors() -> None:
         (3, None, "non-zero code 3"),
     ],
 )
-def test_the_end_of_a_process_is_told_in_words(code: int | None, number: int | None, words: str) -> None:
+def test_the_end_of_a_process_is_told_in_words(
+    code: int | None, number: int | None, words: str
+) -> None:
     assert words in exit_reason(code, number)
     if number is not None:
         assert f"sig={int(number)}" in exit_reason(code, number)
@@ -147,7 +154,12 @@ def test_the_public_face_gives_the_parts_of_the_record() -> None:
     event = Failure(EXITED, "r", mesh="trainers", rank=3, exit_code=2, signal=None, output=("x",))
     failure = MeshFailure(event)
     assert (failure.mesh_name, failure.ranks, failure.crashed_ranks) == ("trainers", [3], [3])
-    assert (failure.cause, failure.exit_code, failure.signal, failure.last_output) == (EXITED, 2, None, ("x",))
+    assert (failure.cause, failure.exit_code, failure.signal, failure.last_output) == (
+        EXITED,
+        2,
+        None,
+        ("x",),
+    )
     assert failure.report() == event.explain()
     assert "trainers" in repr(failure)
 

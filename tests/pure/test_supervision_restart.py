@@ -8,8 +8,21 @@ import random
 import pytest
 
 from monarch._core.supervision.failure import EXCEPTION, HOST, KILLED, UNSTARTED, Failure, host_lost
-from monarch._core.supervision.ownership import Abandon, AskSupervisor, Instruction, OwnedMesh, Ownership, Restart
-from monarch._core.supervision.restart import AllForOne, OneForOne, RestartGroup, RestForOne, Strategy
+from monarch._core.supervision.ownership import (
+    Abandon,
+    AskSupervisor,
+    Instruction,
+    OwnedMesh,
+    Ownership,
+    Restart,
+)
+from monarch._core.supervision.restart import (
+    AllForOne,
+    OneForOne,
+    RestartGroup,
+    RestForOne,
+    Strategy,
+)
 
 Owner = Ownership[OwnedMesh]
 
@@ -61,11 +74,15 @@ def test_after_a_failed_actor_a_strategy_starts_what_it_says(
         (RestForOne(), {"procs": [1], 1: [0, 1], 2: [0]}),
     ],
 )
-def test_after_a_dead_process_its_actors_start_again_too(strategy: Strategy, ranks: dict[int | str, list[int]]) -> None:
+def test_after_a_dead_process_its_actors_start_again_too(
+    strategy: Strategy, ranks: dict[int | str, list[int]]
+) -> None:
     owner, _ = family(strategy)
     instructions = owner.process_ended("p1", killed(), 0)
     assert planned(instructions) == ranks
-    assert list(planned(instructions)) == [uid for uid in ("procs", 1, 2) if uid in ranks], "in the order of creation"
+    assert list(planned(instructions)) == [uid for uid in ("procs", 1, 2) if uid in ranks], (
+        "in the order of creation"
+    )
 
 
 def test_a_dead_process_without_actors_starts_again() -> None:
@@ -168,7 +185,9 @@ def test_an_actor_that_stopped_itself_stays_stopped() -> None:
     assert owner.rank_failed(raised(1, 0)._replace(cause="stopped"), 0) == []
 
 
-@pytest.mark.parametrize("arguments", [(-1, 60), (1.5, 60), ("3", 60), (3, 0), (3, -1), (3, None), (3, float("nan"))])
+@pytest.mark.parametrize(
+    "arguments", [(-1, 60), (1.5, 60), ("3", 60), (3, 0), (3, -1), (3, None), (3, float("nan"))]
+)
 def test_a_strategy_refuses_senseless_limits(arguments: tuple[int, float]) -> None:
     with pytest.raises(ValueError, match="max_restarts|within"):
         OneForOne(*arguments)
@@ -182,20 +201,26 @@ def test_a_strategy_shows_its_limits_and_travels() -> None:
 @pytest.mark.parametrize("seed", range(200))
 def test_at_random_restarts_stay_within_the_limit_and_nothing_is_lost(seed: int) -> None:
     chance = random.Random(seed)
-    strategy = chance.choice([OneForOne, AllForOne, RestForOne])(chance.randint(0, 4), chance.choice([1.0, 10.0]))
+    strategy = chance.choice([OneForOne, AllForOne, RestForOne])(
+        chance.randint(0, 4), chance.choice([1.0, 10.0])
+    )
     owner, group = family(strategy)
     now, running, started = 0.0, None, []
     for _ in range(60):
         now += chance.random()
         if running is not None and chance.random() < 0.4:
-            instructions = owner.restarted(group, running, now, chance.choice(["", "", "", "no memory"]))
+            instructions = owner.restarted(
+                group, running, now, chance.choice(["", "", "", "no memory"])
+            )
             running = None
         elif chance.random() < 0.5:
             uid, rank = chance.choice([(1, 0), (1, 1), (2, 0)])
             instructions = owner.rank_failed(raised(uid, rank, owner[uid].incarnation(rank)), now)
         else:
             rank = chance.randint(0, 1)
-            instructions = owner.process_ended(f"p{rank}", killed(owner["procs"].incarnation(rank)), now)
+            instructions = owner.process_ended(
+                f"p{rank}", killed(owner["procs"].incarnation(rank)), now
+            )
         for instruction in instructions:
             if isinstance(instruction, Restart):
                 assert running is None, "one plan at a time"
@@ -208,13 +233,21 @@ def test_at_random_restarts_stay_within_the_limit_and_nothing_is_lost(seed: int)
         if running is not None:
             processes = {owner["procs"].processes[rank] for rank in running.ranks.get("procs", [])}
             for uid in (1, 2):
-                on_them = [rank for rank, process in enumerate(owner[uid].processes) if process in processes]
-                assert set(on_them) <= set(running.ranks.get(uid, [])), "a process takes its actors along"
+                on_them = [
+                    rank
+                    for rank, process in enumerate(owner[uid].processes)
+                    if process in processes
+                ]
+                assert set(on_them) <= set(running.ranks.get(uid, [])), (
+                    "a process takes its actors along"
+                )
         assert group.busy == (running is not None)
 
 
 @pytest.mark.parametrize("strategy", [OneForOne(), AllForOne(), RestForOne()])
-def test_what_ran_on_a_lost_host_is_judged_however_often_it_was_started_again(strategy: Strategy) -> None:
+def test_what_ran_on_a_lost_host_is_judged_however_often_it_was_started_again(
+    strategy: Strategy,
+) -> None:
     owner, group = family(strategy)
     (restart,) = owner.process_ended("p1", killed(), 0)
     assert isinstance(restart, Restart)
@@ -238,7 +271,9 @@ def test_a_plan_that_a_lost_host_stops_is_not_tried_again() -> None:
     assert isinstance(restart, Restart)
     assert owner.process_ended("p1", killed(), 1) == []  # waits for the plan in progress
     judged = owner.process_ended("p1", host_lost("agent"), 2)
-    assert [(i.failure.mesh_uid, i.failure.rank) for i in judged if isinstance(i, AskSupervisor)] == [(1, 1), (2, 0)]
+    assert [
+        (i.failure.mesh_uid, i.failure.rank) for i in judged if isinstance(i, AskSupervisor)
+    ] == [(1, 1), (2, 0)]
     assert owner.restarted(group, restart.plan, 3, "its host is gone") == []
     assert not group.busy
 
@@ -256,7 +291,9 @@ def test_a_plan_does_not_start_actors_on_a_process_that_failed_meanwhile() -> No
     assert owner.startable(1, [1]) == []
 
 
-def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_it_had_any() -> None:
+def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_it_had_any() -> (
+    None
+):
     owner: Owner = Ownership()
     group = RestartGroup(AllForOne(max_restarts=1))
     owner.created(OwnedMesh("procs", "procs", ["p0", "p1"], True, str, group))
@@ -264,7 +301,9 @@ def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_
     (restart,) = owner.process_ended("p0", killed(), 0)
     assert isinstance(restart, Restart)
     given_up = owner.restarted(group, restart.plan, 1, "the bootstrap function raised")
-    assert [(i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, AskSupervisor)] == [
+    assert [
+        (i.failure.mesh_uid, i.failure.rank) for i in given_up if isinstance(i, AskSupervisor)
+    ] == [
         ("procs", 0),
         (1, 0),
     ]

@@ -76,7 +76,13 @@ def content(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        found[name] = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else None
+        found[name] = (
+            os.readlink(path)
+            if path.is_symlink()
+            else path.read_bytes()
+            if path.is_file()
+            else None
+        )
     return found
 
 
@@ -91,7 +97,14 @@ def test_rules_of_git_say_what_is_left_out_also_in_deeper_folders(project: Path)
     })  # fmt: skip
     found = scan(project)
     rules = {".gitignore", ".monarchignore", "sub/.gitignore"}
-    assert paths(found) == rules | {"a.log", "keep.log", "sub/top.txt", "sub/deep.log", "train.py", "sub/build"}
+    assert paths(found) == rules | {
+        "a.log",
+        "keep.log",
+        "sub/top.txt",
+        "sub/deep.log",
+        "train.py",
+        "sub/build",
+    }
     assert dict(found.skipped) == {
         "b.log": "ignored by .gitignore", "build/": "ignored by .gitignore", "top.txt": "ignored by .gitignore",
         "sub/other.log": "ignored by .gitignore", "model.ckpt": "ignored by .monarchignore",
@@ -126,7 +139,9 @@ def test_repositories_caches_and_virtual_environments_are_always_left_out(projec
     write(project, {"a.py": ""})
     found = scan(project)
     assert paths(found) == {"a.py"}
-    assert set(dict(found.skipped)) == {".git/", ".monarch/", "env/"} and found.manifest.folders == {}
+    assert (
+        set(dict(found.skipped)) == {".git/", ".monarch/", "env/"} and found.manifest.folders == {}
+    )
 
 
 def test_rules_that_have_changed_count_for_what_was_seen_before(project: Path) -> None:
@@ -150,8 +165,12 @@ def test_rules_for_folders_count_when_a_file_becomes_one(project: Path) -> None:
     assert paths(scanner.scan()) == {".gitignore", "build"}
 
 
-def test_what_vanishes_while_it_is_looked_at_is_left_out(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(project, {"a.py": "1", "b.py": "2", "c/d.py": "3", "c/.gitignore": "*.log\n", "e.py": "5"})
+def test_what_vanishes_while_it_is_looked_at_is_left_out(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(
+        project, {"a.py": "1", "b.py": "2", "c/d.py": "3", "c/.gitignore": "*.log\n", "e.py": "5"}
+    )
     scandir = os.scandir
 
     def gone(path: str) -> Any:
@@ -167,7 +186,9 @@ def test_what_vanishes_while_it_is_looked_at_is_left_out(project: Path, monkeypa
     assert paths(found) == {"a.py", "e.py"} and found.manifest.folders == {}
 
 
-def test_without_the_library_rules_are_an_error_that_names_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_rules_are_an_error_that_names_it(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(project, {"a.py": ""})
     monkeypatch.setitem(__import__("sys").modules, "pathspec", None)
     assert paths(scan(project)) == {"a.py"}
@@ -176,7 +197,9 @@ def test_without_the_library_rules_are_an_error_that_names_it(project: Path, mon
         scan(project)
 
 
-def test_only_what_has_changed_is_read_again(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_has_changed_is_read_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(project, {"a.py": "1", "b.py": "2", "c/d.py": "3"})
     late = time.time_ns() + 10**9  # as if some time had gone by since
     monkeypatch.setattr("monarch.sync.scan.time.time_ns", lambda: late)
@@ -210,7 +233,9 @@ def test_links_stay_links_and_are_never_followed(project: Path, tmp_path: Path) 
     assert [path for path, _ in found.skipped] == ["out"]
 
 
-def test_links_that_name_the_workspace_by_another_path_lead_into_it_on_hosts(project: Path, tmp_path: Path) -> None:
+def test_links_that_name_the_workspace_by_another_path_lead_into_it_on_hosts(
+    project: Path, tmp_path: Path
+) -> None:
     write(project, {"a/x.py": "1"})
     home = tmp_path / "home"
     home.symlink_to(project.parent)  # as where homes are on another disk
@@ -258,7 +283,14 @@ def test_a_workspace_says_what_is_wrong_with_its_folders(tmp_path: Path) -> None
 def test_a_host_has_what_the_client_has_with_modes_and_times(project: Path, store: Store) -> None:
     write(
         project,
-        {"a.py": "1", "run.sh": "#!/bin/sh", "deep/er/b.py": "2", "empty.py": "", "deep/same.py": "1", "deep/void": ""},
+        {
+            "a.py": "1",
+            "run.sh": "#!/bin/sh",
+            "deep/er/b.py": "2",
+            "empty.py": "",
+            "deep/same.py": "1",
+            "deep/void": "",
+        },
     )
     (project / "run.sh").chmod(0o755)
     (project / "nothing").mkdir()
@@ -266,9 +298,11 @@ def test_a_host_has_what_the_client_has_with_modes_and_times(project: Path, stor
     os.utime(project / "a.py", ns=(5, 1_600_000_000_123_456_789))
     (project / "link").symlink_to("deep/er")
     found = scan(project)
-    assert bring(store, found) == ["b.py", "run.sh", "same.py"], (
-        "what two files have in common goes once, nothing never"
-    )
+    assert bring(store, found) == [
+        "b.py",
+        "run.sh",
+        "same.py",
+    ], "what two files have in common goes once, nothing never"
     assert content(store.current.resolve()) == content(project)
     assert stat.S_IMODE((store.current / "run.sh").stat().st_mode) == 0o755
     assert stat.S_IMODE((store.current / "nothing").stat().st_mode) == 0o750
@@ -276,7 +310,9 @@ def test_a_host_has_what_the_client_has_with_modes_and_times(project: Path, stor
     assert store.find(found.manifest.id) is not None
 
 
-def test_only_what_a_host_lacks_goes_there_and_the_rest_is_the_same_file(project: Path, store: Store) -> None:
+def test_only_what_a_host_lacks_goes_there_and_the_rest_is_the_same_file(
+    project: Path, store: Store
+) -> None:
     write(project, {"a.py": "1", "b.py": "2", "c.py": "3"})
     bring(store, scan(project))
     before = {name: (store.current / name).stat().st_ino for name in ("a.py", "b.py", "c.py")}
@@ -291,7 +327,10 @@ def test_only_what_a_host_lacks_goes_there_and_the_rest_is_the_same_file(project
 def test_two_files_of_a_version_are_never_one_file(project: Path, store: Store) -> None:
     write(project, {"a.py": "same", "b.py": "same", "c.py": "", "d.py": ""})
     bring(store, scan(project))
-    assert len({(store.current / name).stat().st_ino for name in ["a.py", "b.py", "c.py", "d.py"]}) == 4
+    assert (
+        len({(store.current / name).stat().st_ino for name in ["a.py", "b.py", "c.py", "d.py"]})
+        == 4
+    )
 
 
 def test_what_a_program_has_changed_there_is_sent_again(project: Path, store: Store) -> None:
@@ -307,7 +346,9 @@ def test_what_a_program_has_changed_there_is_sent_again(project: Path, store: St
     assert bring(store, found) == ["b.py"]
 
 
-def test_another_workspace_of_the_host_lends_what_it_has_as_copies(project: Path, store: Store, tmp_path: Path) -> None:
+def test_another_workspace_of_the_host_lends_what_it_has_as_copies(
+    project: Path, store: Store, tmp_path: Path
+) -> None:
     write(project, {"a.py": "1"})
     bring(store, scan(project))
     other = Store(tmp_path / "hosts", "project-2")
@@ -316,7 +357,9 @@ def test_another_workspace_of_the_host_lends_what_it_has_as_copies(project: Path
     assert (other.current / "a.py").stat().st_ino != (store.current / "a.py").stat().st_ino
 
 
-def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs(project: Path, store: Store) -> None:
+def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs(
+    project: Path, store: Store
+) -> None:
     write(project, {"a.py": "0", "sub/b.py": "0", "old/c.py": "0"})
     (project / "link").symlink_to("a.py")
     bring(store, scan(project))
@@ -336,7 +379,11 @@ def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs
         (store.current / "sub" / "__pycache__" / "b.pyc").touch()
         stay = store.clean_up()
         folders.append(os.stat(store.current).st_ino)
-        kept = {path: value for path, value in content(store.current.resolve()).items() if "__pycache__" not in path}
+        kept = {
+            path: value
+            for path, value in content(store.current.resolve()).items()
+            if "__pycache__" not in path
+        }
         assert kept == content(project)
     assert stay == [str(first)]
     assert content(first) == {"sub": None, "sub/checkpoint": b"precious"}
@@ -401,7 +448,9 @@ def test_a_version_that_breaks_off_leaves_the_one_in_use(project: Path, store: S
     assert set(store.current.resolve().parent.iterdir()) == versions
 
 
-def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(project: Path, store: Store) -> None:
+def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(
+    project: Path, store: Store
+) -> None:
     write(project, {"a.py": "1"})
     found = scan(project)
     build, left = store.begin(found.manifest), store.begin(found.manifest)
@@ -487,23 +536,50 @@ def test_a_disk_that_is_full_at_the_last_step_is_said_and_nothing_is_left(
 
 
 @pytest.mark.parametrize(
-    "path", ["../x", "/etc/x", "a/../../x", "", ".", "link/x", "missing/x", "a//x", "a/./x", "a.py", "x\0y", "a/.."]
+    "path",
+    [
+        "../x",
+        "/etc/x",
+        "a/../../x",
+        "",
+        ".",
+        "link/x",
+        "missing/x",
+        "a//x",
+        "a/./x",
+        "a.py",
+        "x\0y",
+        "a/..",
+    ],
 )
 def test_a_host_refuses_paths_that_lead_elsewhere(path: str) -> None:
     good = Manifest([File("a.py", 0o644, 1, 0, NOTHING)], {"link": "/etc"}, {"a": 0o755})
     assert decode(good.encoded).id == good.id
     with pytest.raises(ValueError, match="leads out|two things"):
-        decode(Manifest([*good.files, File(path, 0o644, 1, 0, NOTHING)], good.links, good.folders).encoded)
+        decode(
+            Manifest(
+                [*good.files, File(path, 0o644, 1, 0, NOTHING)], good.links, good.folders
+            ).encoded
+        )
     with pytest.raises(ValueError, match="leads out|two things"):
         decode(
             Manifest(
-                good.files, {**good.links, path: "x"} if path != "link" else {}, {**good.folders, path: 0o755}
+                good.files,
+                {**good.links, path: "x"} if path != "link" else {},
+                {**good.folders, path: 0o755},
             ).encoded
         )
 
 
 def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Path) -> None:
-    for data in (b"", b"{}", b"[1, 2, 3]", b'[[["a"]], {}, {}]', b"\xff", b'[[["a", 493, 0, -1, "x"]], {}, {}]'):
+    for data in (
+        b"",
+        b"{}",
+        b"[1, 2, 3]",
+        b'[[["a"]], {}, {}]',
+        b"\xff",
+        b'[[["a", 493, 0, -1, "x"]], {}, {}]',
+    ):
         with pytest.raises(ValueError, match=r".+"):
             decode(data)
     for key in ("", "..", "a/b", ".hidden", "-x"):
@@ -511,7 +587,9 @@ def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Pa
             Store(tmp_path, key)
 
 
-def test_a_folder_of_somebody_else_is_no_place_for_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_somebody_else_is_no_place_for_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MONARCH_SYNC_FOLDER", str(tmp_path / "store"))
     assert stat.S_IMODE(base_folder().stat().st_mode) == 0o700
     (tmp_path / "store").chmod(0o777)
@@ -522,7 +600,9 @@ def test_a_folder_of_somebody_else_is_no_place_for_code(tmp_path: Path, monkeypa
 def test_changes_are_what_is_new_other_or_gone() -> None:
     before = Manifest([entry("a"), entry("b"), entry("c"), entry("m")], {"l": "a", "k": "a"}, {})
     after = Manifest(
-        [entry("a", mtime=2), entry("b", digest="1"), entry("d"), entry("m", mode=0o755)], {"l": "b", "k": "a"}, {}
+        [entry("a", mtime=2), entry("b", digest="1"), entry("d"), entry("m", mode=0o755)],
+        {"l": "b", "k": "a"},
+        {},
     )
     assert changes(before, after) == ["b", "d", "m", "l", "c"]
 

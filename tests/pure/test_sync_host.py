@@ -100,8 +100,20 @@ def test_a_workspace_is_there_for_new_procs_while_it_is_replaced(
     assert list(host._active) == ["two", "one"], "the last one last"
 
 
-def test_modules_of_a_workspace_are_known_by_their_names_at_any_depth(host: _Host, tmp_path: Path) -> None:
-    activate(host, tmp_path, "one", "2", "top.py", "src/pkg/__init__.py", "src/pkg/inner.py", "data.txt", "__init__.py")
+def test_modules_of_a_workspace_are_known_by_their_names_at_any_depth(
+    host: _Host, tmp_path: Path
+) -> None:
+    activate(
+        host,
+        tmp_path,
+        "one",
+        "2",
+        "top.py",
+        "src/pkg/__init__.py",
+        "src/pkg/inner.py",
+        "data.txt",
+        "__init__.py",
+    )
     active = host._active["one"]
     assert all(map(active.has_module, ("top", "pkg", "pkg.sub.deep", "inner")))
     assert not any(map(active.has_module, ("src", "data", "torch", "")))
@@ -118,7 +130,9 @@ class Client:
     def bring(self, host: _Host) -> None:
         """All of it, as a first copy."""
         found = self.scanner.scan()
-        host.offer(Offer("b", self.workspace.key, {}, found.manifest.encoded), cast(ProcAddress, "client"))
+        host.offer(
+            Offer("b", self.workspace.key, {}, found.manifest.encoded), cast(ProcAddress, "client")
+        )
         for digest in list(host._builds["b"][0].missing):
             content = Path(found.sources[digest]).read_bytes()
             host.write(Pieces("b", [(digest, 0, len(content))], content))
@@ -132,7 +146,9 @@ class Client:
         assert change is not None
         data = [text.encode() for text in contents]
         table = [(hashlib.sha256(each).hexdigest(), 0, len(each)) for each in data]
-        return Look(self.workspace.key, found.manifest.id, {}, change[0], Pieces("", table, b"".join(data)))
+        return Look(
+            self.workspace.key, found.manifest.id, {}, change[0], Pieces("", table, b"".join(data))
+        )
 
 
 @pytest.fixture
@@ -140,7 +156,13 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("MONARCH_SYNC_FOLDER", str(tmp_path / "store"))
     folder = tmp_path / "project"
-    for name, text in {"a.py": "1", "b.py": "22", "pkg/c.py": "333", "pkg/deep/d.py": "4444", "gone/e.py": "5"}.items():
+    for name, text in {
+        "a.py": "1",
+        "b.py": "22",
+        "pkg/c.py": "333",
+        "pkg/deep/d.py": "4444",
+        "gone/e.py": "5",
+    }.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -150,7 +172,10 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
 
 def files_below(folder: Path) -> dict[str, object]:
     found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): (path.read_text(), path.stat().st_mode, path.is_symlink()) for path in found}
+    return {
+        str(path.relative_to(folder)): (path.read_text(), path.stat().st_mode, path.is_symlink())
+        for path in found
+    }
 
 
 def test_a_change_makes_of_one_version_what_a_copy_of_all_would_be(client: Client) -> None:
@@ -188,9 +213,10 @@ def test_a_change_of_what_a_host_does_not_have_is_not_taken(client: Client) -> N
     client.scanner.keep(client.scanner.scan().manifest)
     (client.folder / "b.py").write_text("newest")
     assert there.look(client.look("newest")) is None, "what it begins at was never there"
-    assert [path.suffix for path in (here._stores[client.workspace.key].current.parent / "versions").iterdir()].count(
-        ""
-    ) == 1
+    assert [
+        path.suffix
+        for path in (here._stores[client.workspace.key].current.parent / "versions").iterdir()
+    ].count("") == 1
 
 
 def test_a_change_that_leads_elsewhere_is_refused(client: Client) -> None:
@@ -201,7 +227,11 @@ def test_a_change_that_leads_elsewhere_is_refused(client: Client) -> None:
     assert look.change is not None
     for path in ("../a.py", "link/a.py", "/a.py"):
         with pytest.raises(ValueError, match="leads out of the workspace"):
-            host.look(look._replace(change=look.change._replace(files=[look.change.files[0]._replace(path=path)])))
+            host.look(
+                look._replace(
+                    change=look.change._replace(files=[look.change.files[0]._replace(path=path)])
+                )
+            )
 
 
 def test_a_host_that_shares_its_folder_with_another_one_was_behind_as_well(client: Client) -> None:
@@ -221,7 +251,8 @@ def test_a_file_that_has_only_got_another_name_is_the_same_file_on_the_host(clie
     kept, copied = (current / "b.py").stat().st_ino, (current / "a.py").stat().st_ino
     (client.folder / "b.py").rename(client.folder / "pkg" / "renamed.py")
     (client.folder / "a.py").rename(client.folder / "pkg" / "other.py")
-    (client.folder / "pkg" / "other.py").chmod(0o755)  # which one file can't have under one name alone
+    # which one file can't have under one name alone
+    (client.folder / "pkg" / "other.py").chmod(0o755)
     assert host.look(client.look()) is not None
     assert files_below(current) == files_below(client.folder)
     assert (current / "pkg" / "renamed.py").stat().st_ino == kept

@@ -1,4 +1,6 @@
-"""New code in a process: what runs it after a reload, what keeps the old one, and that this is said."""
+"""New code in a process: what runs it after a reload, what keeps the old one, and that this is
+said.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,15 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
             del sys.modules[name]
 
 
-def test_a_module_runs_its_new_code_also_where_others_have_taken_names_from_it(project: Project) -> None:
+def test_a_module_runs_its_new_code_also_where_others_have_taken_names_from_it(
+    project: Project,
+) -> None:
     project.write(
         rl_low="RATE = 1\ndef double(x):\n    return 2 * x\n",
-        rl_high="from rl_low import RATE, double as twice\nimport rl_low\nown = []\ndef use():\n    return RATE, twice(3), rl_low.RATE\n",
+        rl_high=(
+            "from rl_low import RATE, double as twice\nimport rl_low\nown = []\ndef use():\n   "
+            " return RATE, twice(3), rl_low.RATE\n"
+        ),
     )
     high = project.load("rl_high")
     held, own = high.twice, high.own
@@ -70,23 +77,37 @@ def test_names_that_a_module_has_set_itself_stay(project: Project) -> None:
 
 def test_objects_take_the_new_class_and_keep_what_they_hold(project: Project) -> None:
     project.write(
-        rl_base="class Base:\n    def name(self):\n        return 'old base'\n    class Inner:\n        x = 1\n",
+        rl_base=(
+            "class Base:\n    def name(self):\n        return 'old base'\n    class Inner:\n       "
+            " x = 1\n"
+        ),
         rl_derived="from rl_base import Base\nclass Derived(Base):\n    pass\n",
     )
     base, derived = project.load("rl_base"), project.load("rl_derived")
     objects = [base.Base(), derived.Derived(), base.Base.Inner()]
     objects[0].state = 7
     project.write(
-        rl_base="class Base:\n    def name(self):\n        return 'new base'\n    class Inner:\n        x = 2\n"
+        rl_base=(
+            "class Base:\n    def name(self):\n        return 'new base'\n    class Inner:\n       "
+            " x = 2\n"
+        )
     )
     names, count, kept = project.reload("rl_base.py")
     assert (names, count, kept) == (["rl_base"], 2, {})
     assert [objects[0].name(), objects[1].name(), objects[2].x] == ["new base", "new base", 2]
-    assert objects[0].state == 7 and isinstance(objects[0], base.Base) and isinstance(objects[1], base.Base)
+    assert (
+        objects[0].state == 7
+        and isinstance(objects[0], base.Base)
+        and isinstance(objects[1], base.Base)
+    )
 
 
 def test_modules_that_depend_on_each_other_are_executed_in_that_order(project: Project) -> None:
-    project.write(rl_pkg__in____init__="", rl_pkg__in__b="X = 1\n", rl_pkg__in__a="from .b import X\nY = X + 1\n")
+    project.write(
+        rl_pkg__in____init__="",
+        rl_pkg__in__b="X = 1\n",
+        rl_pkg__in__a="from .b import X\nY = X + 1\n",
+    )
     a = project.load("rl_pkg.a")
     project.write(rl_pkg__in__b="X = 10\n", rl_pkg__in__a="from .b import X\nY = X + 2\n")
     names, _, _ = project.reload("rl_pkg/a.py", "rl_pkg/b.py")
@@ -107,7 +128,9 @@ def test_what_cannot_be_reloaded_is_said(project: Project) -> None:
     project.write(
         rl_slots="class Slots:\n    __slots__ = ('a',)\n",
         rl_gone="X = 1\n",
-        rl_closure="def make():\n    y = 1\n    def f():\n        return y\n    return f\nf = make()\n",
+        rl_closure=(
+            "def make():\n    y = 1\n    def f():\n        return y\n    return f\nf = make()\n"
+        ),
     )
     slots = project.load("rl_slots")
     project.load("rl_gone")
@@ -118,9 +141,13 @@ def test_what_cannot_be_reloaded_is_said(project: Project) -> None:
     extension.__file__ = str(project.folder / "rl_extension.so")
     Path(extension.__file__).touch()
     sys.modules["rl_extension"] = extension
-    project.write(rl_slots="class Slots:\n    __slots__ = ('a', 'b')\n", rl_closure="def f():\n    return 2\n")
+    project.write(
+        rl_slots="class Slots:\n    __slots__ = ('a', 'b')\n", rl_closure="def f():\n    return 2\n"
+    )
     (project.folder / "rl_gone.py").unlink()
-    names, count, kept = project.reload("rl_slots.py", "rl_gone.py", "rl_closure.py", "rl_extension.so", "data.txt")
+    names, count, kept = project.reload(
+        "rl_slots.py", "rl_gone.py", "rl_closure.py", "rl_extension.so", "data.txt"
+    )
     assert (names, count) == (["rl_slots", "rl_closure"], 0)
     assert kept["rl_gone"] == "its file is gone" and "extension module" in kept["rl_extension"]
     assert kept["rl_slots.Slots"].startswith("1 objects of the old class: ")

@@ -34,7 +34,10 @@ def recorder(**other: Any) -> ModuleType:
     """`pynvml` as far as it is used, of a host with two GPUs."""
     module = ModuleType("pynvml")
     processes = {
-        0: [SimpleNamespace(pid=11, usedGpuMemory=5 << 30), SimpleNamespace(pid=12, usedGpuMemory=None)],
+        0: [
+            SimpleNamespace(pid=11, usedGpuMemory=5 << 30),
+            SimpleNamespace(pid=12, usedGpuMemory=None),
+        ],
         1: [],
     }
     vars(module).update(
@@ -63,7 +66,9 @@ def use(monkeypatch: pytest.MonkeyPatch, module: ModuleType | None) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", module)
 
 
-def test_gpus_of_nvidia_have_their_memory_load_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_nvidia_have_their_memory_load_and_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     use(monkeypatch, recorder())
     first, second = of_nvidia()
     assert first._asdict() == {
@@ -74,7 +79,12 @@ def test_gpus_of_nvidia_have_their_memory_load_and_processes(monkeypatch: pytest
 
 
 def test_what_a_gpu_does_not_tell_is_missing_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, recorder(nvmlDeviceGetPowerUsage=not_supported, nvmlDeviceGetUtilizationRates=not_supported))
+    use(
+        monkeypatch,
+        recorder(
+            nvmlDeviceGetPowerUsage=not_supported, nvmlDeviceGetUtilizationRates=not_supported
+        ),
+    )
     first, _ = of_nvidia()
     assert (first.watts, first.busy, first.used) == (None, None, 6 << 30)
 
@@ -95,8 +105,12 @@ def test_why_gpus_of_nvidia_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyP
 
 
 def test_the_module_of_nvml_has_all_that_is_asked_of_it() -> None:
-    real = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed: pip install 'pymonarch[gpu]'")
-    assert [name for name in vars(recorder()) if not name.startswith("__") and not hasattr(real, name)] == []
+    real = pytest.importorskip(
+        "pynvml", reason="nvidia-ml-py is not installed: pip install 'pymonarch[gpu]'"
+    )
+    assert [
+        name for name in vars(recorder()) if not name.startswith("__") and not hasattr(real, name)
+    ] == []
 
 
 def write(path: Path, text: str) -> None:
@@ -118,7 +132,10 @@ def test_gpus_of_amd_are_read_from_the_files_of_the_kernel(tmp_path: Path) -> No
         (drm / name).mkdir(parents=True)
         (drm / name / "device").symlink_to(device)
     (drm / "card1-DP-1").mkdir()
-    context = "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{}\ndrm-pdev:\t0000:c1:00.0\ndrm-memory-vram:\t{} KiB\n"
+    context = (
+        "pos:\t0\ndrm-driver:\tamdgpu\ndrm-client-id:\t{}\ndrm-pdev:\t0000:c1:00.0\ndrm-memory-vram:\t{}"
+        " KiB\n"
+    )
     for pid, fd, client, size in ((7, 3, 1, 100), (7, 4, 1, 100), (7, 5, 2, 50), (8, 3, 3, 10)):
         write(processes / str(pid) / "fdinfo" / str(fd), context.format(client, size))
     write(processes / "9/fdinfo/1", "pos:\t0\n")

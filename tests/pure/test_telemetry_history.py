@@ -12,19 +12,26 @@ def look(history: History, now: float, actors: list[tuple[int, int, int]]) -> No
     history.look(now, int(now * 1e6), actors)
 
 
-def run(history: History, seconds: int, begin: int = 1_000_000, rate: int = 5, actors: int = 1) -> None:
+def run(
+    history: History, seconds: int, begin: int = 1_000_000, rate: int = 5, actors: int = 1
+) -> None:
     for second in range(1, seconds + 1):
         look(history, begin + second, [(uid, rate * second, 0) for uid in range(actors)])
 
 
-def test_counts_of_seconds_are_kept_for_ten_minutes_and_those_of_ten_seconds_for_six_hours() -> None:
+def test_counts_of_seconds_are_kept_for_ten_minutes_and_those_of_ten_seconds_for_six_hours() -> (
+    None
+):
     history = History(MUCH)
     run(history, 7 * 3600)
     end = 1_000_000 + 7 * 3600
     for seconds, kept in LEVELS:
         rows = [row for row in history.rows() if row.seconds == seconds]
         assert kept // seconds <= len(rows) <= kept // seconds + 1
-        assert rows[-1].at // 1_000_000 > end - seconds and rows[0].at // 1_000_000 >= end - kept - seconds
+        assert (
+            rows[-1].at // 1_000_000 > end - seconds
+            and rows[0].at // 1_000_000 >= end - kept - seconds
+        )
         assert {row.handled for row in rows} == {5 * seconds}
 
 
@@ -39,7 +46,15 @@ def test_an_actor_that_does_nothing_has_no_rows_unless_messages_wait_for_it() ->
 
 def test_what_was_handled_between_two_looks_is_never_lost() -> None:
     history = History(MUCH)
-    for second, count in ((10, 1), (10.1, 4), (11, 9), (500, 30), (500.2, 31), (502, 31), (510, 40)):
+    for second, count in (
+        (10, 1),
+        (10.1, 4),
+        (11, 9),
+        (500, 30),
+        (500.2, 31),
+        (502, 31),
+        (510, 40),
+    ):
         look(history, second, [(1, count, 0)])
     for seconds, _ in LEVELS:
         assert sum(row.handled for row in history.rows() if row.seconds == seconds) == 40

@@ -18,7 +18,14 @@ from helpers.waiting import PATIENCE
 from monarch.telemetry import spans, step
 from monarch.telemetry.instruments import _typed
 from monarch.telemetry.messages import Durations
-from monarch.telemetry.metrics import BOUNDS, MOST_ATTRIBUTES, OVERFLOW, Meter, Observation, get_meter
+from monarch.telemetry.metrics import (
+    BOUNDS,
+    MOST_ATTRIBUTES,
+    OVERFLOW,
+    Meter,
+    Observation,
+    get_meter,
+)
 
 
 def test_counters_add_up_for_each_set_of_attributes_in_any_order() -> None:
@@ -38,7 +45,9 @@ def test_what_is_no_amount_is_refused_by_name() -> None:
         meter.create_up_down_counter("down").add("x")  # type: ignore[arg-type]  # what is tested
     with pytest.raises(TypeError, match="metric at: a number is wanted, not True"):
         meter.create_gauge("at").set(True)
-    with pytest.raises(ValueError, match="metric up is a Counter already, and can't be a Gauge, too"):
+    with pytest.raises(
+        ValueError, match="metric up is a Counter already, and can't be a Gauge, too"
+    ):
         meter.create_gauge("up")
     with pytest.raises(ValueError, match="histogram h: the bounds of its buckets must rise"):
         meter.create_histogram("h", explicit_bucket_boundaries_advisory=[2, 1])
@@ -53,14 +62,18 @@ def test_an_instrument_keeps_a_bounded_number_of_sets_of_attributes() -> None:
     assert len(values) == MOST_ATTRIBUTES + 1 and values[OVERFLOW] == 500
 
 
-@given(st.lists(st.one_of(st.integers(-100, 20_000), st.floats(-100, 20_000)), min_size=1, max_size=50))
+@given(
+    st.lists(st.one_of(st.integers(-100, 20_000), st.floats(-100, 20_000)), min_size=1, max_size=50)
+)
 def test_a_histogram_counts_each_value_in_the_bucket_of_its_upper_bound(values: list[Any]) -> None:
     histogram = Meter("test").create_histogram("took")
     for value in values:
         histogram.record(value)
     found = histogram.values()[()]
     edges = [float("-inf"), *BOUNDS, float("inf")]
-    wanted = [sum(low < value <= high for value in values) for low, high in itertools.pairwise(edges)]
+    wanted = [
+        sum(low < value <= high for value in values) for low, high in itertools.pairwise(edges)
+    ]
     assert found.buckets == wanted
     assert (found.values, found.min, found.max) == (len(values), min(values), max(values))
     assert found.sum == pytest.approx(sum(values))
@@ -97,7 +110,9 @@ def test_threads_lose_no_count() -> None:
     assert counter.values() == {(("k", 1),): 20_000}
 
 
-def test_observable_instruments_ask_and_one_that_raises_spoils_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_observable_instruments_ask_and_one_that_raises_spoils_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def broken(options: object) -> list[Observation]:
         raise OSError("no such device")
 
@@ -120,7 +135,11 @@ def test_durations_count_by_bits_with_their_weights(seen: list[tuple[int, int]])
     twice.join(durations)
     twice.join(durations)
     assert (twice.total, sum(twice.counts)) == (2 * durations.total, 2 * sum(durations.counts))
-    assert (durations.least, durations.most) == (twice.least, twice.most) == (min(seen)[0], max(seen)[0])
+    assert (
+        (durations.least, durations.most)
+        == (twice.least, twice.most)
+        == (min(seen)[0], max(seen)[0])
+    )
 
 
 class _Counts:
@@ -158,7 +177,10 @@ def test_a_number_of_more_than_64_bits_is_refused_and_a_sum_may_have_more() -> N
 def test_an_observable_that_is_made_again_asks_the_new_functions() -> None:
     meter = Meter("test")
     for value in (1, 2):
-        gauge = meter.create_observable_gauge("now", [lambda options, value=value: [Observation(value)]])  # type: ignore[misc]
+        gauge = meter.create_observable_gauge(
+            "now",
+            [lambda options, value=value: [Observation(value)]],  # type: ignore[misc]
+        )
     assert meter.create_observable_gauge("now") is gauge
     assert gauge.values() == {(): 2}
 
@@ -193,7 +215,9 @@ def test_a_span_keeps_no_object_and_shows_what_can_not_be_shown() -> None:
     gc.collect()
     assert gone() is None
     fields = _fields("kept")
-    assert fields["broken"] == "<Broken, whose repr raised OSError>" and len(fields["long"]) == 1_000
+    assert (
+        fields["broken"] == "<Broken, whose repr raised OSError>" and len(fields["long"]) == 1_000
+    )
     assert (fields["count"], fields["none"]) == (3, None)
 
 

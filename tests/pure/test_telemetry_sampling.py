@@ -24,8 +24,12 @@ class Clock:
         return self.now
 
 
-def looks(sampling: Sampling, clock: Clock, count: int, rate: float, kinds: int = 1) -> list[tuple[int, int]]:
-    """Of `count` messages, `rate` in a second, of kinds in turn: those looked at, as kind and weight."""
+def looks(
+    sampling: Sampling, clock: Clock, count: int, rate: float, kinds: int = 1
+) -> list[tuple[int, int]]:
+    """Of `count` messages, `rate` in a second, of kinds in turn: those looked at, as kind and
+    weight.
+    """
     found = []
     left = sampling.gap
     for number in range(count):
@@ -79,7 +83,10 @@ def test_to_ease_is_to_look_next_and_the_thread_that_looks_does_the_rest() -> No
     looks(sampling, clock, 200_000, 200_000)
     weight, clock.now = sampling.weight, clock.now + 10
     sampling.ease()
-    assert (sampling.gap, sampling.weight) == (1, weight), "a count of the other thread is left alone"
+    assert (sampling.gap, sampling.weight) == (
+        1,
+        weight,
+    ), "a count of the other thread is left alone"
     assert sampling.looked() == sampling.weight < weight
 
 
@@ -107,31 +114,46 @@ def test_what_has_just_been_eased_looks_at_everything_from_when_it_is_asked_to(m
 
 
 @given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, 40), st.integers(0, 1000))
-def test_the_latest_rows_are_kept_and_the_others_counted(times: list[int], limit: int, since: int) -> None:
+def test_the_latest_rows_are_kept_and_the_others_counted(
+    times: list[int], limit: int, since: int
+) -> None:
     rows = [(number, at, 7, "Idle", None) for number, at in enumerate(sorted(times))]
     found = of_rows({"actor_status_events": rows}, {"actor_status_events": ["id"]}, since, limit)
     wanted = [number for number, at, *_ in rows if at >= since]
     kept = wanted[-limit:] if limit else []
     [columns] = found.columns.values()
-    assert columns["id"] == kept and list(columns) == ["id", "timestamp_us"]  # by which the latest of all are told
+    # by which the latest of all are told
+    assert columns["id"] == kept and list(columns) == ["id", "timestamp_us"]
     assert found.left_out.get("actor_status_events", 0) == len(wanted) - len(kept)
 
 
 def test_events_that_are_too_late_push_out_none_that_are_wanted() -> None:
     rows = [(number, number, 7, "Idle", None) for number in range(10)]
     found = of_rows({"actor_status_events": rows}, {}, 2, 3, until_us=6)
-    assert found.columns["actor_status_events"]["id"] == [4, 5, 6] and found.left_out == {"actor_status_events": 2}
+    assert found.columns["actor_status_events"]["id"] == [4, 5, 6] and found.left_out == {
+        "actor_status_events": 2
+    }
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), max_size=12), max_size=4), st.integers(0, 20))
-def test_of_joined_events_the_latest_are_kept_whoever_answers_first(answers: list[list[int]], limit: int) -> None:
+def test_of_joined_events_the_latest_are_kept_whoever_answers_first(
+    answers: list[list[int]], limit: int
+) -> None:
     every = sorted((at for times in answers for at in times), reverse=True)
     each = [
-        of_rows({"span_events": [(7, 1, at, "enter") for at in times]}, {"span_events": ["id"]}, None, limit)
+        of_rows(
+            {"span_events": [(7, 1, at, "enter") for at in times]},
+            {"span_events": ["id"]},
+            None,
+            limit,
+        )
         for times in answers
     ]
     joined = join(each, {}, limit)
-    assert sorted(joined.columns.get("span_events", {}).get("timestamp_us", []), reverse=True) == every[:limit]
+    assert (
+        sorted(joined.columns.get("span_events", {}).get("timestamp_us", []), reverse=True)
+        == every[:limit]
+    )
     assert joined.left_out.get("span_events", 0) == max(0, len(every) - limit)
 
 
@@ -150,7 +172,10 @@ def test_a_table_that_raises_costs_only_itself() -> None:
         raise OSError("no text")
 
     found = of_rows({"span_events": broken(), "snapshots": [("now", 5)]}, {}, None, 10, "p[0]")
-    assert found.rows("snapshots") == [{"snapshot_id": "now", "snapshot_ts": 5}] and found.rows("span_events") == []
+    assert (
+        found.rows("snapshots") == [{"snapshot_id": "now", "snapshot_ts": 5}]
+        and found.rows("span_events") == []
+    )
     assert found.silent == {"span_events of p[0]": "OSError: no text"}
 
 
@@ -163,12 +188,23 @@ def test_a_producer_that_can_give_a_part_says_what_is_missing() -> None:
     assert found.rows("snapshots") == [{"snapshot_id": "now", "snapshot_ts": 5}]
     assert found.silent == {"snapshots of p[0]": "the rest is too long"}
     [name] = found.silent
-    assert is_said_of(name, ("snapshots",)) and not is_said_of(name, ("actors",)) and is_said_of("p[0] of ours", ())
+    assert (
+        is_said_of(name, ("snapshots",))
+        and not is_said_of(name, ("actors",))
+        and is_said_of("p[0] of ours", ())
+    )
 
 
 def test_the_tables_that_nothing_fills_are_known() -> None:
-    filled = {table for table in TABLES for where in (PROC, AGENT) if producer_of(table, where) is not None}
+    filled = {
+        table
+        for table in TABLES
+        for where in (PROC, AGENT)
+        if producer_of(table, where) is not None
+    }
     assert set(EMPTY) == set(TABLES) - filled
     assert unfilled(["actors", "resolution_errors"]) == {
-        "table resolution_errors": "it is always empty: who does not answer is named with each answer"
+        "table resolution_errors": (
+            "it is always empty: who does not answer is named with each answer"
+        )
     }

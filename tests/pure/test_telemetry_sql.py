@@ -1,4 +1,6 @@
-"""SQL over tables that are collected for the question: what is collected, what is refused, and the values of answers."""
+"""SQL over tables that are collected for the question: what is collected, what is refused, and the
+values of answers.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ BIG = 2**64 - 1
 
 TYPES = {"UBIGINT": "uint64", "BIGINT": "int64", "VARCHAR": "utf8"}
 ROWS: dict[str, dict[str, list[Any]]] = {
-    "actors": {"id": [BIG, 2], "timestamp_us": [1, 2], "full_name": ["trainer[0]", "trainer[1]"], "rank": [0, 1]},
+    "actors": {
+        "id": [BIG, 2],
+        "timestamp_us": [1, 2],
+        "full_name": ["trainer[0]", "trainer[1]"],
+        "rank": [0, 1],
+    },
     "messages": {
         "id": [5, 6, 7],
         "timestamp_us": [10, 20, 30],
@@ -43,13 +50,25 @@ class Made:
     """A source of rows that notes what it was asked for."""
 
     schema: Schema = {
-        "actors": {"id": "UBIGINT", "timestamp_us": "BIGINT", "full_name": "VARCHAR", "rank": "UBIGINT"},
-        "messages": {"id": "UBIGINT", "timestamp_us": "BIGINT", "to_actor_id": "UBIGINT", "endpoint": "VARCHAR"},
+        "actors": {
+            "id": "UBIGINT",
+            "timestamp_us": "BIGINT",
+            "full_name": "VARCHAR",
+            "rank": "UBIGINT",
+        },
+        "messages": {
+            "id": "UBIGINT",
+            "timestamp_us": "BIGINT",
+            "to_actor_id": "UBIGINT",
+            "endpoint": "VARCHAR",
+        },
         "waits": {"actor_id": "UBIGINT", "waits_for": "VARCHAR"},
     }
     events = frozenset({"messages"})
 
-    def __init__(self, silent: dict[str, str] | None = None, delay: threading.Event | None = None) -> None:
+    def __init__(
+        self, silent: dict[str, str] | None = None, delay: threading.Event | None = None
+    ) -> None:
         self.asked: list[Needs] = []
         self._silent = silent or {}
         self._delay = delay
@@ -63,7 +82,9 @@ class Made:
 
     def _table(self, name: str, columns: Sequence[str]) -> Any:
         fields = [
-            arro3.Field(column, getattr(arro3.DataType, TYPES[self.schema[name][column]])(), nullable=True)
+            arro3.Field(
+                column, getattr(arro3.DataType, TYPES[self.schema[name][column]])(), nullable=True
+            )
             for column in columns
         ]
         arrays = [arro3.Array(ROWS[name][field.name], type=field.type) for field in fields]
@@ -101,16 +122,21 @@ def rows(sql: str) -> list[dict[str, Any]]:
         ("SELECT full_name AS explain FROM actors", {"actors": ("full_name",)}),
     ],
 )  # fmt: skip
-def test_a_query_collects_the_columns_that_it_reads(sql: str, columns: dict[str, tuple[str, ...]]) -> None:
+def test_a_query_collects_the_columns_that_it_reads(
+    sql: str, columns: dict[str, tuple[str, ...]]
+) -> None:
     assert asked(sql) == Needs(columns, None)
 
 
 @pytest.mark.parametrize("how", ["", "MATERIALIZED"])
 def test_what_is_joined_to_a_named_subquery_is_collected_whole_enough(how: str) -> None:
     needs = asked(
-        f"WITH x AS {how} (SELECT id FROM actors) SELECT m.endpoint FROM x JOIN messages m ON m.to_actor_id = x.id"
+        f"WITH x AS {how} (SELECT id FROM actors) SELECT m.endpoint FROM x JOIN messages m ON"
+        " m.to_actor_id = x.id"
     )
-    assert {"endpoint", "to_actor_id"} <= set(needs.columns["messages"]) and needs.columns["actors"] == ("id",)
+    assert {"endpoint", "to_actor_id"} <= set(needs.columns["messages"]) and needs.columns[
+        "actors"
+    ] == ("id",)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +144,29 @@ def test_what_is_joined_to_a_named_subquery_is_collected_whole_enough(how: str) 
     [
         ("SELECT id FROM messages WHERE timestamp_us >= 20", 20),
         ("SELECT id FROM messages WHERE timestamp_us BETWEEN 20 AND 40 AND endpoint = 'a'", 20),
-        ("SELECT m.id FROM messages m JOIN actors a ON a.id = to_actor_id WHERE m.timestamp_us > 10 + 10", 20),
+        (
+            (
+                "SELECT m.id FROM messages m JOIN actors a ON a.id = to_actor_id WHERE"
+                " m.timestamp_us > 10 + 10"
+            ),
+            20,
+        ),
         ("SELECT id FROM messages WHERE timestamp_us > 20 OR endpoint = 'a'", None),
         ("SELECT id FROM messages WHERE timestamp_us < 20", None),
         ("SELECT id FROM messages WHERE timestamp_us > 20 UNION ALL SELECT id FROM messages", None),
-        ("SELECT id FROM messages WHERE timestamp_us > 20 UNION ALL SELECT id FROM messages WHERE timestamp_us > 7", 7),
+        (
+            (
+                "SELECT id FROM messages WHERE timestamp_us > 20 UNION ALL SELECT id FROM messages"
+                " WHERE timestamp_us > 7"
+            ),
+            7,
+        ),
         ("SELECT id FROM actors WHERE timestamp_us > 20", None),
     ],
 )
-def test_a_time_range_is_collected_only_where_all_of_the_query_has_it(sql: str, since: int | None) -> None:
+def test_a_time_range_is_collected_only_where_all_of_the_query_has_it(
+    sql: str, since: int | None
+) -> None:
     assert asked(sql).since_us == since
 
 
@@ -138,22 +178,31 @@ def test_a_time_range_is_collected_only_where_all_of_the_query_has_it(sql: str, 
         ("SELECT id FROM messages WHERE timestamp_us < 20 OR endpoint = 'a'", None),
         ("SELECT id FROM messages WHERE timestamp_us < 20 UNION ALL SELECT id FROM messages", None),
         (
-            "SELECT id FROM messages WHERE timestamp_us < 20 UNION ALL SELECT id FROM messages WHERE timestamp_us < 70",
+            (
+                "SELECT id FROM messages WHERE timestamp_us < 20 UNION ALL SELECT id FROM messages"
+                " WHERE timestamp_us < 70"
+            ),
             70,
         ),
     ],
 )
-def test_what_came_later_is_not_collected_where_nothing_of_the_query_wants_it(sql: str, until: int | None) -> None:
+def test_what_came_later_is_not_collected_where_nothing_of_the_query_wants_it(
+    sql: str, until: int | None
+) -> None:
     assert asked(sql).until_us == until
 
 
 def test_a_time_range_from_now_on_backwards_is_collected() -> None:
     before = time.time_ns() // 1000
-    since = asked("SELECT id FROM messages WHERE timestamp_us > epoch_us(now()) - 60_000_000").since_us
+    since = asked(
+        "SELECT id FROM messages WHERE timestamp_us > epoch_us(now()) - 60_000_000"
+    ).since_us
     assert since is not None and before <= since + 60_000_000 <= time.time_ns() // 1000
 
 
-@pytest.mark.parametrize("sql", ["DESCRIBE actors", "SHOW TABLES", "SELECT 1", "FROM information_schema.tables"])
+@pytest.mark.parametrize(
+    "sql", ["DESCRIBE actors", "SHOW TABLES", "SELECT 1", "FROM information_schema.tables"]
+)
 def test_what_reads_no_table_asks_nobody(sql: str) -> None:
     source = Made(silent={"h1": "lost"})
     answer = run(sql, source)
@@ -163,11 +212,15 @@ def test_what_reads_no_table_asks_nobody(sql: str) -> None:
 def test_answers_have_the_columns_in_the_order_of_the_query() -> None:
     answer = run("SELECT rank AS z, full_name AS a FROM actors ORDER BY rank DESC", Made())
     assert answer.columns == list(answer.rows[0]) == ["z", "a"]
-    assert answer["rows"] == answer.rows == [{"z": 1, "a": "trainer[1]"}, {"z": 0, "a": "trainer[0]"}]
+    assert (
+        answer["rows"] == answer.rows == [{"z": 1, "a": "trainer[1]"}, {"z": 0, "a": "trainer[0]"}]
+    )
 
 
 def test_columns_of_one_name_are_told_apart() -> None:
-    [row] = rows("SELECT a.id, m.id FROM actors a JOIN messages m ON m.to_actor_id = a.id WHERE m.id = 7")
+    [row] = rows(
+        "SELECT a.id, m.id FROM actors a JOIN messages m ON m.to_actor_id = a.id WHERE m.id = 7"
+    )
     assert list(row.values()) == [2, 7]
 
 
@@ -178,8 +231,9 @@ def test_ids_of_64_bits_and_their_sums_are_whole_numbers_in_json() -> None:
 
 def test_every_type_of_an_answer_has_a_value_in_json() -> None:
     [row] = rows(
-        "SELECT 1.5 AS d, 'nan'::DOUBLE AS nan, to_timestamp(3) AS t, DATE '2026-03-01' AS day, [1, 2] AS list, "
-        "{'a': {'b': NULL}} AS struct, map {'k': 1} AS m, INTERVAL 3 SECONDS AS i, NULL AS n, true AS yes, 'ü' AS s, 7::DECIMAL(9, 0) AS w"
+        "SELECT 1.5 AS d, 'nan'::DOUBLE AS nan, to_timestamp(3) AS t, DATE '2026-03-01' AS day, [1,"
+        " 2] AS list, {'a': {'b': NULL}} AS struct, map {'k': 1} AS m, INTERVAL 3 SECONDS AS i,"
+        " NULL AS n, true AS yes, 'ü' AS s, 7::DECIMAL(9, 0) AS w"
     )
     assert json.loads(json.dumps(row, allow_nan=False)) == {
         "d": 1.5, "nan": None, "t": "1970-01-01 00:00:03+00", "day": "2026-03-01", "list": [1, 2], "struct": {"a": {"b": None}},
@@ -227,7 +281,10 @@ def test_an_answer_over_the_limit_of_memory_is_refused_with_the_limit_named() ->
         run("SELECT list(random()) FROM range(20_000_000)", Made(), Limits(memory="64MiB"))
 
 
-ENDLESS = "SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE (a.range * b.range) % 7 = 3"
+ENDLESS = (
+    "SELECT count(*) FROM range(10_000_000) a, range(10_000_000) b WHERE (a.range * b.range) %"
+    " 7 = 3"
+)
 
 
 def test_a_query_ends_when_its_time_is_over() -> None:
@@ -237,7 +294,9 @@ def test_a_query_ends_when_its_time_is_over() -> None:
         run("FROM actors", Made(delay=threading.Event()), Limits(seconds=0.2))
 
 
-STUBBORN = "SELECT levenshtein(repeat('x', 20_000), repeat('y', 20_000 + min(rank)::INT)) FROM actors"
+STUBBORN = (
+    "SELECT levenshtein(repeat('x', 20_000), repeat('y', 20_000 + min(rank)::INT)) FROM actors"
+)
 
 
 def test_a_query_ends_in_time_also_where_one_function_takes_long() -> None:
@@ -265,7 +324,9 @@ def test_a_program_ends_while_a_query_still_computes() -> None:
         except TimeoutError:
             print([thread.name for thread in threading.enumerate()][1:])
         """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("['monarch-query']\n", "", 0)
 
 
@@ -276,13 +337,20 @@ def test_ctrl_c_ends_a_query() -> None:
             return super().collect(needs, seconds)
 
     with pytest.raises(KeyboardInterrupt):
-        run(ENDLESS + " AND a.range >= (SELECT min(rank) FROM actors)", Interrupting(), Limits(seconds=60))
+        run(
+            ENDLESS + " AND a.range >= (SELECT min(rank) FROM actors)",
+            Interrupting(),
+            Limits(seconds=60),
+        )
 
 
 def test_an_answer_says_who_is_missing() -> None:
     answer = run("SELECT id FROM messages", Made(silent={"h1": "lost"}))
     assert answer.silent == {"h1": "lost"} and answer.left_out == {"messages": 12}
-    assert repr(answer).splitlines()[-2:] == ["h1 did not answer: lost", "12 rows of messages were left out: too many"]
+    assert repr(answer).splitlines()[-2:] == [
+        "h1 did not answer: lost",
+        "12 rows of messages were left out: too many",
+    ]
 
 
 def test_an_answer_is_shown_as_a_table_that_does_not_move_the_cursor() -> None:
@@ -308,12 +376,16 @@ def test_an_answer_can_be_sent_without_its_arrow_table() -> None:
         copy.arrow()
 
 
-def test_without_the_libraries_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_libraries_one_line_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ImportError, match=r"queries need duckdb: pip install 'pymonarch\[telemetry\]'"):
+    with pytest.raises(
+        ImportError, match=r"queries need duckdb: pip install 'pymonarch\[telemetry\]'"
+    ):
         rows("SELECT 1")
 
 

@@ -1,4 +1,6 @@
-"""`grad_generator`, `grad_function` and `gradient_execution_order` on local tensors: they give what `torch.autograd.grad` does."""
+"""`grad_generator`, `grad_function` and `gradient_execution_order` on local tensors: they give what
+`torch.autograd.grad` does.
+"""
 
 # What torch returns here is more than its annotations say.
 # mypy: disable-error-code="no-untyped-call, arg-type"
@@ -18,7 +20,12 @@ from hypothesis import strategies as st
 from torch.autograd.graph import get_gradient_edge
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from monarch.tensor_engine import GradientGenerator, grad_function, grad_generator, gradient_execution_order
+from monarch.tensor_engine import (
+    GradientGenerator,
+    grad_function,
+    grad_generator,
+    gradient_execution_order,
+)
 
 Values = list[torch.Tensor]
 
@@ -41,13 +48,17 @@ class ScaleBoth(torch.autograd.Function):
 @grad_function
 def swap(pair: tuple[torch.Tensor, torch.Tensor], factor: float) -> Any:
     first, second = pair
-    return {"a": second * factor, "b": first.sin()}, lambda a, b: ((b * first.cos(), a * factor), None)
+    return {"a": second * factor, "b": first.sin()}, lambda a, b: (
+        (b * first.cos(), a * factor),
+        None,
+    )
 
 
 def hooked(x: torch.Tensor) -> torch.Tensor:
     y = x * 2
     y.register_hook(lambda grad: grad.clamp(-1, 1))
-    return y.view_as(y)  # y itself is no target: torch gives its gradient before or after hooks, as it happens
+    # y itself is no target: torch gives its gradient before or after hooks, as it happens
+    return y.view_as(y)
 
 
 # each takes two tensors of shape [2, 3] and gives one or several of them
@@ -89,7 +100,9 @@ step = st.tuples(st.sampled_from(sorted(STEPS)), st.integers(0, 30), st.integers
 
 @settings(max_examples=150)
 @given(st.lists(step, min_size=1, max_size=8), st.data())
-def test_gradients_of_any_graph_are_those_of_torch_in_any_order(steps: list[tuple[str, int, int]], data: Any) -> None:
+def test_gradients_of_any_graph_are_those_of_torch_in_any_order(
+    steps: list[tuple[str, int, int]], data: Any
+) -> None:
     def pick(values: Values) -> tuple[Values, Values, Values]:
         wanting = [value for value in values if value.requires_grad]
         roots = [wanting[index] for index in root_numbers if index < len(wanting)] or wanting[-1:]
@@ -111,8 +124,12 @@ def test_gradients_of_any_graph_are_those_of_torch_in_any_order(steps: list[tupl
 
 @settings(max_examples=60)
 @given(st.lists(step, min_size=1, max_size=8))
-def test_in_execution_order_no_gradient_needs_more_than_those_before_it(steps: list[tuple[str, int, int]]) -> None:
-    """What a backward pass reaches first comes first, as hooks on the leaves and on what was made of them would tell."""
+def test_in_execution_order_no_gradient_needs_more_than_those_before_it(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    """What a backward pass reaches first comes first, as hooks on the leaves and on what was made
+    of them would tell.
+    """
     _, values = graph(steps)
     targets = [value for value in values if value.requires_grad]
     root = sum(targets).sum()  # type: ignore[union-attr]
@@ -228,7 +245,11 @@ def test_roots_need_a_graph_and_as_many_gradients_as_there_are_roots() -> None:
 def test_gradient_edges_serve_as_roots_and_targets() -> None:
     x = torch.ones(2, requires_grad=True)
     y = x * 2
-    found = list(grad_generator([get_gradient_edge(y.sin())], [get_gradient_edge(y), get_gradient_edge(x)], [y]))
+    found = list(
+        grad_generator(
+            [get_gradient_edge(y.sin())], [get_gradient_edge(y), get_gradient_edge(x)], [y]
+        )
+    )
     assert found[1] is not None
     torch.testing.assert_close(found[1], 2 * y.cos() * y)
 
@@ -250,4 +271,7 @@ def test_a_gradient_generator_is_the_same_as_an_iterator() -> None:
     y = x * 3
     gradients = GradientGenerator([y.sum()], [y, x], [None], lambda context: context)
     assert iter(gradients) is gradients
-    assert [gradient.tolist() for gradient in gradients if gradient is not None] == [[1.0, 1.0], [3.0, 3.0]]
+    assert [gradient.tolist() for gradient in gradients if gradient is not None] == [
+        [1.0, 1.0],
+        [3.0, 3.0],
+    ]

@@ -12,7 +12,8 @@ from monarch.testing.__main__ import main
 
 def checked(simulation: Simulation) -> Simulation:
     """Nothing was answered twice, nobody waits, order was kept, and records are closed."""
-    simulation.run(until=simulation.now + 12)  # 5 s until a link is lost, 6 s in which who has lost its parent waits
+    # 5 s until a link is lost, 6 s in which who has lost its parent waits
+    simulation.run(until=simulation.now + 12)
     report = simulation.report()
     assert (report.missing, report.twice, report.disorder) == (0, 0, 0), report
     assert simulation.open_casts() == 0, report
@@ -65,7 +66,8 @@ def test_a_dead_host_that_is_dialed_for_the_first_time_does_not_keep_calls_open(
     simulation = Simulation(seed=5, hosts=60, procs_per_host=1, fanout=2)
     simulation.run(until=simulation.attach())
     simulation.kill_host(40)
-    cast = simulation.cast([3, 9, 40])  # 9 hands it to 40, with which it has had nothing to do so far
+    # 9 hands it to 40, with which it has had nothing to do so far
+    cast = simulation.cast([3, 9, 40])
     simulation.run(until=cast)
     assert list(cast.lost) == [40]
     checked(simulation)
@@ -87,7 +89,9 @@ def test_an_agent_that_ends_is_noticed_sooner_than_a_machine_that_is_gone() -> N
 
 @pytest.mark.parametrize("seed", range(5))
 def test_deaths_in_the_middle_of_calls_leave_nobody_waiting(seed: int) -> None:
-    simulation = Simulation(seed=seed, hosts=120, procs_per_host=2, compute=(0.0, 0.02), fanout=seed + 2)
+    simulation = Simulation(
+        seed=seed, hosts=120, procs_per_host=2, compute=(0.0, 0.02), fanout=seed + 2
+    )
     simulation.run(until=simulation.attach())
     for _ in range(6):
         simulation.cast()
@@ -160,7 +164,8 @@ def test_pauses_of_less_than_three_quarters_of_the_timeout_lose_nobody(seed: int
     assert simulation.hosts_without_client() == 0
 
 
-@pytest.mark.parametrize("seed", [*range(6), 1023, 1092])  # the last two: a host is attached again that had let go
+# the last two: a host is attached again that had let go
+@pytest.mark.parametrize("seed", [*range(6), 1023, 1092])
 def test_long_pauses_and_deaths_leave_nobody_waiting(seed: int) -> None:
     pausing(seed, longest=12, kills=2)
 
@@ -285,13 +290,21 @@ def test_it_runs_from_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_cut_of_two_seconds_is_mended_soon_after_it_ends_at_whatever_moment_it_began() -> None:
-    """Half of the time that a link has: the worst of 1,500 such cases took 1.06 s. 293 is that one."""
+    """Half of the time that a link has: the worst of 1,500 such cases took 1.06 s. 293 is that
+    one.
+    """
     for seed in (293, 1415, *range(40)):
         chance = random.Random(seed)
-        simulation = Simulation(seed=seed, hosts=2, procs_per_host=1, loss=chance.choice([0, 0, 0.05, 0.2]))
+        simulation = Simulation(
+            seed=seed, hosts=2, procs_per_host=1, loss=chance.choice([0, 0, 0.05, 0.2])
+        )
         simulation.run(until=simulation.attach())
         simulation.run(until=simulation.now + chance.uniform(0, 5))
-        far = simulation.partition([chance.choice([0, 1])]) if chance.random() < 0.5 else simulation.partition([0], [1])
+        far = (
+            simulation.partition([chance.choice([0, 1])])
+            if chance.random() < 0.5
+            else simulation.partition([0], [1])
+        )
         cast = simulation.cast() if chance.random() < 0.5 else None
         simulation.run(until=simulation.now + 2.0)
         far.heal()
@@ -303,7 +316,9 @@ def test_a_cut_of_two_seconds_is_mended_soon_after_it_ends_at_whatever_moment_it
 
 
 def test_handshakes_that_take_long_on_a_busy_host_do_not_hold_each_other_up() -> None:
-    """A dial is begun beside one that nobody has answered, not beside a handshake: with both, 31 of 60 links were lost."""
+    """A dial is begun beside one that nobody has answered, not beside a handshake: with both, 31 of
+    60 links were lost.
+    """
     for seed in range(30):
         simulation = Simulation(seed=seed, hosts=2, procs_per_host=1, costs=Costs(handshake=0.9))
         simulation.run(until=simulation.attach())

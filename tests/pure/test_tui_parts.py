@@ -29,9 +29,12 @@ def test_a_picture_and_its_deltas_give_the_next_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "width", "height"), [(16, 20, 5), (24, 20, 5), (10_000, 78, 15), (7, 100, 3), (1, 1, 1)]
+    ("ranks", "width", "height"),
+    [(16, 20, 5), (24, 20, 5), (10_000, 78, 15), (7, 100, 3), (1, 1, 1)],
 )
-def test_a_map_has_room_for_all_ranks_and_shows_the_worst_of_a_cell(ranks: int, width: int, height: int) -> None:
+def test_a_map_has_room_for_all_ranks_and_shows_the_worst_of_a_cell(
+    ranks: int, width: int, height: int
+) -> None:
     odd = ranks - 1
     picture = Picture()
     picture.apply("state", picture_of(ranks, states={odd: "stands"}))
@@ -46,9 +49,10 @@ def test_a_map_has_room_for_all_ranks_and_shows_the_worst_of_a_cell(ranks: int, 
 
 def test_a_tree_is_read_back_as_it_was_drawn() -> None:
     text = (
-        "root  ->  http://h/v1/root\n├── h0 (1 procs)  ->  http://h/v1/host%3Aagent%40h0\n"
-        "│   └── a  ->  b[0]  ->  http://h/v1/p.0%40h0\n│       └── x (stopped: y)  ->  http://h/v1/x%3C1%3E.p.0%40h0\n"
-        "└── h1 (0 procs)  ->  http://h/v1/host%3Aagent%40h1\n! h2 did not answer: late\n"
+        "root  ->  http://h/v1/root\n├── h0 (1 procs)  ->  http://h/v1/host%3Aagent%40h0\n│   └── a"
+        "  ->  b[0]  ->  http://h/v1/p.0%40h0\n│       └── x (stopped: y)  -> "
+        " http://h/v1/x%3C1%3E.p.0%40h0\n└── h1 (0 procs)  ->  http://h/v1/host%3Aagent%40h1\n! h2"
+        " did not answer: late\n"
     )
     assert list(parse_tree(text)) == [
         Node("host:agent@h0", "h0 (1 procs)", 0, 1), Node("p.0@h0", "a  ->  b[0]", 1, 1),
@@ -59,12 +63,19 @@ def test_a_tree_is_read_back_as_it_was_drawn() -> None:
 
 def test_lines_of_logs_that_come_twice_are_kept_once_and_the_oldest_go() -> None:
     source = LogSource()
-    lines = [{"time": float(at), "mesh": "m", "rank": 0, "stream": "log", "text": str(at)} for at in range(20_000)]
+    lines = [
+        {"time": float(at), "mesh": "m", "rank": 0, "stream": "log", "text": str(at)}
+        for at in range(20_000)
+    ]
     source.take((lines[:100], []))
     source.take((lines[97:200], None))
     assert [line["text"] for line in source.lines] == [str(at) for at in range(200)]
     source.take((lines[200:], None))
-    assert len(source.lines) == source.MOST and source.dropped == 10_000 and source.lines[-1]["text"] == "19999"
+    assert (
+        len(source.lines) == source.MOST
+        and source.dropped == 10_000
+        and source.lines[-1]["text"] == "19999"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +106,9 @@ def test_a_token_goes_to_other_machines_by_tls_alone() -> None:
     assert open_access("127.0.0.1:5", "t").url == "http://127.0.0.1:5"
     assert open_access("localhost", "t").url == "http://localhost:1729"
     assert open_access("https://node7:5/monarch/", "t").url == "https://node7:5/monarch"
-    assert open_access("node7", "t", context=ssl.create_default_context()).url == "https://node7:1729"
+    assert (
+        open_access("node7", "t", context=ssl.create_default_context()).url == "https://node7:1729"
+    )
     assert open_access("node7:5", "t", plaintext=True).headers == {"Authorization": "Bearer t"}
     with pytest.raises(ValueError, match="node7 without TLS"):
         open_access("http://node7:5", "t")

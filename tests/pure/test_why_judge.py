@@ -1,4 +1,7 @@
-"""The verdict on made-up looks at a program; no process. What real ones give is in `faults/test_why.py`."""
+"""The verdict on made-up looks at a program; no process.
+
+What real ones give is in `faults/test_why.py`.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,22 @@ from monarch.why.nodes import told_apart
 from monarch.why.report import lines
 
 CORE = "/x/monarch/_core/actors/sync_cell.py"
-START = (Frame("_handle", CORE, 183), Frame("_serve", CORE, 144), Frame("run", "/usr/lib/python3.12/threading.py", 982))
-GET = (Frame("wait", "/x/monarch/_core/calls/waiting.py", 9), Frame("get", "/x/monarch/_core/calls/future.py", 64))
+START = (
+    Frame("_handle", CORE, 183),
+    Frame("_serve", CORE, 144),
+    Frame("run", "/usr/lib/python3.12/threading.py", 982),
+)
+GET = (
+    Frame("wait", "/x/monarch/_core/calls/waiting.py", 9),
+    Frame("get", "/x/monarch/_core/calls/future.py", 64),
+)
 C10D = "/opt/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py"
-ALL_REDUCE = (Frame("all_reduce", C10D, 2806), Frame("wrapper", C10D, 83), Frame("step", "/me/dist.py", 900), *START)
+ALL_REDUCE = (
+    Frame("all_reduce", C10D, 2806),
+    Frame("wrapper", C10D, 83),
+    Frame("step", "/me/dist.py", 900),
+    *START,
+)
 READS = (Frame("recv", "/me/data.py", 31), Frame("step", "/me/dist.py", 800), *START)
 COMPUTES = (Frame("forward", "/me/model.py", 7), Frame("step", "/me/dist.py", 850), *START)
 UID = 77
@@ -33,16 +48,25 @@ def address(rank: int, host: str = "h") -> ProcAddress:
 
 
 def busy(frames: tuple[Frame, ...], ran: int = 5, call: str = "c", **more: object) -> ThreadStack:
-    return ThreadStack("monarch-actor-t", frames, "trainer", "step", "", UID, call, None, ran)._replace(**more)  # type: ignore[arg-type]
+    return ThreadStack(
+        "monarch-actor-t", frames, "trainer", "step", "", UID, call, None, ran
+    )._replace(**more)  # type: ignore[arg-type]
 
 
-def waiting(*whom: ProcAddress, age: float | None = None, what: str = "trainer.step()") -> ThreadStack:
+def waiting(
+    *whom: ProcAddress, age: float | None = None, what: str = "trainer.step()"
+) -> ThreadStack:
     frames = (*GET, Frame("step", "/me/dist.py", 5), *START)
     return busy(frames, waits_for=what, wait=Wait(age, UID, whom))
 
 
 def proc(
-    rank: int, *threads: ThreadStack, size: int = 4, queued: int = 0, mesh: str = "trainers", kernel: Kernel = ASLEEP
+    rank: int,
+    *threads: ThreadStack,
+    size: int = 4,
+    queued: int = 0,
+    mesh: str = "trainers",
+    kernel: Kernel = ASLEEP,
 ) -> ProcStacks:
     box = Mailbox("trainer", UID, queued, ())
     coordinates = {"hosts": rank // 8, "gpus": rank % 8}
@@ -67,11 +91,17 @@ def unseen(rank: int, note: str = "", kernel: Kernel = ASLEEP) -> ProcStacks:
 
 
 def client(*frames: Frame, wait: Wait | None = None, ran: int = 5) -> ProcStacks:
-    main = ThreadStack("MainThread", (*frames, Frame("<module>", "/me/train.py", 9)), wait=wait, ran=ran)
-    return ProcStacks(CLIENT, 0, 1, 99, "h0", "itself", "", (main,), ProcAddress("h", "client-x"), {}, (), ASLEEP)
+    main = ThreadStack(
+        "MainThread", (*frames, Frame("<module>", "/me/train.py", 9)), wait=wait, ran=ran
+    )
+    return ProcStacks(
+        CLIENT, 0, 1, 99, "h0", "itself", "", (main,), ProcAddress("h", "client-x"), {}, (), ASLEEP
+    )
 
 
-def verdict(procs: Sequence[ProcStacks], later: Sequence[ProcStacks] | None = None, **silent: str) -> Verdict:
+def verdict(
+    procs: Sequence[ProcStacks], later: Sequence[ProcStacks] | None = None, **silent: str
+) -> Verdict:
     return judge(Stacks(procs, {}), Stacks(procs if later is None else later, silent), 1.0)
 
 
@@ -84,9 +114,10 @@ def test_the_one_rank_that_is_not_in_the_collective_is_named_among_a_thousand() 
     procs[417] = proc(417, busy(READS, inside="read of socket:[5]"), size=1000)
     found = verdict([*procs, client(*GET, wait=Wait(43.2, UID, tuple(map(address, range(1000)))))])
     assert found.status == STUCK and found.exit_status == 4
-    assert found.sentence == (
-        "Stuck for 43 s: 999 ranks in all_reduce (dist.py:900); rank 417 (host h52, gpu 1, process 1417) in recv "
-        "(data.py:31): read of socket:[5]."
+    assert (
+        found.sentence
+        == "Stuck for 43 s: 999 ranks in all_reduce (dist.py:900); rank 417 (host h52, gpu 1,"
+        " process 1417) in recv (data.py:31): read of socket:[5]."
     )
     assert blamed(found) == [("trainers", (417,), "stands")]
     assert len(list(lines(found))) < 20
@@ -98,7 +129,11 @@ def test_a_thousand_ranks_at_a_thousand_places_are_shown_on_one_screen() -> None
     procs = [proc(rank, busy(places[rank]), size=1000, queued=1) for rank in range(1000)]
     found = verdict(procs, hosts_9="gone")
     shown = list(lines(found))
-    assert found.status == STUCK and len(shown) <= 40 and max(len(text) for _, text in shown[1:]) <= 150
+    assert (
+        found.status == STUCK
+        and len(shown) <= 40
+        and max(len(text) for _, text in shown[1:]) <= 150
+    )
     assert any("ranks at 985 other places" in text for _, text in shown)
 
 
@@ -108,7 +143,9 @@ def test_a_rank_that_has_left_before_the_collective_is_blamed() -> None:
     assert "is not in it: it waits for a message" in found.sentence
 
 
-@pytest.mark.parametrize(("thread", "process", "status"), [(0, 1, STUCK), (1, 1, SLOW), (0, 100_000_000, SLOW)])
+@pytest.mark.parametrize(
+    ("thread", "process", "status"), [(0, 1, STUCK), (1, 1, SLOW), (0, 100_000_000, SLOW)]
+)
 def test_a_collective_that_all_are_in_is_stuck_only_if_no_thread_of_it_runs(
     thread: int, process: int, status: str
 ) -> None:
@@ -131,7 +168,10 @@ def test_an_idle_rank_is_not_blamed_by_a_collective_that_runs() -> None:
 
 def test_a_rank_that_stands_is_blamed_though_those_in_the_collective_spin() -> None:
     first = [*(proc(rank, busy(ALL_REDUCE)) for rank in (0, 1)), proc(2, busy(READS))]
-    later = [*(proc(rank, busy(ALL_REDUCE, ran=900_000_000)) for rank in (0, 1)), proc(2, busy(READS))]
+    later = [
+        *(proc(rank, busy(ALL_REDUCE, ran=900_000_000)) for rank in (0, 1)),
+        proc(2, busy(READS)),
+    ]
     found = verdict(first, later)
     assert found.status == STUCK and blamed(found) == [("trainers", (2,), "stands")]
 
@@ -143,12 +183,18 @@ def test_a_collective_of_a_part_of_the_mesh_does_not_blame_the_idle_part() -> No
 
 def test_ranks_in_the_collective_of_another_actor_do_not_blame_it() -> None:
     other = busy(READS, actor="loader", endpoint="feed", actor_id=5)
-    found = verdict([proc(0, busy(ALL_REDUCE)), proc(1, busy(ALL_REDUCE)), proc(2, other), proc(3, busy(READS))])
+    found = verdict(
+        [proc(0, busy(ALL_REDUCE)), proc(1, busy(ALL_REDUCE)), proc(2, other), proc(3, busy(READS))]
+    )
     assert blamed(found) == [("trainers", (3,), "stands")]
 
 
 def test_who_waits_is_not_blamed_and_who_is_waited_for_at_the_end_is() -> None:
-    procs = [proc(0, waiting(address(1), age=12)), proc(1, waiting(address(2), age=50)), proc(2, busy(READS))]
+    procs = [
+        proc(0, waiting(address(1), age=12)),
+        proc(1, waiting(address(2), age=50)),
+        proc(2, busy(READS)),
+    ]
     found = verdict(procs)
     assert blamed(found) == [("trainers", (2,), "stands")] and found.seconds == 50
     ranks = [(found.classes[a].ranks, found.classes[b].ranks) for a, b in found.waits]
@@ -159,7 +205,10 @@ def test_actors_that_wait_for_each_other_are_a_circle_and_all_to_blame() -> None
     procs = [proc(rank, waiting(address((rank + 1) % 3), age=9)) for rank in range(3)]
     found = verdict([*procs, proc(3, waiting(address(0)))])
     assert found.status == STUCK and found.circles == (("trainer[0]", "trainer[1]", "trainer[2]"),)
-    assert "Stuck for 9 s: trainer[0] → trainer[1] → trainer[2] → trainer[0] wait for each other" in found.sentence
+    assert (
+        "Stuck for 9 s: trainer[0] → trainer[1] → trainer[2] → trainer[0] wait for each other"
+        in found.sentence
+    )
     assert {rank for _, ranks, _ in blamed(found) for rank in ranks} == {0, 1, 2}
 
 
@@ -167,14 +216,18 @@ def test_a_wait_leads_to_the_call_that_owes_the_answer_and_to_no_other() -> None
     ours = waiting(address(1))._replace(call="client 1 0")  # run(), which waits for work()
     assert ours.wait is not None
     ours = ours._replace(wait=ours.wait._replace(call="p0 5"))
-    theirs = waiting(address(0))._replace(call="p0 5 1")  # work(), which waits for config(), another call of the first
+    # work(), which waits for config(), another call of the first
+    theirs = waiting(address(0))._replace(call="p0 5 1")
     assert theirs.wait is not None
     theirs = theirs._replace(wait=theirs.wait._replace(call="p1 6"))
     config = busy(READS, call="p1 6 0", ran=0)
     there = proc(1, theirs)
     found = verdict([proc(0, ours, config), there], [proc(0, ours, config._replace(ran=9)), there])
-    assert (found.status, found.circles) == (SLOW, ()) and blamed(found) == [("trainers", (0,), "polls")]
-    found = verdict([proc(0, ours), there])  # it has not begun: what the actor does may be before it
+    assert (found.status, found.circles) == (SLOW, ()) and blamed(found) == [
+        ("trainers", (0,), "polls")
+    ]
+    # it has not begun: what the actor does may be before it
+    found = verdict([proc(0, ours), there])
     assert found.status == STUCK and found.circles == (("trainer[0]", "trainer[1]"),)
 
 
@@ -185,19 +238,35 @@ def test_meshes_of_one_name_are_told_apart_by_their_ids() -> None:
     inside = [proc(rank, busy(ALL_REDUCE)) for rank in (0, 2)]
     found = verdict([*inside, idle, stands])
     assert found.status == STUCK and blamed(found) == [("trainers", (0, 2), "collective")]
-    first = proc(0, waiting(address(1)))._replace(pid=7), proc(0, busy(READS))._replace(pid=7, address=other)
-    later = proc(0, waiting(address(1)))._replace(pid=7), proc(0, busy(COMPUTES))._replace(pid=7, address=other)
+    first = (
+        proc(0, waiting(address(1)))._replace(pid=7),
+        proc(0, busy(READS))._replace(pid=7, address=other),
+    )
+    later = (
+        proc(0, waiting(address(1)))._replace(pid=7),
+        proc(0, busy(COMPUTES))._replace(pid=7, address=other),
+    )
     assert [each.state for each in verdict(first, later).classes] == ["waits", "runs"]
 
 
 def test_meshes_of_one_name_have_headings_of_their_own() -> None:
     other = proc(1, busy(READS))._replace(address=ProcAddress("h", "q.1"))
-    procs = Stacks([proc(0, waiting(address(1))), proc(1, busy(READS)), other, proc(0, busy(READS), mesh="alone")], {})
+    procs = Stacks(
+        [
+            proc(0, waiting(address(1))),
+            proc(1, busy(READS)),
+            other,
+            proc(0, busy(READS), mesh="alone"),
+        ],
+        {},
+    )
     shown = [text for _, text in lines(judge(*told_apart(procs, procs), 1.0))]
     assert [text for text in shown if text.endswith("(4 ranks)")] == [
         "  trainers#p (4 ranks)", "  trainers#q (4 ranks)", "  alone (4 ranks)",
     ]  # fmt: skip
-    assert "  trainers#p[0] → trainers#p[1]  ◀ here" in shown and " of trainers#p (host h0" in shown[0]
+    assert (
+        "  trainers#p[0] → trainers#p[1]  ◀ here" in shown and " of trainers#p (host h0" in shown[0]
+    )
     assert shown[-1] == "  monarch stacks --mesh p --rank 1"
     alone, _ = told_apart(Stacks([proc(0), proc(1)], {}), Stacks([], {}))
     assert {each.mesh for each in alone.procs} == {"trainers"}
@@ -234,9 +303,14 @@ def test_another_call_at_the_same_place_is_progress() -> None:
 
 
 def test_an_idle_program_is_fine_and_it_is_said_that_nothing_runs() -> None:
-    found = verdict([proc(0), proc(1), client(Frame("wait", "/usr/lib/python3.12/threading.py", 3))])
+    found = verdict(
+        [proc(0), proc(1), client(Frame("wait", "/usr/lib/python3.12/threading.py", 3))]
+    )
     assert found.status == FINE
-    assert found.sentence == "Fine: nothing runs: 2 ranks wait for a message; the program is in wait (train.py:9)."
+    assert (
+        found.sentence
+        == "Fine: nothing runs: 2 ranks wait for a message; the program is in wait (train.py:9)."
+    )
     assert verdict([]).sentence == "Fine: nothing runs."
 
 
@@ -266,13 +340,20 @@ def test_c_code_that_holds_the_gil_is_blamed_by_those_who_wait() -> None:
 
 def test_a_host_that_is_silent_is_blamed_for_who_waits_there() -> None:
     far = ProcAddress("tcp://h3:1", "p9")
-    found = judge(Stacks([], {}), Stacks([proc(0, waiting(far, age=3))], {"tcp://h3:1": "not within 3s"}), 1.0)
-    assert found.sentence.endswith("host tcp://h3:1 does not answer (not within 3s).") and found.status == STUCK
+    found = judge(
+        Stacks([], {}), Stacks([proc(0, waiting(far, age=3))], {"tcp://h3:1": "not within 3s"}), 1.0
+    )
+    assert (
+        found.sentence.endswith("host tcp://h3:1 does not answer (not within 3s).")
+        and found.status == STUCK
+    )
 
 
 def test_what_stands_with_messages_behind_it_is_stuck_and_without_is_not() -> None:
     others = proc(1, busy(READS)), proc(1, busy(COMPUTES))
-    assert verdict([proc(0, busy(READS)), others[0]], [proc(0, busy(READS)), others[1]]).status == FINE
+    assert (
+        verdict([proc(0, busy(READS)), others[0]], [proc(0, busy(READS)), others[1]]).status == FINE
+    )
     behind = proc(0, busy(READS), queued=3)
     assert verdict([behind, others[0]], [behind, others[1]]).status == STUCK
 
@@ -284,13 +365,17 @@ def test_who_sends_to_a_full_mailbox_waits_for_its_actor() -> None:
     found = verdict([proc(0, busy(READS))._replace(mailboxes=(full,)), program])
     assert found.full == ("trainer[0]: 1,001 messages wait, 1 process is held back",)
     assert found.sentence.startswith("Stuck: the program in broadcast (train.py:9); rank 0 ")
-    assert found.sentence.endswith("in recv (data.py:31): its mailbox is full, 1,001 messages wait.")
+    assert found.sentence.endswith(
+        "in recv (data.py:31): its mailbox is full, 1,001 messages wait."
+    )
 
 
 def test_processes_that_read_pages_from_a_disk_are_said_to_swap() -> None:
     swaps = Kernel("S", 0, 300 << 20, 5), Kernel("S", 0, 300 << 20, 405)
     found = verdict([proc(0, kernel=swaps[0])], [proc(0, kernel=swaps[1])])
-    assert found.swapping == ("trainers[0] (process 1000 on h0) has 300 MiB in swap, and reads 400 pages a second",)
+    assert found.swapping == (
+        "trainers[0] (process 1000 on h0) has 300 MiB in swap, and reads 400 pages a second",
+    )
 
 
 def test_processes_that_have_failed_are_listed_and_hold_up_nobody() -> None:
@@ -307,7 +392,9 @@ def test_a_rank_in_the_debugger_is_said_to_be_there() -> None:
 def test_circles_are_found_in_graphs_of_any_depth() -> None:
     line = {at: [at + 1] for at in range(50_000)}
     assert circles(line) == []
-    assert [sorted(each) for each in circles({**line, 50_000: [49_998]})] == [[49_998, 49_999, 50_000]]
+    assert [sorted(each) for each in circles({**line, 50_000: [49_998]})] == [
+        [49_998, 49_999, 50_000]
+    ]
     assert circles({1: [1]}) == [[1]]
     edges = {1: [2], 2: [3, 4], 3: [1], 4: [1]}
     assert chain(circles(edges)[0], edges) == [1, 2, 3]
@@ -315,7 +402,9 @@ def test_circles_are_found_in_graphs_of_any_depth() -> None:
 
 
 def calls_of_a_verdict(ranks: int) -> int:
-    """How many functions are called for one on so many ranks, on which another mesh waits, and which all run."""
+    """How many functions are called for one on so many ranks, on which another mesh waits, and
+    which all run.
+    """
     busies = [proc(at, busy(READS if at % 2 else COMPUTES), size=ranks) for at in range(ranks)]
     later = [proc(at, busy(COMPUTES if at % 2 else READS), size=ranks) for at in range(ranks)]
     waits = client(*GET, wait=Wait(1.0, UID, tuple(address(at) for at in range(ranks))))

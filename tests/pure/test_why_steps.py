@@ -17,11 +17,15 @@ from monarch.why.steps import Straggler, stragglers
 UID = 7
 
 
-def found(times: Sequence[Sequence[float]], endpoint: str = "", ago: float = 0.0) -> tuple[Straggler, ...]:
+def found(
+    times: Sequence[Sequence[float]], endpoint: str = "", ago: float = 0.0
+) -> tuple[Straggler, ...]:
     """Of ranks that have taken so many seconds for each of their last steps."""
     procs = [_proc(rank, len(times)) for rank in range(len(times))]
     paces = {
-        _address(rank): [Pace(UID, endpoint, tuple(int(1e6 * each) for each in took), int(1e6 * ago))]
+        _address(rank): [
+            Pace(UID, endpoint, tuple(int(1e6 * each) for each in took), int(1e6 * ago))
+        ]
         for rank, took in enumerate(times)
     }
     return stragglers(procs, paces)
@@ -37,13 +41,17 @@ def _proc(rank: int, size: int) -> ProcStacks:
 
 def test_a_rank_that_takes_longer_at_each_step_is_one_and_the_text_says_by_how_much() -> None:
     [late] = found([[1.0] * 12] * 3 + [[1.4] * 12] + [[1.0] * 12] * 4)
-    assert str(late) == (
-        "trainers[3] (host h1, process 1003) is slower than the others by 40 %: 1.4 s a step where the median is 1.0 s, "
-        "in the last 12 steps"
+    assert (
+        str(late)
+        == "trainers[3] (host h1, process 1003) is slower than the others by 40 %: 1.4 s a step"
+        " where the median is 1.0 s, in the last 12 steps"
     )
     procs = Stacks([_proc(rank, 8) for rank in range(8)], {})
     verdict = judge(procs, procs, 1.0, [late])
-    assert (verdict.status, verdict.exit_status) == (SLOW, 3) and verdict.sentence == f"Slow: {late}."
+    assert (verdict.status, verdict.exit_status) == (
+        SLOW,
+        3,
+    ) and verdict.sentence == f"Slow: {late}."
     assert verdict.to_json()["stragglers"] == [late._asdict()]
 
 

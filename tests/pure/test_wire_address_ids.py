@@ -38,7 +38,9 @@ def test_a_process_prints_as_its_name_at_its_host() -> None:
 @pytest.mark.parametrize("bits", [5, 32, 64, 128])
 def test_random_names_are_lower_case_and_have_the_bits_asked_for(bits: int) -> None:
     names = {random_name(bits) for _ in range(40)}
-    assert all(name.isalnum() and name == name.lower() and len(name) == -(-bits // 5) for name in names)
+    assert all(
+        name.isalnum() and name == name.lower() and len(name) == -(-bits // 5) for name in names
+    )
     assert len(names) > 1
 
 
@@ -121,7 +123,9 @@ def test_a_uid_needs_a_label_or_a_value() -> None:
         Uid(None, None)
 
 
-@pytest.mark.parametrize("text", ["", "<>", "lab<>", "lab<1", "lab<1>x", "lab<0>", "lab<O>", "lab<I1>", "lab<1 >"])
+@pytest.mark.parametrize(
+    "text", ["", "<>", "lab<>", "lab<1", "lab<1>x", "lab<0>", "lab<O>", "lab<I1>", "lab<1 >"]
+)
 def test_a_text_that_no_uid_prints_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         Uid.from_string(text)
@@ -177,7 +181,9 @@ def test_a_proc_id_takes_a_uid_only() -> None:
         (ChannelTransport.Local, ChannelTransport.Local),
     ],
 )
-def test_a_transport_is_found_by_its_name(spec: str | ChannelTransport, expected: ChannelTransport) -> None:
+def test_a_transport_is_found_by_its_name(
+    spec: str | ChannelTransport, expected: ChannelTransport
+) -> None:
     assert ChannelTransport.parse(spec) is expected
 
 

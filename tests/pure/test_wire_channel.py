@@ -26,9 +26,15 @@ from monarch.errors import AddressError
             "tcp://pod.cluster.local:26600@tcp://0.0.0.0:26601",
             Channel("tcp", "pod.cluster.local", 26600, bind=Channel("tcp", "0.0.0.0", 26601)),
         ),
-        ("tcp://outside:1@ipc:///tmp/w", Channel("tcp", "outside", 1, bind=Channel("ipc", path="/tmp/w"))),
+        (
+            "tcp://outside:1@ipc:///tmp/w",
+            Channel("tcp", "outside", 1, bind=Channel("ipc", path="/tmp/w")),
+        ),
         ("worker<a1b2>@tcp://host:9", Channel("tcp", "host", 9)),
-        ("worker<a1b2>@tcp://host:9@tcp://*:10", Channel("tcp", "host", 9, bind=Channel("tcp", "*", 10))),
+        (
+            "worker<a1b2>@tcp://host:9@tcp://*:10",
+            Channel("tcp", "host", 9, bind=Channel("tcp", "*", 10)),
+        ),
     ],
 )
 def test_every_form_is_understood(text: str, channel: Channel) -> None:
@@ -104,7 +110,9 @@ def test_an_address_says_whether_it_can_be_dialed(text: str, dialable: bool) -> 
         ("tcp://a:1@bogus://b:2", "is none of them"),
     ],
 )
-def test_what_has_no_known_form_is_refused_with_the_reason_and_the_forms(text: str, why: str) -> None:
+def test_what_has_no_known_form_is_refused_with_the_reason_and_the_forms(
+    text: str, why: str
+) -> None:
     with pytest.raises(AddressError, match=why) as caught:
         parse_channel(text)
     assert repr(text)[:100] in str(caught.value)

@@ -60,7 +60,9 @@ def frames(draw: st.DrawFn, largest: int = 300) -> Frame:
 
 def plain(frame: Frame) -> Frame:
     """The same frame with parts that compare by content."""
-    return frame._replace(payload=bytes(frame.payload), buffers=[bytes(buffer) for buffer in frame.buffers])
+    return frame._replace(
+        payload=bytes(frame.payload), buffers=[bytes(buffer) for buffer in frame.buffers]
+    )
 
 
 def on_the_stream(frame: Frame) -> bytes:
@@ -80,7 +82,9 @@ def pieces(data: bytes, sizes: Iterator[int]) -> Iterator[bytes]:
 
 
 def push(decoder: Decoder, data: bytes) -> list[bytes | memoryview]:
-    """Hand bytes to a decoder as a connection does: in place while it offers space, else from a reused buffer."""
+    """Hand bytes to a decoder as a connection does: in place while it offers space, else from a
+    reused buffer.
+    """
     done: list[bytes | memoryview] = []
     while data:
         space = decoder.space()
@@ -116,7 +120,9 @@ def test_a_frame_survives_with_its_buffers_in_a_segment(frame: Frame) -> None:
 
 
 @given(frames())
-def test_a_frame_whose_buffers_are_in_line_is_not_taken_for_one_with_a_segment(frame: Frame) -> None:
+def test_a_frame_whose_buffers_are_in_line_is_not_taken_for_one_with_a_segment(
+    frame: Frame,
+) -> None:
     assert not has_segment(memoryview(on_the_stream(frame)))
 
 
@@ -126,7 +132,9 @@ def test_a_frame_without_buffers_is_encoded_in_one_piece() -> None:
     assert struct.unpack_from("<Q", data)[0] == size - 8
 
 
-@pytest.mark.parametrize("payload", [b"abc", bytearray(b"abc"), memoryview(b"abc")], ids=["bytes", "bytearray", "view"])
+@pytest.mark.parametrize(
+    "payload", [b"abc", bytearray(b"abc"), memoryview(b"abc")], ids=["bytes", "bytearray", "view"]
+)
 def test_a_payload_may_be_any_kind_of_bytes(payload: Bytes) -> None:
     data, _ = encode(Frame(CALL, 0, 0, 1, 2, 3, b"m", payload))
     assert bytes(decode(memoryview(data)).payload) == b"abc"
@@ -141,7 +149,9 @@ def test_encoding_reads_the_buffers_but_does_not_copy_them() -> None:
 
 @settings(max_examples=60)
 @given(st.lists(frames(), min_size=1, max_size=8), st.data())
-def test_a_decoder_finds_the_frames_whatever_the_chunks(sent: list[Frame], data: st.DataObject) -> None:
+def test_a_decoder_finds_the_frames_whatever_the_chunks(
+    sent: list[Frame], data: st.DataObject
+) -> None:
     stream = b"".join(map(on_the_stream, sent))
     sizes = data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=20))
     decoder = Decoder(LIMIT)
@@ -171,7 +181,10 @@ def test_a_decoder_takes_one_byte_at_a_time(sent: list[Frame]) -> None:
 def test_a_decoder_mixes_small_frames_and_frames_larger_than_one_read(
     payloads: list[int], sizes: list[int], seed: int
 ) -> None:
-    sent = [Frame(CALL, 0, i, 1, 2, seed + i, b"m", bytes([i + 1]) * size) for i, size in enumerate(payloads)]
+    sent = [
+        Frame(CALL, 0, i, 1, 2, seed + i, b"m", bytes([i + 1]) * size)
+        for i, size in enumerate(payloads)
+    ]
     stream = b"".join(map(on_the_stream, sent))
     sizes.append(READ_SIZE)  # else a list of ones takes long
     decoder = Decoder(LIMIT)
@@ -251,7 +264,12 @@ def test_frames_before_the_unreadable_one_do_not_hide_it() -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-OpenSSH_9.7\r\n", b"\0" * 64, struct.pack("<Q", HEADER_SIZE - 9) + b"x" * 64],
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.7\r\n",
+        b"\0" * 64,
+        struct.pack("<Q", HEADER_SIZE - 9) + b"x" * 64,
+    ],
     ids=["http", "ssh", "zeros", "too short"],
 )
 def test_another_protocol_is_refused(garbage: bytes) -> None:
@@ -280,7 +298,9 @@ def test_buffers_that_do_not_fit_their_frame_are_refused() -> None:
     [(HEADER_SIZE - 4, "<I", 9), (HEADER_SIZE - 8, "<I", 1 << 20)],
     ids=["buffers", "meta"],
 )
-def test_counts_in_the_header_that_do_not_fit_the_frame_are_refused(offset: int, layout: str, value: int) -> None:
+def test_counts_in_the_header_that_do_not_fit_the_frame_are_refused(
+    offset: int, layout: str, value: int
+) -> None:
     data = bytearray(on_the_stream(Frame(CALL, 0, 0, 1, 2, 3, b"meta", b"")))
     struct.pack_into(layout, data, offset, value)
     with pytest.raises(FrameError):
@@ -312,7 +332,9 @@ def test_buffers_of_a_segment_are_aligned_and_do_not_overlap() -> None:
     sizes = [1, 64, 65, 0, 127]
     offsets, end = segment_offsets(sizes)
     assert all(offset % wire.ALIGNMENT == 0 for offset in offsets)
-    spans = sorted((offset, offset + size) for offset, size in zip(offsets, sizes, strict=True) if size)
+    spans = sorted(
+        (offset, offset + size) for offset, size in zip(offsets, sizes, strict=True) if size
+    )
     assert all(left[1] <= right[0] for left, right in itertools.pairwise(spans))
     assert spans[-1][1] <= end
 
@@ -328,7 +350,9 @@ def test_received_buffers_can_be_written_and_share_nothing(size: int) -> None:
     decoder = Decoder(LIMIT)
     stream = on_the_stream(frame)
     first, second = (
-        push(decoder, stream + stream) if size < READ_SIZE else push(decoder, stream) + push(decoder, stream)
+        push(decoder, stream + stream)
+        if size < READ_SIZE
+        else push(decoder, stream) + push(decoder, stream)
     )
     one, other = decode(first), decode(second)
     for buffer in one.buffers:

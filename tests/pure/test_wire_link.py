@@ -58,13 +58,16 @@ def all_got(host: Host) -> list[str]:
     return [text for got in host.got.values() for text in got]
 
 
-def random_traffic(wires: Wires, pairs: list[tuple[Host, str, str]], until: float, count: int) -> None:
+def random_traffic(
+    wires: Wires, pairs: list[tuple[Host, str, str]], until: float, count: int
+) -> None:
     """Each pair (sender, receiver's name, tag) sends `count` frames at random times."""
     for sender, name, tag in pairs:
         times = sorted(wires.random.uniform(wires.now, until) for _ in range(count))
         for n, when in enumerate(times):
             buffers = wires.random.choice([0, 0, 0, 2])
-            wires.at(when, lambda s=sender, h=name, t=f"{tag}{n}", b=buffers: s.send(h, t, b))  # type: ignore[misc]  # bound now
+            # bound now
+            wires.at(when, lambda s=sender, h=name, t=f"{tag}{n}", b=buffers: s.send(h, t, b))  # type: ignore[misc]
 
 
 def random_trouble(wires: Wires, a: Host, b: Host, until: float, longest: float) -> None:
@@ -77,7 +80,8 @@ def random_trouble(wires: Wires, a: Host, b: Host, until: float, longest: float)
             length = wires.random.uniform(0, longest)
             pair = frozenset((a.name, b.name))
             wires.at(when, lambda p=pair: wires.down.add(p))  # type: ignore[misc]  # bound now
-            wires.at(when + length, lambda p=pair: wires.down.discard(p))  # type: ignore[misc]  # bound now
+            # bound now
+            wires.at(when + length, lambda p=pair: wires.down.discard(p))  # type: ignore[misc]
             when += length + T  # a sign of life before the next
 
 
@@ -92,7 +96,10 @@ def test_what_is_sent_arrives_once_and_in_order_when_no_outage_is_too_long(seed:
     assert all_got(a) == texts(80, tag="b")
     assert a.lost == b.lost == []
     assert a.ups == ["b"] and b.ups == ["a"], "told once, however many streams there were"
-    assert [link.queued for host in (a, b) for link in host.table] == [0, 0], "all is acknowledged, nothing is kept"
+    assert [link.queued for host in (a, b) for link in host.table] == [
+        0,
+        0,
+    ], "all is acknowledged, nothing is kept"
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -106,7 +113,9 @@ def test_both_sides_know_of_an_outage_that_is_too_long_within_the_bound(seed: in
     assert [name for _, name, _ in a.lost] == ["b"]
     assert [name for _, name, _ in b.lost] == ["a"]
     assert "out of contact for 4s" in a.lost[0][2]
-    assert min(a.lost[0][0], b.lost[0][0]) > begin + T - LIMITS.interval - 0.1, "not before its time"
+    assert min(a.lost[0][0], b.lost[0][0]) > begin + T - LIMITS.interval - 0.1, (
+        "not before its time"
+    )
     assert all_got(b) == texts(20, tag="a")
     wires.down.clear()
     a.send("b", "again")
@@ -149,7 +158,9 @@ def test_the_host_that_can_be_dialed_is_reached_whichever_identity_is_lower() ->
 def test_several_names_of_one_process_share_one_link(seed: int) -> None:
     wires = Wires(seed)
     a, b = wires.host("a", "12"[seed % 2]), wires.host("b", "21"[seed % 2], "b2", "b3")
-    random_traffic(wires, [(a, "b", "x"), (a, "b2", "y"), (a, "b3", "z"), (b, "a", "w")], until=0.1, count=10)
+    random_traffic(
+        wires, [(a, "b", "x"), (a, "b2", "y"), (a, "b3", "z"), (b, "a", "w")], until=0.1, count=10
+    )
     wires.run(5)
     for tag in "xyz":
         assert [text for text in all_got(b) if text[0] == tag] == texts(10, tag=tag)
@@ -179,7 +190,9 @@ def test_a_host_that_dials_itself_is_told_so() -> None:
     a = wires.host("a", "1", "alias")
     a.send("alias", "hello")
     wires.run(1)
-    assert [(name, reason) for _, name, reason in a.lost] == [("alias", "it leads back to this very host")]
+    assert [(name, reason) for _, name, reason in a.lost] == [
+        ("alias", "it leads back to this very host")
+    ]
     assert a.called == ["alias"]
 
 
@@ -294,7 +307,8 @@ def test_a_farewell_is_heard_at_once_with_its_reason_and_after_all_that_was_sent
 
 
 @pytest.mark.parametrize(
-    "until", [0.0, 0.001, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 1.0, 1.5, 1.51, 1.52, 1.53, 1.54, 1.56]
+    "until",
+    [0.0, 0.001, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 1.0, 1.5, 1.51, 1.52, 1.53, 1.54, 1.56],
 )
 def test_closing_ends_a_link_in_any_state(until: float) -> None:
     for seed in range(5):
@@ -313,7 +327,9 @@ def test_closing_ends_a_link_in_any_state(until: float) -> None:
 def test_a_pause_of_the_own_process_is_not_the_silence_of_its_peers() -> None:
     clock = RunClock(0.5, 100.0)
     assert clock.at(100.2) == pytest.approx(0.2)
-    assert clock.at(3700.0) == pytest.approx(0.7), "an hour in which it was stopped counts as one look at the clock"
+    assert clock.at(3700.0) == pytest.approx(0.7), (
+        "an hour in which it was stopped counts as one look at the clock"
+    )
     assert clock.at(3700.1) == pytest.approx(0.8)
     assert clock.at(3600.0) == pytest.approx(0.8), "a clock that goes back is borne"
 
@@ -344,7 +360,9 @@ def test_a_link_whose_dialer_falls_silent_before_it_is_up_is_given_up() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_trouble_at_any_moment_of_the_first_dial_and_of_a_resumption_is_overcome(seed: int) -> None:
-    """Outages that begin while the sides greet each other, in both of the ways: cut, or nothing passes."""
+    """Outages that begin while the sides greet each other, in both of the ways: cut, or nothing
+    passes.
+    """
     wires = Wires(seed)
     a, b = wires.host("a", "1"), wires.host("b", "2")
     pair = frozenset("ab")
@@ -366,7 +384,8 @@ def test_trouble_at_any_moment_of_the_first_dial_and_of_a_resumption_is_overcome
 @pytest.mark.parametrize("seed", range(40))
 def test_a_resumption_that_comes_too_late_is_refused_with_the_reason(seed: int) -> None:
     wires = Wires(seed)
-    a, b = wires.host("a", "1"), wires.host("b", "2", limits=LIMITS._replace(reconnect=1.0))  # b gives up sooner
+    # b gives up sooner
+    a, b = wires.host("a", "1"), wires.host("b", "2", limits=LIMITS._replace(reconnect=1.0))
     a.send("b", "x")
     wires.run(1)
     wires.down.add(frozenset("ab"))
@@ -486,7 +505,9 @@ def test_in_each_state_a_final_error_ends_a_link(steps: tuple[str, ...], state: 
 
 
 @pytest.mark.parametrize(("steps", "state"), REACHED)
-def test_in_each_state_a_stream_that_ends_is_followed_by_another(steps: tuple[str, ...], state: str) -> None:
+def test_in_each_state_a_stream_that_ends_is_followed_by_another(
+    steps: tuple[str, ...], state: str
+) -> None:
     dialer = Dialer(*steps).act()
     before = dialer.stream
     dialer.cut()
@@ -571,13 +592,22 @@ OLD = b'{"identity": "9", "name": "raw", "called": ""}'
     ("said", "why"),
     [
         (b"GET / HTTP/1.1\r\n\r\n", "another protocol"),
-        (HELLO[:8] + b"\x02\x00" + HELLO[10:], "version 2 of the protocol between hosts, and a speaks version 1"),
+        (
+            HELLO[:8] + b"\x02\x00" + HELLO[10:],
+            "version 2 of the protocol between hosts, and a speaks version 1",
+        ),
         (
             greeting(Hello("9", "raw", "", "0.0.99")),
             f"raw runs pymonarch 0.0.99, and a pymonarch {RELEASE}: upgrade pymonarch of raw",
         ),
-        (greeting(Hello("9", "raw", "", "9.10.1")), f"9.10.1, and a pymonarch {RELEASE}: upgrade pymonarch of a"),
-        (HELLO[:12] + len(OLD).to_bytes(4, "little") + OLD, "raw runs pymonarch of an older release"),
+        (
+            greeting(Hello("9", "raw", "", "9.10.1")),
+            f"9.10.1, and a pymonarch {RELEASE}: upgrade pymonarch of a",
+        ),
+        (
+            HELLO[:12] + len(OLD).to_bytes(4, "little") + OLD,
+            "raw runs pymonarch of an older release",
+        ),
         (greeting(Hello("9", "raw", "", RELEASE, "2.7")), "raw runs Python 2.7, and a Python 3"),
         (HELLO[:12] + b"\xff\xff\xff\xff", "greeting of 4294967295 bytes"),
         (HELLO[:12] + (100_0).to_bytes(4, "little") + b"[" * 1000, "no JSON"),
@@ -586,7 +616,10 @@ OLD = b'{"identity": "9", "name": "raw", "called": ""}'
         (HELLO + control(ACK), "a stream that is of no link"),
         (HELLO + control(99), "unknown kind 99"),
         (HELLO + control(JOIN, 0, "{}"), "'received' should be int"),
-        (HELLO + control(JOIN, 0, Join("u", False, 5, 1)), "acknowledges frame 5, and 0 is the last"),
+        (
+            HELLO + control(JOIN, 0, Join("u", False, 5, 1)),
+            "acknowledges frame 5, and 0 is the last",
+        ),
         (HELLO + control(JOIN, 0, Join("u", True, 0, 1)), "a no longer has this link"),
     ],
 )
@@ -613,13 +646,21 @@ def encoded(sequence: int, acknowledged: int = 0) -> bytes:
         (encoded(1) + encoded(3), "frame 3 after 1"),
         (encoded(1, 7), "acknowledges frame 7"),
         (control(JOIN, 0, Join("u", False, 0, 1)), "a record of kind 1 to a link that is up"),
-        (RECORD_HEADER.pack(LIMITS.frame, 1, 1, 0, DATA), "1048577 bytes where 1048576 are the most"),
+        (
+            RECORD_HEADER.pack(LIMITS.frame, 1, 1, 0, DATA),
+            "1048577 bytes where 1048576 are the most",
+        ),
         (RECORD_HEADER.pack(HEADER_SIZE - 1, 0, 1, 0, DATA), "shorter than a frame's header"),
-        (RECORD_HEADER.pack(HEADER_SIZE, 0, 1, 0, DATA) + b"\xff" * HEADER_SIZE, "a header that counts"),
+        (
+            RECORD_HEADER.pack(HEADER_SIZE, 0, 1, 0, DATA) + b"\xff" * HEADER_SIZE,
+            "a header that counts",
+        ),
         (RECORD_HEADER.pack(1, 0, 0, 0, ACK), "1 bytes where 0 are the most"),
     ],
 )
-def test_a_peer_that_makes_no_sense_loses_its_stream_and_when_it_does_so_again_its_link(said: bytes, why: str) -> None:
+def test_a_peer_that_makes_no_sense_loses_its_stream_and_when_it_does_so_again_its_link(
+    said: bytes, why: str
+) -> None:
     wires = Wires(1)
     a = wires.host("a")
     raw = Raw(a)
@@ -652,11 +693,17 @@ def test_random_changes_of_what_a_peer_sends_never_do_more_than_end_its_link(see
     wires = Wires(seed)
     a = wires.host("a")
     raw = Raw(a)
-    good = HELLO + control(JOIN, 0, Join("u", False, 0, 1)) + b"".join(encoded(n) for n in range(1, 20))
+    good = (
+        HELLO
+        + control(JOIN, 0, Join("u", False, 0, 1))
+        + b"".join(encoded(n) for n in range(1, 20))
+    )
     data = bytearray(good)
     for _ in range(wires.random.randint(1, 8)):
         at = wires.random.randrange(len(data))
-        data[at : at + wires.random.choice([0, 1, 4])] = wires.random.randbytes(wires.random.choice([0, 1, 4]))
+        data[at : at + wires.random.choice([0, 1, 4])] = wires.random.randbytes(
+            wires.random.choice([0, 1, 4])
+        )
     while data:
         size = wires.random.randint(1, 300)
         raw.say(bytes(data[:size]))
@@ -671,7 +718,11 @@ def test_a_peer_that_announces_much_and_sends_nothing_claims_no_memory() -> None
     decoder = RecordDecoder(1 << 40)
     assert [record.kind for record in decoder.feed(memoryview(HELLO))] == [0]
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert [*decoder.feed(memoryview(RECORD_HEADER.pack(HEADER_SIZE, 1 << 30, 1, 0, DATA) + bytes(HEADER_SIZE)))] == []
+    assert [
+        *decoder.feed(
+            memoryview(RECORD_HEADER.pack(HEADER_SIZE, 1 << 30, 1, 0, DATA) + bytes(HEADER_SIZE))
+        )
+    ] == []
     assert (space := decoder.space()) is not None and len(space) == 1 << 30
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000, "KiB"
     huge = RecordDecoder(1 << 62)
@@ -680,7 +731,11 @@ def test_a_peer_that_announces_much_and_sends_nothing_claims_no_memory() -> None
 
 
 def test_large_buffers_are_sent_from_and_received_into_their_own_aligned_memory() -> None:
-    parts = [bytearray(b"a" * (READ_SIZE + 1)), bytearray(b"b" * 3), bytearray(b"c" * 2 * READ_SIZE)]
+    parts = [
+        bytearray(b"a" * (READ_SIZE + 1)),
+        bytearray(b"b" * 3),
+        bytearray(b"c" * 2 * READ_SIZE),
+    ]
     packed: Packed = pack(frame_of("x")._replace(buffers=parts))
     chunks = data_chunks(packed, 1, 0)
     assert [chunk for chunk in chunks if isinstance(chunk, bytearray)] == parts
@@ -732,7 +787,10 @@ def test_one_process_drives_ten_thousand_hosts() -> None:
 
 
 def test_the_docs_show_the_table() -> None:
-    rows = [f"| {state} | {event} | {after} | {', '.join(do)} |" for (state, event), (after, do) in TABLE.items()]
+    rows = [
+        f"| {state} | {event} | {after} | {', '.join(do)} |"
+        for (state, event), (after, do) in TABLE.items()
+    ]
     assert "\n".join(rows) + "\n\n" in (Path(__file__).parents[2] / "docs" / "links.md").read_text()
 
 

@@ -76,7 +76,9 @@ def through(obj: object) -> Any:
 
 
 def main_module(source: str, name: str) -> Any:
-    """What `name` is in a script whose text is `source`: its module is called __main__ and nobody can import it."""
+    """What `name` is in a script whose text is `source`: its module is called __main__ and nobody
+    can import it.
+    """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(textwrap.dedent(source), namespace)
     return namespace[name]
@@ -91,7 +93,11 @@ def in_receiver(script: str, *payloads: bytes) -> str:
     """
     source = textwrap.dedent(lines) + textwrap.dedent(script)
     done = subprocess.run(
-        [sys.executable, "-c", source], input=pickle.dumps(payloads), capture_output=True, timeout=60, check=False
+        [sys.executable, "-c", source],
+        input=pickle.dumps(payloads),
+        capture_output=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip()
@@ -107,7 +113,10 @@ def test_a_call_with_scalars_only_survives_without_buffers(args: tuple[Any, ...]
     assert same(loads(payload), (args, {}))
 
 
-@given(st.lists(VALUES, max_size=3).map(tuple), st.dictionaries(st.text(max_size=5), VALUES, max_size=3))
+@given(
+    st.lists(VALUES, max_size=3).map(tuple),
+    st.dictionaries(st.text(max_size=5), VALUES, max_size=3),
+)
 def test_a_call_with_any_values_survives(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     payload, buffers = dumps_call(args, kwargs)
     assert same(loads(payload, buffers), (args, kwargs))
@@ -201,7 +210,9 @@ def test_what_can_be_imported_travels_by_name(thing: object) -> None:
 
 def test_what_can_be_imported_does_not_reach_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picklers, "_ValuePickler", None)
-    got = through([Importable(3), Importable, functools.partial(importable_function, 1), Colour.RED, {1: {2}}])
+    got = through(
+        [Importable(3), Importable, functools.partial(importable_function, 1), Colour.RED, {1: {2}}]
+    )
     assert got[0].method() == 3
     assert got[1] is Importable
     assert got[2]() == 2
@@ -221,21 +232,33 @@ def test_builtin_types_without_a_builtin_name_survive(thing: type) -> None:
     assert through(thing) is thing
 
 
-@pytest.mark.parametrize("make", [lambda: math, lambda: [pickling], lambda: {"m": textwrap}], ids=["c", "list", "dict"])
+@pytest.mark.parametrize(
+    "make", [lambda: math, lambda: [pickling], lambda: {"m": textwrap}], ids=["c", "list", "dict"]
+)
 def test_modules_survive(make: Callable[[], object]) -> None:
     assert through(make()) == make()
 
 
-@pytest.mark.parametrize("name", ["dict_keys", "dict_itemiterator", "range_iterator", "generator", "mappingproxy"])
+@pytest.mark.parametrize(
+    "name", ["dict_keys", "dict_itemiterator", "range_iterator", "generator", "mappingproxy"]
+)
 def test_builtin_types_without_a_builtin_name_are_the_same_in_another_process(name: str) -> None:
     payload = dumps_inline(getattr(_collections_abc, name))
     assert (
-        in_receiver(f"import _collections_abc; print(loads(payloads[0]) is _collections_abc.{name})", payload) == "True"
+        in_receiver(
+            f"import _collections_abc; print(loads(payloads[0]) is _collections_abc.{name})",
+            payload,
+        )
+        == "True"
     )
 
 
-@pytest.mark.parametrize("thing", [types.NoneType, types.EllipsisType, types.NotImplementedType, int, type, object])
-def test_types_that_pickle_knows_do_not_reach_cloudpickle(thing: type, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "thing", [types.NoneType, types.EllipsisType, types.NotImplementedType, int, type, object]
+)
+def test_types_that_pickle_knows_do_not_reach_cloudpickle(
+    thing: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(picklers, "_ValuePickler", None)
     assert through(thing) is thing
 
@@ -249,9 +272,15 @@ def test_views_of_dicts_survive_as_cloudpickle_lets_them() -> None:
     assert list(through({"a": 1, "b": 2}.values())) == [1, 2]
 
 
-def test_an_imported_name_that_is_now_something_else_travels_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_imported_name_that_is_now_something_else_travels_by_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     original = importable_function
-    monkeypatch.setattr(sys.modules[__name__], "importable_function", functools.wraps(original)(lambda x: original(x)))
+    monkeypatch.setattr(
+        sys.modules[__name__],
+        "importable_function",
+        functools.wraps(original)(lambda x: original(x)),
+    )
     got = through(original)
     assert got is not original
     assert got(1) == 2
@@ -287,7 +316,9 @@ def test_local_classes_travel_by_value() -> None:
             return self.value * 2
 
     payload, buffers = dumps(Local(4))
-    out = in_receiver("print(loads(payloads[0]).double(), type(loads(payloads[0])).__name__)", payload)
+    out = in_receiver(
+        "print(loads(payloads[0]).double(), type(loads(payloads[0])).__name__)", payload
+    )
     assert not buffers
     assert out == "8 Local"
 
@@ -306,7 +337,8 @@ def test_classes_and_functions_of_a_script_travel_by_value() -> None:
         "Counter",
     )
     out = in_receiver(
-        "one, function = loads(payloads[0]), loads(payloads[1]); print(one.add(), one.add(), function())",
+        "one, function = loads(payloads[0]), loads(payloads[1]); print(one.add(), one.add(),"
+        " function())",
         dumps_inline(Counter()),
         dumps_inline(Counter.add.__globals__["step"]),
     )
@@ -386,7 +418,9 @@ def test_classes_by_value_may_be_enums_dataclasses_and_subclasses_of_each_other(
     )
     payload = dumps_inline([Leaf(), Leaf()])
     out = in_receiver(
-        "a, b = loads(payloads[0]); c = loads(payloads[0])[0]; print(a == b == c, a.go()[0], a.kind is c.kind)", payload
+        "a, b = loads(payloads[0]); c = loads(payloads[0])[0]; print(a == b == c, a.go()[0], a.kind"
+        " is c.kind)",
+        payload,
     )
     assert out == "True A True"
 
@@ -508,14 +542,22 @@ class Unpicklable:
         raise Boom("not me")
 
 
-@pytest.mark.parametrize("write", [dumps, dumps_inline, dumps_value, lambda obj: dumps_call((obj,), {})])
-@pytest.mark.parametrize("wrap", [lambda obj: obj, lambda obj: [obj, lambda: 1]], ids=["plain", "by value"])
-def test_an_error_of_reduce_passes_through(write: Callable[[Any], Any], wrap: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize(
+    "write", [dumps, dumps_inline, dumps_value, lambda obj: dumps_call((obj,), {})]
+)
+@pytest.mark.parametrize(
+    "wrap", [lambda obj: obj, lambda obj: [obj, lambda: 1]], ids=["plain", "by value"]
+)
+def test_an_error_of_reduce_passes_through(
+    write: Callable[[Any], Any], wrap: Callable[[Any], Any]
+) -> None:
     with pytest.raises(Boom, match="not me"):
         write(wrap(Unpicklable()))
 
 
-@pytest.mark.parametrize("make", [threading.Lock, lambda: (n for n in range(1)), lambda: sys._getframe()])
+@pytest.mark.parametrize(
+    "make", [threading.Lock, lambda: (n for n in range(1)), lambda: sys._getframe()]
+)
 def test_what_nobody_can_pickle_raises_a_type_error(make: Callable[[], object]) -> None:
     with pytest.raises(TypeError, match="pickle"):
         dumps(make())
@@ -582,7 +624,9 @@ def fake_package(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     return package
 
 
-@pytest.mark.parametrize("wrap", [lambda obj: obj, lambda obj: (obj, lambda: 1)], ids=["plain", "by value"])
+@pytest.mark.parametrize(
+    "wrap", [lambda obj: obj, lambda obj: (obj, lambda: 1)], ids=["plain", "by value"]
+)
 def test_reducers_are_loaded_when_the_package_first_turns_up(
     fake_package: FakePackage, wrap: Callable[[Any], Any]
 ) -> None:
@@ -602,7 +646,9 @@ def test_reducers_are_loaded_when_the_package_first_turns_up(
 
 
 def test_reducers_are_for_exactly_their_type(fake_package: FakePackage) -> None:
-    register_reducers("fakepkg", lambda: {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (0,))})
+    register_reducers(
+        "fakepkg", lambda: {fake_package.Tensor: lambda tensor: (fake_package.Tensor, (0,))}
+    )
     got = through([fake_package.Tensor(5), fake_package.Child(5)])
     assert [one.data for one in got] == [0, 5]
 
@@ -642,7 +688,10 @@ def test_while_reducers_load_no_other_thread_takes_the_default(fake_package: Fak
 
     register_reducers("fakepkg", load)
     got: list[Any] = []
-    threads = [threading.Thread(target=lambda: got.append(through(fake_package.Tensor(1)).data)) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: got.append(through(fake_package.Tensor(1)).data))
+        for _ in range(2)
+    ]
     threads[0].start()
     assert begun.wait(20)
     threads[1].start()

@@ -48,17 +48,23 @@ procs.flush_logs().get(timeout=60)
 
 def run(window: float | None, folder: Path) -> tuple[list[str], list[str]]:
     """What was seen on stdout and stderr."""
-    result = run_script(SCRIPT % window, timeout=200, env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "1"}, cwd=folder)
+    result = run_script(
+        SCRIPT % window, timeout=200, env={"HYPERACTOR_MESH_ENABLE_FILE_CAPTURE": "1"}, cwd=folder
+    )
     assert result.exit_code == 0, str(result)[-3000:]
     return result.stdout.splitlines(), result.stderr.splitlines()
 
 
-def test_each_line_of_each_rank_is_seen_whole_once_and_in_order_and_is_in_its_file(tmp_path: Path) -> None:
+def test_each_line_of_each_rank_is_seen_whole_once_and_in_order_and_is_in_its_file(
+    tmp_path: Path,
+) -> None:
     seen, errors = run(None, tmp_path)
     steps: dict[int, list[int]] = {rank: [] for rank in range(PROCS)}
     loading = 0
     for line in seen:
-        match = re.fullmatch(r"\[trainers (\d+)\] (?:step (\d+) loss (\d+\.\d\d)|loading the shards)", line)
+        match = re.fullmatch(
+            r"\[trainers (\d+)\] (?:step (\d+) loss (\d+\.\d\d)|loading the shards)", line
+        )
         assert match is not None, f"torn: {line!r}"
         if match[2] is None:
             loading += 1
@@ -86,6 +92,8 @@ def test_with_a_window_a_person_reads_a_page_and_not_four_thousand_lines(tmp_pat
     loading = [line for line in seen if line.endswith("loading the shards")]
     assert 1 < len(loading) <= 5, "the first at once, the others together"
     counts = [re.search(r"\((\d+) lines\)", line) for line in seen if "loss" in line]
-    assert sum(int(count[1]) if count else 1 for count in counts) == PROCS * STEPS, "each line is in one of those shown"
+    assert sum(int(count[1]) if count else 1 for count in counts) == PROCS * STEPS, (
+        "each line is in one of those shown"
+    )
     assert len(errors) == 1, "an error is shown at once, and merged with nothing"
     assert "a bad sample" in errors[0]

@@ -1,4 +1,6 @@
-"""A producer that is ten times faster than its consumer: what waits is bounded, and nothing is lost."""
+"""A producer that is ten times faster than its consumer: what waits is bounded, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ MEGABYTE = 1 << 20
 
 def memory() -> int:
     """Bytes that this process has in memory."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    line = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmRSS")
+    )
     return int(line.split()[1]) * 1024
 
 
@@ -57,16 +63,25 @@ class Producer(Actor):
         return sent, memory()
 
 
-def test_a_flood_of_messages_that_come_faster_than_they_are_handled_takes_bounded_memory(spawn: Spawn) -> None:
+def test_a_flood_of_messages_that_come_faster_than_they_are_handled_takes_bounded_memory(
+    spawn: Spawn,
+) -> None:
     with configured(mailbox_limit=5000, send_buffer_limit=4 * MEGABYTE):
         consumer = spawn(1).spawn("consumer", Consumer)
         producer = spawn(1).spawn("producer", Producer)
-    first, producer_full = producer.produce.call_one(consumer, 5).get(timeout=120)  # the queues fill up
+    # the queues fill up
+    first, producer_full = producer.produce.call_one(consumer, 5).get(timeout=120)
     _, consumer_full = consumer.state.call_one().get(timeout=120)
     sent, producer_end = producer.produce.call_one(consumer, SECONDS).get(timeout=120)
     taken, consumer_end = consumer.state.call_one().get(timeout=120)
     assert taken > SECONDS / PAUSE / 20  # it was kept busy
     assert producer_end - producer_full < 10 * MEGABYTE
     assert consumer_end - consumer_full < 10 * MEGABYTE
-    wait_until(lambda: consumer.state.call_one().get(timeout=60)[0] == first + sent, what="the last message")
-    print(f"{sent} sent; memory: producer {producer_end / MEGABYTE:.0f}, consumer {consumer_end / MEGABYTE:.0f} MiB")
+    wait_until(
+        lambda: consumer.state.call_one().get(timeout=60)[0] == first + sent,
+        what="the last message",
+    )
+    print(
+        f"{sent} sent; memory: producer {producer_end / MEGABYTE:.0f}, consumer"
+        f" {consumer_end / MEGABYTE:.0f} MiB"
+    )

@@ -22,7 +22,9 @@ TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def activity(pids: list[int]) -> tuple[int, float]:
-    """How often threads of these processes have gone to sleep, and the processor time that they have used, in seconds."""
+    """How often threads of these processes have gone to sleep, and the processor time that they
+    have used, in seconds.
+    """
     sleeps, ticks = 0, 0
     for pid in pids:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -39,9 +41,12 @@ def test_idle_procs_use_no_processor(spawn: Spawn, kind: type) -> None:
     echo = procs.spawn("echo", Echo)
     procs.spawn("other", kind).initialized.get(timeout=60)
     pids = echo.pid.call().get(timeout=60).values()
-    time.sleep(3)  # what a proc does once, soon after its start; and the looks at actors, which end with their activity
+    # what a proc does once, soon after its start; and the looks at actors, which end with their
+    # activity
+    time.sleep(3)
     before = activity(pids)
     time.sleep(WATCHED)
     after = activity(pids)
-    assert after[0] - before[0] <= COUNT // 8  # a thread that wakes up once a second would do so 200 times
+    # a thread that wakes up once a second would do so 200 times
+    assert after[0] - before[0] <= COUNT // 8
     assert after[1] - before[1] <= COUNT * TICK / 8

@@ -1,6 +1,8 @@
-"""Workspaces of many files, and of large ones, at a part of the size that they may have; `MONARCH_FULL_SIZE=1` is all of it.
+"""Workspaces of many files, and of large ones, at a part of the size that they may have;
+`MONARCH_FULL_SIZE=1` is all of it.
 
-Memory is what such a sync must not take: neither side ever has a file, or what all of them have in them, in memory.
+Memory is what such a sync must not take: neither side ever has a file, or what all of them have in
+them, in memory.
 """
 
 from __future__ import annotations
@@ -22,13 +24,17 @@ FILES = 100_000 if _FULL else 10_000
 BYTES = 5 << 30 if _FULL else 200 << 20
 MEMORY = 64 << 20  # bytes that the sync of one large file may add
 FOR_A_FILE = (
-    4000  # bytes that a file of a workspace may cost a process: its name, status and digest in several versions
+    # bytes that a file of a workspace may cost a process: its name, status and digest in several
+    # versions
+    4000
 )
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with attached_cluster(1, env={"MONARCH_SYNC_FOLDER": str(tmp_path_factory.mktemp("store"))}) as found:
+    with attached_cluster(
+        1, env={"MONARCH_SYNC_FOLDER": str(tmp_path_factory.mktemp("store"))}
+    ) as found:
         yield found
 
 
@@ -76,7 +82,9 @@ def test_a_large_file_is_in_the_memory_of_neither_side(cluster: Cluster, tmp_pat
     assert max(side.peak for side in sides) < MEMORY
 
 
-def test_many_files_take_memory_for_their_names_and_a_change_of_one_is_one(cluster: Cluster, tmp_path: Path) -> None:
+def test_many_files_take_memory_for_their_names_and_a_change_of_one_is_one(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     folder = tmp_path / "many"
     for index in range(FILES):
         if index % 100 == 0:

@@ -1,4 +1,6 @@
-"""Jobs on a real Ray cluster of four nodes: found again by the next run, gone when they are not wanted any more."""
+"""Jobs on a real Ray cluster of four nodes: found again by the next run, gone when they are not
+wanted any more.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ pytestmark = [
     pytest.mark.timeout(300),
     # looked for, not imported: this process has no use for it
     pytest.mark.skipif(
-        importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'pymonarch[ray]'"
+        importlib.util.find_spec("ray") is None,
+        reason="ray is not installed: pip install 'pymonarch[ray]'",
     ),
 ]
 
@@ -121,14 +124,22 @@ def test_a_job_is_scaled_and_outlives_its_client_and_its_workers(home: Home, ray
 
 
 def test_a_job_that_is_not_saved_ends_with_its_program(home: Home, ray: Ray) -> None:
-    home.run(USE + "    RayJob({'hosts': 1}, address=ADDRESS).state(cached_path=None).hosts.initialized.get()")
+    home.run(
+        USE + "    RayJob({'hosts': 1},"
+        " address=ADDRESS).state(cached_path=None).hosts.initialized.get()"
+    )
     wait_until(lambda: not ray.workers(), what="the end of the worker")
 
 
 @at_a_desk
-def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(home: Home, ray: Ray) -> None:
-    whole = USE + "    RayJob({'hosts': 4}, address=ADDRESS, cpus_per_host=2, idle_limit=LIMIT).state()"
-    home.run(whole.replace("LIMIT", "12") + ".hosts.initialized.get()")  # it has to attach within that time, too
+def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(
+    home: Home, ray: Ray
+) -> None:
+    whole = (
+        USE + "    RayJob({'hosts': 4}, address=ADDRESS, cpus_per_host=2, idle_limit=LIMIT).state()"
+    )
+    # it has to attach within that time, too
+    home.run(whole.replace("LIMIT", "12") + ".hosts.initialized.get()")
     wait_until(lambda: not ray.workers(), what="the end of the workers", timeout=60)
     home.run(whole.replace("LIMIT", "60") + ".hosts.initialized.get()")
     home.monarch("kill")
@@ -138,13 +149,21 @@ def test_a_job_that_no_client_uses_ends_by_itself_and_gives_its_resources_back(h
 def test_what_can_not_be_is_an_error_that_says_why(home: Home, ray: Ray) -> None:
     late = USE + "    RayJob({'hosts': 9}, address=ADDRESS, job_start_timeout=1).state()"
     said = home.run(late, exit_code=1).splitlines()[-1]
-    assert "each needs a node with {'CPU': 1}, and 4 nodes have that; the job was ended after 1 s" in said
-    said = home.run(USE + "    RayJob({'hosts': 1}, env={'PYTHONHOME': '/no'}, address=ADDRESS).state()", exit_code=1)
+    assert (
+        "each needs a node with {'CPU': 1}, and 4 nodes have that; the job was ended after 1 s"
+        in said
+    )
+    said = home.run(
+        USE + "    RayJob({'hosts': 1}, env={'PYTHONHOME': '/no'}, address=ADDRESS).state()",
+        exit_code=1,
+    )
     assert "1 of its hosts did not come up: hosts[0]: " in said.splitlines()[-1]
 
 
 def test_a_lost_node_is_replaced_while_the_rest_goes_on(home: Home, ray: Ray) -> None:
-    client = home._start([home.program(SERVICE.replace('"hosts": 2', '"hosts": 3'))], {}, subprocess.PIPE)
+    client = home._start(
+        [home.program(SERVICE.replace('"hosts": 2', '"hosts": 3'))], {}, subprocess.PIPE
+    )
     assert client.stdin is not None and client.stdout is not None
     assert client.stdout.readline() == "3\n"
     before = set(agents(ray))
@@ -160,7 +179,10 @@ def test_a_lost_node_is_replaced_while_the_rest_goes_on(home: Home, ray: Ray) ->
 
 def test_the_example_runs_on_nodes_of_ray(home: Home, ray: Ray) -> None:
     example = Path(__file__).parents[2] / "examples" / "ray_hosts.py"
-    env = {"RAY_ADDRESS": ray.address, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    env = {
+        "RAY_ADDRESS": ray.address,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
     said = home._finish(home._start([str(example), "2"], env), 0)
     assert said.count(f"{os.uname().nodename}, GPUs none") == 4, said
     home.monarch("kill")

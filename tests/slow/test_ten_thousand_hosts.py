@@ -1,4 +1,6 @@
-"""Ten thousand simulated hosts with eighty thousand processes, and a hundred hosts that die in the midst of calls."""
+"""Ten thousand simulated hosts with eighty thousand processes, and a hundred hosts that die in the
+midst of calls.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def test_all_hosts_answer_or_are_known_to_be_lost_though_many_die_in_the_midst()
         simulation.run(until=simulation.now + 0.02)
     simulation.run()
     assert all(len(cast.answered) + len(cast.lost) == 8 * HOSTS for cast in casts[::2])
-    simulation.run(until=simulation.now + 8)  # those that have changed their parent wait for 6 s for the former one
+    # those that have changed their parent wait for 6 s for the former one
+    simulation.run(until=simulation.now + 8)
     report = simulation.report()
     print(report)
     assert (report.missing, report.twice, report.disorder) == (0, 0, 0)

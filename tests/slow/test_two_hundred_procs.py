@@ -33,7 +33,10 @@ def test_two_hundred_procs_spawn_answer_a_call_and_stop_cleanly(spawn: Spawn) ->
     procs.stop().get(timeout=120)
     stopped = time.monotonic()
     assert [pid for pid in pids if is_alive(pid)] == []
-    print(f"{COUNT} procs: first answer of all {answered - start:.2f} s, stop {stopped - stopping:.2f} s")
+    print(
+        f"{COUNT} procs: first answer of all {answered - start:.2f} s, stop"
+        f" {stopped - stopping:.2f} s"
+    )
 
 
 def test_two_hundred_procs_know_their_ranks_and_can_be_sliced(spawn: Spawn) -> None:
@@ -49,7 +52,9 @@ def test_two_hundred_procs_know_their_ranks_and_can_be_sliced(spawn: Spawn) -> N
 def test_what_two_hundred_procs_print_can_be_read_at_the_client(
     spawn: Spawn, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In each of three steps, all print a line of their own, one warns, one fails: a screen full, in which nothing is missing."""
+    """In each of three steps, all print a line of their own, one warns, one fails: a screen full,
+    in which nothing is missing.
+    """
     procs = spawn({"gpus": COUNT}, name="trainers")
     trainers = procs.spawn("trainers", PrintsLogs)
     procs.logging_option(aggregate_window_sec=1000).get(timeout=120)
@@ -65,15 +70,24 @@ def test_what_two_hundred_procs_print_can_be_read_at_the_client(
     lines = [line for line in seen.splitlines() if re.fullmatch(r"\[trainers [^\]]*\] .+", line)]
     said = Counter[str]()
     for line in lines:
-        found = re.fullmatch(r"\[trainers (?:gpus )?([0-9,-]+)\] (\w+).*?(?: \((\d+) lines\))?", line)
+        found = re.fullmatch(
+            r"\[trainers (?:gpus )?([0-9,-]+)\] (\w+).*?(?: \((\d+) lines\))?", line
+        )
         assert found is not None, line
-        ranks = sum(int(run.split("-")[-1]) - int(run.split("-")[0]) + 1 for run in found[1].split(","))
+        ranks = sum(
+            int(run.split("-")[-1]) - int(run.split("-")[0]) + 1 for run in found[1].split(",")
+        )
         said[found[2]] += int(found[3] or ranks)
     assert said == {"loaded": COUNT, "step": 3 * COUNT}, seen
     assert len(lines) <= 12, seen
     first = next(line for line in lines if "step" in line)
     assert re.fullmatch(r"\[trainers \d+\] step 0 loss 0\.\d{3}", first), "at once"
     assert errors.count("Traceback (most recent call last)") == 3, errors
-    assert len(re.findall(r"^\[trainers 11\] ValueError: NaN in gradient$", errors, re.MULTILINE)) == 3, errors
-    assert len(re.findall(r"^\[trainers 7\] .*slow data loader( \(2 lines\))?$", errors, re.MULTILINE)) == 2, errors
+    assert (
+        len(re.findall(r"^\[trainers 11\] ValueError: NaN in gradient$", errors, re.MULTILINE)) == 3
+    ), errors
+    assert (
+        len(re.findall(r"^\[trainers 7\] .*slow data loader( \(2 lines\))?$", errors, re.MULTILINE))
+        == 2
+    ), errors
     print("\n".join(lines))

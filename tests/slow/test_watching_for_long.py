@@ -36,7 +36,9 @@ pytestmark = pytest.mark.timeout(400 + 4 * SECONDS)
 @pytest.fixture
 def watched() -> Iterator[tuple[Demo, Tab]]:
     with chromium() as browser, demo(200, "slow-loader") as program:
-        context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {program.token}"})
+        context = browser.new_context(
+            extra_http_headers={"Authorization": f"Bearer {program.token}"}
+        )
         yield program, Tab(context, program.url)
         context.close()
 
@@ -64,13 +66,16 @@ def watch(tab: Tab, seconds: float) -> None:
 
 
 def grows(page: list[int], helper: list[int]) -> bool:
-    """Whether the last round has added to the memory of one of them; the database of a question comes and goes."""
+    """Whether the last round has added to the memory of one of them; the database of a question
+    comes and goes.
+    """
     return page[-1] - page[-2] >= 2 * MEGABYTE or helper[-1] - helper[-2] >= 30 * MEGABYTE
 
 
 def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, Tab]) -> None:
     program, tab = watched
-    faulthandler.cancel_dump_traceback_later()  # it would end an hour after eleven minutes; the mark above has the limit
+    # it would end an hour after eleven minutes; the mark above has the limit
+    faulthandler.cancel_dump_traceback_later()
     session = tab.page.context.new_cdp_session(tab.page)
     watch(tab, SECONDS / ROUNDS)  # all that is made once is there
     page: list[int] = []
@@ -81,7 +86,10 @@ def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, 
         tab.wait_for(".verdict")
         page.append(in_use(tab, session))
         helper.append(resident(program))
-    print(f"page {[each // 1024 for each in page]} KiB, helper {[each // 1024 for each in helper]} KiB")
+    print(
+        f"page {[each // 1024 for each in page]} KiB, helper"
+        f" {[each // 1024 for each in helper]} KiB"
+    )
     assert not grows(page, helper)
     assert helper[-1] < 150 * MEGABYTE
     assert tab.complaints == []

@@ -18,7 +18,12 @@ class Trainer:
             return "127.0.0.1", probe.getsockname()[1]
 
     def first_step(self, rank: int, size: int, address: tuple[str, int]) -> None:
-        variables = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": address[0], "MASTER_PORT": address[1]}
+        variables = {
+            "RANK": rank,
+            "WORLD_SIZE": size,
+            "MASTER_ADDR": address[0],
+            "MASTER_PORT": address[1],
+        }
         os.environ.update({name: str(value) for name, value in variables.items()})
         training.first_step()
 
@@ -29,5 +34,7 @@ if __name__ == "__main__":
     actor = ray.remote(num_cpus=1)(Trainer)
     trainers = [actor.remote() for _ in range(size)]
     address = ray.get(trainers[0].address.remote())
-    ray.get([trainer.first_step.remote(rank, size, address) for rank, trainer in enumerate(trainers)])
+    ray.get(
+        [trainer.first_step.remote(rank, size, address) for rank, trainer in enumerate(trainers)]
+    )
     print("first step", flush=True)

@@ -1,4 +1,6 @@
-"""Training of which a rank is killed once, in the middle of a step: what its ranks do, under each of the launchers."""
+"""Training of which a rank is killed once, in the middle of a step: what its ranks do, under each
+of the launchers.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ BATCH, WIDTH = 96, 512
 
 
 class Plan(NamedTuple):
-    """How many steps, and in which of them a rank is killed. Ranks note in `folder` what they have done."""
+    """How many steps, and in which of them a rank is killed.
+
+    Ranks note in `folder` what they have done.
+    """
 
     folder: str
     steps: int
@@ -25,14 +30,18 @@ class Plan(NamedTuple):
         return Path(self.folder, "notes")
 
     def note(self, *values: object) -> None:
-        """A line with the time, by a clock that processes share; in one write, as they share the file as well."""
+        """A line with the time, by a clock that processes share; in one write, as they share the
+        file as well.
+        """
         line = f"{' '.join(map(str, values))} {time.monotonic()}\n"
         with open(self.notes, "ab", buffering=0) as file:
             file.write(line.encode())
 
 
 class Task:
-    """A model, and a step of its training: the same for any number of ranks, which share the batch."""
+    """A model, and a step of its training: the same for any number of ranks, which share the
+    batch.
+    """
 
     def __init__(self, plan: Plan) -> None:
         import torch
@@ -41,7 +50,9 @@ class Task:
         torch.manual_seed(0)
         self.plan = plan
         widths = [WIDTH, WIDTH, WIDTH, 1]
-        layers = [each for ends in pairwise(widths) for each in (torch.nn.Linear(*ends), torch.nn.Tanh())]
+        layers = [
+            each for ends in pairwise(widths) for each in (torch.nn.Linear(*ends), torch.nn.Tanh())
+        ]
         self.model = torch.nn.Sequential(*layers[:-1])
         self.optimizer = torch.optim.Adam(self.model.parameters(), 1e-3)
 
@@ -51,7 +62,11 @@ class Task:
         inputs = torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(step))
         mine = inputs[rank * BATCH // size : (rank + 1) * BATCH // size]
         loss = (parallel(mine) - mine.mean(1, keepdim=True).sin()).square().sum() * size / BATCH
-        if rank == KILLED and step == self.plan.killed_in and "killed" not in self.plan.notes.read_text():
+        if (
+            rank == KILLED
+            and step == self.plan.killed_in
+            and "killed" not in self.plan.notes.read_text()
+        ):
             self.plan.note("killed")
             os.kill(os.getpid(), signal.SIGKILL)
         self.optimizer.zero_grad()
@@ -61,7 +76,9 @@ class Task:
 
 
 def train_from_checkpoint(task: Task, every: int) -> None:
-    """Train as a rank of the default process group: all begin with the last checkpoint, which rank 0 writes."""
+    """Train as a rank of the default process group: all begin with the last checkpoint, which rank
+    0 writes.
+    """
     import torch
     import torch.distributed as dist
 
@@ -76,7 +93,11 @@ def train_from_checkpoint(task: Task, every: int) -> None:
     for step in range(begin, task.plan.steps):
         task.do(step, parallel, rank, size)
         if rank == 0 and (step + 1) % every == 0:
-            state = {"model": task.model.state_dict(), "optimizer": task.optimizer.state_dict(), "step": step + 1}
+            state = {
+                "model": task.model.state_dict(),
+                "optimizer": task.optimizer.state_dict(),
+                "step": step + 1,
+            }
             torch.save(state, kept.with_suffix(".new"))
             kept.with_suffix(".new").replace(kept)
     dist.barrier()

@@ -1,4 +1,6 @@
-"""What ranks do under each of the launchers: join the group that the environment names, and train."""
+"""What ranks do under each of the launchers: join the group that the environment names, and
+train.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Functions, data, an actor and a lost worker, on Dask. Its counterpart is docs/examples/from_dask.py."""
+"""Functions, data, an actor and a lost worker, on Dask.
+
+Its counterpart is docs/examples/from_dask.py.
+"""
 
 import os
 

@@ -1,7 +1,9 @@
-"""The inside that is published for planes: all that `rdma`, `tensor_engine` and what follows may import of the engine.
+"""The inside that is published for planes: all that `rdma`, `tensor_engine` and what follows may
+import of the engine.
 
-Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs/planes.md says what each name here is for, and how a
-plane is written. Nothing of the core imports this module, so programs without planes do not pay for it.
+Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs/planes.md says what
+each name here is for, and how a plane is written. Nothing of the core imports this module, so
+programs without planes do not pay for it.
 """
 
 from importlib import import_module
@@ -59,7 +61,8 @@ if TYPE_CHECKING:
     from .wire.channel import parse_channel
     from .wire.picklers import is_importable
 
-_LATER = {  # what few processes need: a look at a thousand imports this module in each of them, at once
+# what few processes need: a look at a thousand imports this module in each of them, at once
+_LATER = {
     "DeadProc": "processes.boxes",
     "RankSelector": "shape.rank_selector",
     "is_importable": "wire.picklers",

@@ -69,11 +69,16 @@ _client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
 _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
-_register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)  # sideways, so by name
+# sideways, so by name
+_register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
-_proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(*options)
+_proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(
+    *options
+)
 _output.make_view = lambda write: _import_module("monarch.logs.view").View(write)
-_proc_mesh._device_mesh_of = lambda procs: _import_module("monarch.tensor_engine.engine_meshes").device_mesh_of(procs)
+_proc_mesh._device_mesh_of = lambda procs: _import_module(
+    "monarch.tensor_engine.engine_meshes"
+).device_mesh_of(procs)
 _proc_mesh.sync_to = lambda *args: _import_module("monarch.sync.push").sync_to(*args)
 _actor_mesh.update_class = lambda *args: _import_module("monarch.sync.update").update_class(*args)
 _proc_mesh.stacks_of = lambda *args: _import_module("monarch.stacks.gather").of_hosts(*args)

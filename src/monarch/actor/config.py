@@ -32,7 +32,8 @@ class _ConfigModule(ModuleType):
         log.prefix_enabled = enabled
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
-        return import_module, (self.__name__,)  # by name, as any module; cloudpickle knows only the plain kind
+        # by name, as any module; cloudpickle knows only the plain kind
+        return import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _ConfigModule

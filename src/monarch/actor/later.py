@@ -1,4 +1,6 @@
-"""Names of the actor API that lead to planes, imported when they are used; and one that has no meaning here."""
+"""Names of the actor API that lead to planes, imported when they are used; and one that has no
+meaning here.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from typing import Any
 def debug_controller() -> Any:
     """The debugger's controller, in Monarch 0.7. Here there is none."""
     raise NotImplementedError(
-        "monarch.actor.debug_controller: the debugger has no actor here; run `monarch debug`, or monarch.debugger.debug()"
+        "monarch.actor.debug_controller: the debugger has no actor here; run `monarch debug`, or"
+        " monarch.debugger.debug()"
     )
 
 

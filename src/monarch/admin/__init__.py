@@ -1,10 +1,12 @@
-"""The admin interface of a program over HTTP: what runs, why it does not go on, and what can be done.
+"""The admin interface of a program over HTTP: what runs, why it does not go on, and what can be
+done.
 
-`door` belongs to the program: it listens, and starts a process of its own for the rest when somebody comes. That one, `helper`,
-connects to the program from beside, as `monarch why` does, and serves `app`, which looks at each request (`guard`, `keys`) and finds
-what answers it in the table of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard, `more` and `logs` those that
-it has not, `front` the files of the dashboard. `program` is what the routes ask; `feeds` are events that go on; `openapi` describes the
-table.
+`door` belongs to the program: it listens, and starts a process of its own for the rest when
+somebody comes. That one, `helper`, connects to the program from beside, as `monarch why` does, and
+serves `app`, which looks at each request (`guard`, `keys`) and finds what answers it in the table
+of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard, `more` and `logs`
+those that it has not, `front` the files of the dashboard. `program` is what the routes ask; `feeds`
+are events that go on; `openapi` describes the table.
 """
 
 from __future__ import annotations

@@ -64,7 +64,10 @@ def parse(text: str | None) -> Address:
     given: str = config.value("mesh_admin_addr") if text is None else text
     host, colon, port = given.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535 or not host:
-        raise ValueError(f'the address of the admin interface is "host:port", such as "127.0.0.1:0", not {given!r}')
+        raise ValueError(
+            'the address of the admin interface is "host:port", such as "127.0.0.1:0", not'
+            f" {given!r}"
+        )
     return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
@@ -92,24 +95,30 @@ def listen(address: Address, tls: Tls) -> socket.socket:
     """
     if not address.is_local and not tls.cert:
         raise ValueError(
-            f"the admin interface can't listen at {address}, which other machines reach, without TLS: set {_CERT} and {_KEY}, or "
-            "listen at 127.0.0.1 and forward the port, such as by ssh -L"
+            f"the admin interface can't listen at {address}, which other machines reach, without"
+            f" TLS: set {_CERT} and {_KEY}, or listen at 127.0.0.1 and forward the port, such as by"
+            " ssh -L"
         )
     try:
         [(family, kind, _, _, where), *_] = socket.getaddrinfo(
             *address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except socket.gaierror as error:
-        raise OSError(errno.EADDRNOTAVAIL, f"the admin interface can't listen at {address}: {error.strerror}") from None
+        raise OSError(
+            errno.EADDRNOTAVAIL, f"the admin interface can't listen at {address}: {error.strerror}"
+        ) from None
     listener = socket.socket(family, kind)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not while another listens, only after it has
+        # not while another listens, only after it has
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         hint = "; port 0 takes any that is free" if error.errno == errno.EADDRINUSE else ""
-        raise OSError(error.errno, f"the admin interface can't listen at {address}: {error.strerror}{hint}") from None
+        raise OSError(
+            error.errno, f"the admin interface can't listen at {address}: {error.strerror}{hint}"
+        ) from None
     return listener
 
 

@@ -1,6 +1,9 @@
-"""The routes of Monarch 0.7's dashboard, for who has programs that ask them. Made of the tables that all else is made of.
+"""The routes of Monarch 0.7's dashboard, for who has programs that ask them.
 
-Ids are texts, but in answers to SQL. Answers that need no parameters are shared by all who ask within two seconds.
+Made of the tables that all else is made of.
+
+Ids are texts, but in answers to SQL. Answers that need no parameters are shared by all who ask
+within two seconds.
 """
 
 from __future__ import annotations
@@ -71,7 +74,11 @@ def _message_stats(call: Call) -> Any:
     def look() -> Any:
         endpoints = program.query(_ENDPOINTS).rows
         pairs = [[str(actor) for actor in row.values()] for row in program.query(_PAIRS).rows]
-        return {"lifecycle": _lifecycle(_actors(program), endpoints), "endpoints": endpoints, "pairs": pairs}
+        return {
+            "lifecycle": _lifecycle(_actors(program), endpoints),
+            "endpoints": endpoints,
+            "pairs": pairs,
+        }
 
     return program.shared("message-stats", look)
 
@@ -98,7 +105,9 @@ def _message_activity(call: Call) -> Any:
     fields={"hide_system": Field("boolean", "Changes nothing: no node here is of Monarch's own")},
 )
 def _dag(call: Call) -> Any:
-    """Hosts, procs and actors as nodes, and edges between them: who belongs to whom, who sends to whom."""
+    """Hosts, procs and actors as nodes, and edges between them: who belongs to whom, who sends to
+    whom.
+    """
     call.flag("hide_system")
     return call.program.shared("dag", lambda: _graph(call.program))
 
@@ -117,7 +126,9 @@ _EXCLUDED = Field("string", "Classes that are not wanted, with commas between")
 )
 def _all_meshes(call: Call) -> Any:
     """Rows of the table of meshes."""
-    return _chosen(call, _meshes(call.program), {"class": "class", "parent_mesh_id": "parent_mesh_id"})
+    return _chosen(
+        call, _meshes(call.program), {"class": "class", "parent_mesh_id": "parent_mesh_id"}
+    )
 
 
 @route("GET", "/api/meshes/{id}")
@@ -129,7 +140,10 @@ def _mesh(call: Call) -> Any:
 @route(
     "GET",
     "/api/meshes/{id}/children",
-    fields={"mesh_class": Field("string", "Only those of this class"), "exclude_classes": _EXCLUDED},
+    fields={
+        "mesh_class": Field("string", "Only those of this class"),
+        "exclude_classes": _EXCLUDED,
+    },
 )
 def _children(call: Call) -> Any:
     """The meshes that are made of one."""
@@ -157,7 +171,9 @@ def _status_events(call: Call) -> Any:
 
 @route("GET", "/api/actors/{id}/messages")
 def _messages_of(call: Call) -> Any:
-    """What an actor has sent and received; the latest 200 messages that are remembered, the last one first."""
+    """What an actor has sent and received; the latest 200 messages that are remembered, the last
+    one first.
+    """
     actor = _id(call.path["id"])
     return _rows(call, "messages", f"(from_actor_id = {actor} OR to_actor_id = {actor})", _LATEST)
 
@@ -165,30 +181,42 @@ def _messages_of(call: Call) -> Any:
 @route(
     "GET",
     "/api/messages",
-    fields={"from_actor_id": Field("string", "Who has sent them"), "to_actor_id": Field("string", "Who gets them")},
+    fields={
+        "from_actor_id": Field("string", "Who has sent them"),
+        "to_actor_id": Field("string", "Who gets them"),
+    },
 )
 def _messages(call: Call) -> Any:
     """Messages that are remembered, the last one first; 10,000 at most."""
     return _rows(call, "messages", _where(call, "from_actor_id", "to_actor_id"))
 
 
-@route("GET", "/api/message_status_events", fields={"message_id": Field("string", "Of this message")})
+@route(
+    "GET", "/api/message_status_events", fields={"message_id": Field("string", "Of this message")}
+)
 def _message_status_events(call: Call) -> Any:
     """What became of messages, the last event first; 10,000 at most."""
     return _rows(call, "message_status_events", _where(call, "message_id"))
 
 
-@route("GET", "/api/sent_messages", fields={"sender_actor_id": Field("string", "Who has sent them")})
+@route(
+    "GET", "/api/sent_messages", fields={"sender_actor_id": Field("string", "Who has sent them")}
+)
 def _sent_messages(call: Call) -> Any:
     """Calls as they were sent, the last one first; 10,000 at most."""
     return _rows(call, "sent_messages", _where(call, "sender_actor_id"))
 
 
-@route("POST", "/api/query", fields={"sql": Field("string", "One statement that reads", required=True)})
+@route(
+    "POST", "/api/query", fields={"sql": Field("string", "One statement that reads", required=True)}
+)
 def _query(call: Call) -> Any:
     """Rows that SQL finds, as `/v1/query` does; ids are numbers."""
     if _ARROW in call.accept:
-        raise ApiError("not_implemented", "answers are JSON here; `monarch query` and its client have Arrow's tables")
+        raise ApiError(
+            "not_implemented",
+            "answers are JSON here; `monarch query` and its client have Arrow's tables",
+        )
     found = call.program.query(call.text("sql"), call.role)
     return {"rows": found.rows, "silent": found.silent, "left_out": found.left_out}
 
@@ -235,7 +263,9 @@ def _actors(program: Watched) -> list[dict[str, Any]]:
     return found
 
 
-def _chosen(call: Call, rows: Iterable[dict[str, Any]], filters: Mapping[str, str]) -> list[dict[str, Any]]:
+def _chosen(
+    call: Call, rows: Iterable[dict[str, Any]], filters: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """Rows that have what the query wants: the columns by its names."""
     wanted = {column: call.query[name] for name, column in filters.items() if name in call.query}
     excluded = call.query.get("exclude_classes", "").split(",")
@@ -258,7 +288,10 @@ def _rows(call: Call, table: str, where: str, most: int = _MOST_ROWS) -> list[di
 
 
 def _where(call: Call, *names: str) -> str:
-    return " AND ".join(f"{name} = {_id(call.query[name])}" for name in names if name in call.query) or "true"
+    return (
+        " AND ".join(f"{name} = {_id(call.query[name])}" for name in names if name in call.query)
+        or "true"
+    )
 
 
 def _id(text: str) -> int:
@@ -267,7 +300,9 @@ def _id(text: str) -> int:
     return int(text)
 
 
-def _lifecycle(actors: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+def _lifecycle(
+    actors: Sequence[Mapping[str, Any]], endpoints: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
     """Exact: what waits and is handled now, and what each actor has counted."""
     completed = sum(row["completed"] for row in endpoints)
     return {
@@ -289,7 +324,11 @@ def _summed(program: Watched) -> dict[str, Any]:
     scores = sum(_HEALTH.get(status, _STARTS_OR_ENDS) * many for status, many in statuses.items())
     return {
         "mesh_counts": {"total": len(meshes)},
-        "hierarchy_counts": {"host_meshes": kinds["Host"], "proc_meshes": kinds["Proc"], "actor_meshes": kinds[""]},
+        "hierarchy_counts": {
+            "host_meshes": kinds["Host"],
+            "proc_meshes": kinds["Proc"],
+            "actor_meshes": kinds[""],
+        },
         "actor_counts": {"total": len(actors), "by_status": dict(statuses)},
         "message_counts": {
             "total": total,
@@ -323,7 +362,11 @@ def _graph(program: Watched) -> dict[str, Any]:
             "entity_id": reference,
             "tier": tier,
             "label": tree.label(reference),
-            "subtitle": properties.get("addr") or properties.get("proc_name") or properties.get("actor_type"),
+            "subtitle": (
+                properties.get("addr")
+                or properties.get("proc_name")
+                or properties.get("actor_type")
+            ),
             "status": _status(kind, properties),
         }
         if kind == "Actor" and row:
@@ -333,7 +376,11 @@ def _graph(program: Watched) -> dict[str, Any]:
             made["mesh_name"] = row["mesh"]
         if node["parent"] not in (ROOT, None):
             edges.append(("hierarchy", node["parent"], reference))
-    linked = [(kind, nodes[source]["id"], nodes[target]["id"]) for kind, source, target in edges if source in nodes]
+    linked = [
+        (kind, nodes[source]["id"], nodes[target]["id"])
+        for kind, source, target in edges
+        if source in nodes
+    ]
     for pair in program.query(_PAIRS).rows:
         source, target = by_id.get(pair["from_actor_id"]), by_id.get(pair["to_actor_id"])
         if source and target:
@@ -341,7 +388,12 @@ def _graph(program: Watched) -> dict[str, Any]:
     return {
         "nodes": list(nodes.values()),
         "edges": [
-            {"id": f"{kind}-{source}-{target}", "source_id": source, "target_id": target, "type": kind}
+            {
+                "id": f"{kind}-{source}-{target}",
+                "source_id": source,
+                "target_id": target,
+                "type": kind,
+            }
             for kind, source, target in linked
         ],
         "snapshot_pending": False,

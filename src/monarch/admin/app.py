@@ -1,9 +1,11 @@
-"""The server, as an ASGI application: looks at a request, finds its route, has it answered on a thread, within a time.
+"""The server, as an ASGI application: looks at a request, finds its route, has it answered on a
+thread, within a time.
 
 Routes that ask the program take a place in a queue, of which some are served at a time; nobody is
-sent away. Routes that read files have a queue of their own, so that they do not wait for questions to
-ten thousand ranks, which go on when nobody waits for them any more. What ends the wait of who asks:
-the answer, or the time of the route, or the end of the program, or that he has closed the connection.
+sent away. Routes that read files have a queue of their own, so that they do not wait for questions
+to ten thousand ranks, which go on when nobody waits for them any more. What ends the wait of who
+asks: the answer, or the time of the route, or the end of the program, or that he has closed the
+connection.
 """
 
 from __future__ import annotations
@@ -109,11 +111,15 @@ class App:
             allowed = ", ".join(routes.methods(found))
             raise ApiError("method_not_allowed", f"{path} takes {allowed}, not {method}")
         if not is_open and not may(role, chosen.role):
-            raise ApiError("forbidden", f"this needs the role {chosen.role!r}, and yours is {role!r}")
+            raise ApiError(
+                "forbidden", f"this needs the role {chosen.role!r}, and yours is {role!r}"
+            )
         try:
             body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
         except asyncio.TimeoutError:
-            raise ApiError("bad_request", f"the body did not come within {_BODY_LIMIT:g} s") from None
+            raise ApiError(
+                "bad_request", f"the body did not come within {_BODY_LIMIT:g} s"
+            ) from None
         base = str(request.base_url).rstrip("/") + (f"/runs/{run}" if run else "")
         call = Call(
             self._program, names, dict(request.query_params), body, base, role,
@@ -122,22 +128,31 @@ class App:
         stranger = next((name for name in call.query if name not in chosen.fields), None)
         if stranger is not None and path.startswith("/v1/") and method != "POST":
             known = ", ".join(chosen.fields) or "none"
-            raise ApiError("bad_request", f"{path} has no parameter {stranger[:80]!r}; it has {known}")
-        if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):  # which would use up the link, or go on
+            raise ApiError(
+                "bad_request", f"{path} has no parameter {stranger[:80]!r}; it has {known}"
+            )
+        # which would use up the link, or go on
+        if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):
             return Response(media_type=chosen.answers)
         if run and not is_open:
             chosen = chosen._replace(handler=partial(_of_run, run, chosen.handler))
         if not is_open and (run or self._program.saved):
             chosen = chosen._replace(seconds=chosen.seconds or _OF_A_FILE, reads=True)
         answer = await self._ask(chosen, call, request)
-        return self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
+        return (
+            self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
+        )
 
     def _exchange(self, request: Request, link: Link) -> Response:
         """A link for a session."""
         role = self._guard.keys.use_code(link.code, time.time())
         if role is None:
-            raise ApiError("unauthorized", "this link was used, or is too old: `monarch admin` prints another one")
-        # no redirect: after one from another site, as of a link in a chat, a browser does not send a strict cookie
+            raise ApiError(
+                "unauthorized",
+                "this link was used, or is too old: `monarch admin` prints another one",
+            )
+        # no redirect: after one from another site, as of a link in a chat, a browser does not send
+        # a strict cookie
         response = Response(headers={"Refresh": "0; url=./"})
         cookie = self._guard.keys.session(role, time.time())
         response.set_cookie(
@@ -159,14 +174,20 @@ class App:
         asking = asyncio.ensure_future(self._in_turn(chosen, call, begun))
         over, gone = asyncio.ensure_future(self._over.wait()), asyncio.ensure_future(_gone(request))
         try:
-            await asyncio.wait([asking, over, gone], timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [asking, over, gone], timeout=limit, return_when=asyncio.FIRST_COMPLETED
+            )
             if asking.done():
                 return asking.result()
             if gone.done():
                 raise ClientDisconnect
             if over.done():
                 raise ApiError("service_unavailable", "the program has ended")
-            why = "the program did not answer" if begun.is_set() else "no place in the queue became free"
+            why = (
+                "the program did not answer"
+                if begun.is_set()
+                else "no place in the queue became free"
+            )
             raise ApiError("gateway_timeout", f"{why} within {limit:g} s")
         finally:
             for each in (asking, over, gone):  # who still waits for a place leaves the queue
@@ -178,7 +199,8 @@ class App:
         begun.set()
         running = asyncio.ensure_future(self._run(chosen, call))
         running.add_done_callback(partial(self._left, places))
-        return await asyncio.shield(running)  # a thread goes on to its end, and keeps the place until then
+        # a thread goes on to its end, and keeps the place until then
+        return await asyncio.shield(running)
 
     def _left(self, places: asyncio.Semaphore, running: asyncio.Future[Any]) -> None:
         places.release()
@@ -187,7 +209,9 @@ class App:
 
     async def _run(self, chosen: Route, call: Call) -> Any:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, chosen.handler, call)
+            return await asyncio.get_running_loop().run_in_executor(
+                self._pool, chosen.handler, call
+            )
         except ApiError:
             raise
         except (QueryError, ValueError) as error:
@@ -195,7 +219,9 @@ class App:
         except TimeoutError as error:
             raise ApiError("gateway_timeout", str(error)) from None
         except (SupervisionError, ConnectionError) as error:
-            raise ApiError("service_unavailable", f"the program has ended, or lost a host: {error}") from None
+            raise ApiError(
+                "service_unavailable", f"the program has ended, or lost a host: {error}"
+            ) from None
         except (ImportError, NotImplementedError) as error:
             raise ApiError("not_implemented", str(error)) from None
         except MonarchError as error:
@@ -209,7 +235,9 @@ class App:
     def _response(self, answer: Any) -> Response:
         if isinstance(answer, Events):
             if self.streams >= _MOST_STREAMS:
-                raise ApiError("service_unavailable", f"{_MOST_STREAMS} readers of events are let in at a time")
+                raise ApiError(
+                    "service_unavailable", f"{_MOST_STREAMS} readers of events are let in at a time"
+                )
             return StreamingResponse(self._stream(answer), media_type=routes.EVENTS)
         if isinstance(answer, Page):
             return Response(answer.body, media_type=answer.media)

@@ -1,7 +1,9 @@
-"""The connections of the server, each of which somebody may hold open and do nothing: what ends each wait is here.
+"""The connections of the server, each of which somebody may hold open and do nothing: what ends
+each wait is here.
 
-The head of a request must have come within some seconds, whatever comes meanwhile. Who takes nothing of an answer for some seconds
-is cut off. There are so many connections at a time, and no more.
+The head of a request must have come within some seconds, whatever comes meanwhile. Who takes
+nothing of an answer for some seconds is cut off. There are so many connections at a time, and no
+more.
 """
 
 from __future__ import annotations

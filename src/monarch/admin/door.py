@@ -1,8 +1,10 @@
-"""The admin interface of a program, as the program has it: it listens, and starts the helper process when somebody comes.
+"""The admin interface of a program, as the program has it: it listens, and starts the helper
+process when somebody comes.
 
-The client, or the command `monarch admin`, holds the listening socket, so that a port that is taken is an error at once, and the address
-stays while the helper starts, also when it has been killed. A thread waits for the first connection, starts the helper, which
-inherits the socket, and waits for its end. What ends the helper: the end of the program, or of the process that has started it, or
+The client, or the command `monarch admin`, holds the listening socket, so that a port that is taken
+is an error at once, and the address stays while the helper starts, also when it has been killed. A
+thread waits for the first connection, starts the helper, which inherits the socket, and waits for
+its end. What ends the helper: the end of the program, or of the process that has started it, or
 that nobody has asked for `IDLE` seconds; then this waits for the next one who does.
 """
 
@@ -40,7 +42,9 @@ PROGRAM_ENDED = 3
 """The status of a helper that has found no program."""
 
 _CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from {} import main; main()"
-"""Nothing is imported from the working directory, where a `uvicorn.py` would run with the secret."""
+"""Nothing is imported from the working directory, where a `uvicorn.py` would run with the
+secret.
+"""
 
 _SHORT = 10.0  # seconds: a helper that has lived for less did not work
 _PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)  # seconds before the next one
@@ -54,7 +58,9 @@ def check_installed() -> None:
     """
     for name in ("starlette", "uvicorn"):
         if importlib.util.find_spec(name) is None:
-            raise ImportError(f"the admin interface needs {name}: pip install 'pymonarch[admin]'", name=name)
+            raise ImportError(
+                f"the admin interface needs {name}: pip install 'pymonarch[admin]'", name=name
+            )
 
 
 class Door:
@@ -143,10 +149,14 @@ class Door:
                 since = time.time()
                 if self._closed.is_set() or self.status == PROGRAM_ENDED:
                     return
-                failures = 0 if time.monotonic() - begun > _SHORT or self.status == 0 else failures + 1
+                failures = (
+                    0 if time.monotonic() - begun > _SHORT or self.status == 0 else failures + 1
+                )
                 if self.status:
                     logger.warning(
-                        "the helper of the admin interface ended with status %d; the next one starts", self.status
+                        "the helper of the admin interface ended with status %d; the next one"
+                        " starts",
+                        self.status,
                     )
                 if failures:
                     self._closed.wait(_PAUSES[min(failures, len(_PAUSES)) - 1])
@@ -181,40 +191,49 @@ class Door:
                 env={
                     **os.environ,
                     "MALLOC_ARENA_MAX": "2",  # else each thread keeps what large answers took
-                    "PYTHONPATH": os.pathsep.join(filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")])),
+                    "PYTHONPATH": os.pathsep.join(
+                        filter(None, [_SOURCE, os.environ.get("PYTHONPATH", "")])
+                    ),
                 },
             )
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended already
             self._process.stdin.write(json.dumps({**self._told, "since": since}).encode() + b"\n")
             self._process.stdin.flush()
-        with self._process:  # its standard input stays open: its end tells the helper that this process has ended
+        # its standard input stays open: its end tells the helper that this process has ended
+        with self._process:
             status = self._process.wait()
         with self._lock:
             self._process = None
         return status
 
 
-_SOURCE = str(Path(__file__).resolve().parents[2])  # the helper runs the same code, wherever that was found
+# the helper runs the same code, wherever that was found
+_SOURCE = str(Path(__file__).resolve().parents[2])
 
 _open: Door | None = None
 _opening = threading.Lock()
 
 
 def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
-    """Open the admin interface of this program, unless it is open, and say how to get in. It ends with the program.
+    """Open the admin interface of this program, unless it is open, and say how to get in.
+
+    It ends with the program.
 
     Args:
-        role: ``"view"``, to look; ``"act"``, also to have processes do something: stacks, profiles, the end of meshes.
-        addr: Where it listens: ``"host:port"``, port 0 for any; None for the key ``mesh_admin_addr`` of the configuration.
+        role: ``"view"``, to look; ``"act"``, also to have processes do something: stacks, profiles,
+            the end of meshes.
+        addr: Where it listens: ``"host:port"``, port 0 for any; None for the key
+            ``mesh_admin_addr`` of the configuration.
 
     Returns:
-        The ``url``; a ``link``, which lets a browser in once, within an hour; the ``token``, which programs send as ``Authorization:
-        Bearer TOKEN``.
+        The ``url``; a ``link``, which lets a browser in once, within an hour; the ``token``, which
+        programs send as ``Authorization: Bearer TOKEN``.
 
     Raises:
         ImportError: What it needs is not installed.
-        ValueError: The address is none, or other machines reach it and there is no TLS; or there is no such role.
+        ValueError: The address is none, or other machines reach it and there is no TLS; or there is
+            no such role.
         OSError: The address is taken, or none of this machine.
     """
     global _open
@@ -225,14 +244,24 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
             this_host()  # which others find this program by
             _open = Door(os.getpid(), addr)
             control.admin = _open.access
-            logger.info("the admin interface is at %s; `monarch admin %d` prints a link to it", _open.url, os.getpid())
+            logger.info(
+                "the admin interface is at %s; `monarch admin %d` prints a link to it",
+                _open.url,
+                os.getpid(),
+            )
         elif addr is not None and parse(addr).port not in (0, int(_open.url.rpartition(":")[2])):
-            logger.warning("this program has an admin interface already, at %s: not at %s as well", _open.url, addr)
+            logger.warning(
+                "this program has an admin interface already, at %s: not at %s as well",
+                _open.url,
+                addr,
+            )
         return _open.access(role)
 
 
 def _identity(pid: int) -> str:
-    """Of a process, among all of the cluster: its id may have been that of another one, or is that of one elsewhere."""
+    """Of a process, among all of the cluster: its id may have been that of another one, or is that
+    of one elsewhere.
+    """
     stat = stat_of(pid)  # of one that is gone there is none, and the helper will see that
     return f"{socket.gethostname()} {pid} {stat[STARTED] if stat else ''}"
 

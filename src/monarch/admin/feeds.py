@@ -1,7 +1,8 @@
 """Server-sent events: what is asked for once, and sent to all who look, as long as somebody does.
 
-A reader has a buffer of bounded size. One that does not read loses what is in it, is told so by an event ``gap``, and is given the
-whole state again where there is one. A feed runs on a thread of its own, which ends when the last reader has gone.
+A reader has a buffer of bounded size. One that does not read loses what is in it, is told so by an
+event ``gap``, and is given the whole state again where there is one. A feed runs on a thread of its
+own, which ends when the last reader has gone.
 """
 
 from __future__ import annotations
@@ -20,14 +21,17 @@ MOST_BYTES = 1 << 20
 """Of the events that wait for a reader."""
 
 HEARTBEAT = 5.0
-"""Seconds after which a reader hears something: what is silent for longer has lost its server, or a proxy closes it."""
+"""Seconds after which a reader hears something: what is silent for longer has lost its server, or a
+proxy closes it.
+"""
 
 
 class Event(NamedTuple):
     """Attributes:
     name: What it is.
     data: What `json` takes.
-    place: What a reader says who was cut off, in the header `Last-Event-ID`, to go on behind this; empty: as the event before.
+    place: What a reader says who was cut off, in the header `Last-Event-ID`, to go on behind this;
+    empty: as the event before.
     """
 
     name: str
@@ -38,7 +42,10 @@ class Event(NamedTuple):
     def text(self) -> str:
         """As it is sent."""
         place = f"id: {self.place}\n" if self.place else ""
-        return f"event: {self.name}\n{place}data: {json.dumps(self.data, separators=(',', ':'), default=str)}\n\n"
+        return (
+            f"event: {self.name}\n{place}data:"
+            f" {json.dumps(self.data, separators=(',', ':'), default=str)}\n\n"
+        )
 
 
 class Source:
@@ -75,7 +82,9 @@ class Feed:
         interval: Seconds between looks.
     """
 
-    def __init__(self, make: Callable[[], Source], ended: threading.Event, interval: float = 1.0) -> None:
+    def __init__(
+        self, make: Callable[[], Source], ended: threading.Event, interval: float = 1.0
+    ) -> None:
         self._make = make
         self._interval = interval
         self._ended = ended
@@ -112,10 +121,14 @@ class Feed:
                 try:
                     source = source or self._make()
                     texts = [event.text for event in source.look()]
-                    if any(reader.lacks_state for reader in readers) and (found := source.state()) is not None:
+                    if (
+                        any(reader.lacks_state for reader in readers)
+                        and (found := source.state()) is not None
+                    ):
                         state = found.text
                     self._looked, error = time.monotonic(), ""
-                except Exception as problem:  # the program may be about to end, or a host is slow: it is tried again
+                except Exception as problem:
+                    # the program may be about to end, or a host is slow: it is tried again
                     said = str(problem).partition("\n")[0] or type(problem).__name__
                     texts = [Event("error", {"message": said}).text]
                     error = said

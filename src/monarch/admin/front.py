@@ -1,4 +1,7 @@
-"""The routes of the dashboard's own files. What its pages show they ask for by the other routes, as everybody does."""
+"""The routes of the dashboard's own files.
+
+What its pages show they ask for by the other routes, as everybody does.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Access control: the checks of a request before anything answers it. Pure.
 
-`Host` must be a name of this server, or a page of a stranger could reach it under a name of its own (DNS rebinding). What is neither
-GET nor HEAD must come from a page of this server, or from no page at all. All but the exchange of a link needs a token, or the cookie
-that the link was exchanged for.
+`Host` must be a name of this server, or a page of a stranger could reach it under a name of its own
+(DNS rebinding). What is neither GET nor HEAD must come from a page of this server, or from no page
+at all. All but the exchange of a link needs a token, or the cookie that the link was exchanged for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ METHODS = (*READS, "POST")
 
 HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -39,7 +41,8 @@ class Guard:
     Args:
         keys: What opens.
         names: Of this server, without ports.
-        cookie: Name of the cookie; another one for each server of this machine, as browsers keep cookies by name of the host.
+        cookie: Name of the cookie; another one for each server of this machine, as browsers keep
+            cookies by name of the host.
     """
 
     def __init__(self, keys: Keys, names: Sequence[str], cookie: str) -> None:
@@ -48,7 +51,8 @@ class Guard:
         self._names = frozenset(name.lower() for name in names)
 
     def check_sender(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse what comes by another name, by a method that there is not, or from a page of another server.
+        """Refuse what comes by another name, by a method that there is not, or from a page of
+        another server.
 
         Args:
             method: In capitals.
@@ -59,7 +63,9 @@ class Guard:
         """
         host = headers.get("host", "")
         if _name_of(host) not in self._names:
-            raise ApiError("wrong_host", f"this server has no name {host[:200]!r}; --host-name adds one")
+            raise ApiError(
+                "wrong_host", f"this server has no name {host[:200]!r}; --host-name adds one"
+            )
         if method not in METHODS:
             raise ApiError("method_not_allowed", f"there is no route for {method[:20]}")
         if method in READS:
@@ -83,7 +89,9 @@ class Guard:
         elif session := _cookies(headers.get("cookie", "")).get(self.cookie):
             role = self.keys.role_of_session(session, now)
         if role is None:
-            raise ApiError("unauthorized", "a token is needed, or the link that `monarch admin` prints")
+            raise ApiError(
+                "unauthorized", "a token is needed, or the link that `monarch admin` prints"
+            )
         return role
 
 
@@ -94,6 +102,8 @@ def _name_of(host: str) -> str:
 
 
 def _cookies(text: str) -> dict[str, str]:
-    """By hand: `SimpleCookie` drops all that follow one that it can't read, and browsers send those of other servers of this host."""
+    """By hand: `SimpleCookie` drops all that follow one that it can't read, and browsers send those
+    of other servers of this host.
+    """
     pairs = (each.partition("=") for each in text.split(";"))
     return {name.strip(): value.strip() for name, _, value in pairs}

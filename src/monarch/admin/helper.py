@@ -35,7 +35,9 @@ _PR_SET_PDEATHSIG = 1
 _NOT_NOW = 4  # the status of a helper to which the program did not answer
 _LOOK_AGAIN = 5.0  # seconds
 _BEAT = 0.05  # seconds
-_MADE = 100_000  # values between searches for circles: answers of many ranks have none, and a search costs what they do
+# values between searches for circles: answers of many ranks have none, and a search costs what they
+# do
+_MADE = 100_000
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
@@ -85,20 +87,26 @@ def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
         )
     )
     asyncio.run(_serve(server, listener, app, program, told["idle"]))
-    os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)  # threads may wait for a program that is gone
+    # threads may wait for a program that is gone
+    os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, also while a thread holds the interpreter and lets nobody see that standard
-    input has ended. Who started it is the thread of the door, which waits for its end.
+    """Have the kernel end this process with its parent, also while a thread holds the interpreter
+    and lets nobody see that standard input has ended. Who started it is the thread of the door,
+    which waits for its end.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(PROGRAM_ENDED)
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float) -> None:
-    """Until the program ends, or the process that has started this one, or nobody has asked for so long."""
+async def _serve(
+    server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float
+) -> None:
+    """Until the program ends, or the process that has started this one, or nobody has asked for so
+    long.
+    """
     loop = asyncio.get_running_loop()
 
     def over() -> None:

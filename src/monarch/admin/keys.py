@@ -1,7 +1,8 @@
 """Roles and their keys: tokens, one-time codes and sessions, all derived from one secret. Pure.
 
-Each role has a token, for programs. A code is part of a link for a person: it is exchanged once, by a browser, for a session, which
-comes back as a cookie. What is compared is compared in constant time.
+Each role has a token, for programs. A code is part of a link for a person: it is exchanged once, by
+a browser, for a session, which comes back as a cookie. What is compared is compared in constant
+time.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import secrets
 from collections.abc import Iterator
 
 VIEW, ACT = "view", "act"
-"""Roles: to read; and to have processes of the program do something: stacks, profiles, snapshots, the end of a mesh."""
+"""Roles: to read; and to have processes of the program do something: stacks, profiles, snapshots,
+the end of a mesh.
+"""
 ROLES = (VIEW, ACT)
 
 CODE_LIFE = 3600.0
@@ -29,9 +32,10 @@ class Keys:
 
     Args:
         secret: Of the cluster; of the program where there is none.
-        program: Which program of the cluster, and which server of it: what opens one opens no other.
-        since: Codes that were made before are refused, in seconds since 1970: a server that starts again has forgotten which of
-            them were used.
+        program: Which program of the cluster, and which server of it: what opens one opens no
+            other.
+        since: Codes that were made before are refused, in seconds since 1970: a server that starts
+            again has forgotten which of them were used.
     """
 
     def __init__(self, secret: bytes, program: str, since: float = 0.0) -> None:

@@ -1,4 +1,6 @@
-"""The routes of logs: what ranks have printed and logged, on all hosts, as their agents read it from files."""
+"""The routes of logs: what ranks have printed and logged, on all hosts, as their agents read it
+from files.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,13 @@ _MOST = 20_000  # lines that agents send at a time, of those that match; what is
 _READ = 10.0  # seconds in which a host must have read its files
 _MOST_LINES = 10_000  # of an answer
 _FOLLOW = 0.5  # seconds between looks at what is followed
-_LATE = 3.0  # seconds by which a line may come later than it was printed: hosts write, and have clocks of their own
+# seconds by which a line may come later than it was printed: hosts write, and have clocks of their
+# own
+_LATE = 3.0
 _AT_ONCE = 500  # lines of an event
-_RETOLD = 10.0  # seconds after which a reader hears of the place also where no lines come: who goes on there reads little again
+# seconds after which a reader hears of the place also where no lines come: who goes on there reads
+# little again
+_RETOLD = 10.0
 _LAST = 253402300800.0  # the year 10000
 _FIELDS = {
     "mesh": Field("string", "Name of a mesh of procs"),
@@ -47,8 +53,10 @@ _FIELDS = {
     },
 )
 def _logs(call: Call) -> Any:
-    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have ended as well. Hosts choose
-    at the files: lines that do not match push out none that do. `left_out` counts older ones that match."""
+    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have
+    ended as well. Hosts choose at the files: lines that do not match push out none that do.
+    `left_out` counts older ones that match.
+    """
     wanted = _filter(call)._replace(until=moment(call.text("until", ""), 0.0))
     limit = call.integer("limit", 1000, 1, _MOST_LINES)
     found = _collect(call.program, wanted)
@@ -62,11 +70,16 @@ def _logs(call: Call) -> Any:
 
 @route("GET", "/v1/logs/follow", seconds=0, answers=EVENTS, fields=_FIELDS)
 def _follow(call: Call) -> Events:
-    """Lines as they come: an event `lines` for those of a moment. Without `since`, from now on. Who was cut off goes on by the header
-    `Last-Event-ID`, and gets lines of the last moment again."""
+    """Lines as they come: an event `lines` for those of a moment.
+
+    Without `since`, from now on. Who was cut off goes on by the header `Last-Event-ID`, and gets
+    lines of the last moment again.
+    """
     wanted, program = _filter(call), call.program
     since = moment(call.place, wanted.since or time.time())
-    return Events(Feed(lambda: _Following(program, wanted._replace(since=since)), program.ended, _FOLLOW))
+    return Events(
+        Feed(lambda: _Following(program, wanted._replace(since=since)), program.ended, _FOLLOW)
+    )
 
 
 class _Following(Source):
@@ -85,28 +98,34 @@ class _Following(Source):
         lines = _lines(found)
         known = self._seen.copy()
         news = [line for line in lines if not _counted(known, line)]
-        # by the clock of here: a line of a clock that is ahead hides no others, and a filter that finds nothing reads nothing again
+        # by the clock of here: a line of a clock that is ahead hides no others, and a filter that
+        # finds nothing reads nothing again
         self._since = max(self._since, looked - _LATE)  # never before the first time that is wanted
         self._seen = Counter(line for line in lines if line.time >= self._since)
         shown = [line._asdict() for line in news]
         if left_out := found.left_out.get("logs", 0):
             yield Event("not_read", {"lines": left_out})
         *full, last = [shown[at : at + _AT_ONCE] for at in range(0, max(1, len(shown)), _AT_ONCE)]
-        yield from (Event("lines", each) for each in full)  # who was cut off between these gets all of them again
+        # who was cut off between these gets all of them again
+        yield from (Event("lines", each) for each in full)
         if last or self._since >= self._told + _RETOLD:
             self._told = self._since
             yield Event("lines", last, f"{self._since:.6f}")
 
 
 def _counted(known: Counter[LogLine], line: LogLine) -> bool:
-    """Return whether the line is one of those already sent; a rank may say the same twice in a microsecond."""
+    """Return whether the line is one of those already sent; a rank may say the same twice in a
+    microsecond.
+    """
     known[line] -= 1
     return known[line] >= 0
 
 
 def _collect(program: Watched, wanted: LineFilter) -> Collected:
     since_us = int(wanted.since * 1e6) or None
-    return program.collect("logs", "procs", since_us=since_us, limit=_MOST, within=_READ, lines=wanted)
+    return program.collect(
+        "logs", "procs", since_us=since_us, limit=_MOST, within=_READ, lines=wanted
+    )
 
 
 def matching(found: Collected, wanted: LineFilter) -> Collected:
@@ -132,7 +151,9 @@ def _made(rows: Iterable[Mapping[str, Any]], points: Mapping[Any, str]) -> Itera
 
 
 def _point(row: Mapping[str, Any]) -> str:
-    return ",".join(f"{name}={index}" for name, index in json.loads(row["coordinates_json"]).items())
+    return ",".join(
+        f"{name}={index}" for name, index in json.loads(row["coordinates_json"]).items()
+    )
 
 
 def _filter(call: Call) -> LineFilter:
@@ -162,5 +183,7 @@ def moment(text: str, default: float) -> float:
         except (ValueError, OverflowError):
             found = float("nan")
     if not 0 <= found <= _LAST:
-        raise ApiError("bad_request", f"a time is seconds since 1970, or RFC 3339, not {text[:80]!r}")
+        raise ApiError(
+            "bad_request", f"a time is seconds since 1970, or RFC 3339, not {text[:80]!r}"
+        )
     return found

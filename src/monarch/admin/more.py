@@ -1,4 +1,6 @@
-"""Routes that Monarch 0.7 has not: why, stacks, waits, meshes, events, snapshots, the end of meshes."""
+"""Routes that Monarch 0.7 has not: why, stacks, waits, meshes, events, snapshots, the end of
+meshes.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 @route("GET", "/v1/access", seconds=0)
 def _access(call: Call) -> Any:
-    """What who asks may do here: the `role`, and whether what is looked at is the file of a run, which is only read (`saved`)."""
+    """What who asks may do here: the `role`, and whether what is looked at is the file of a run,
+    which is only read (`saved`).
+    """
     return {"role": call.role, "saved": call.program.saved}
 
 
@@ -53,10 +57,14 @@ def _access(call: Call) -> Any:
     "GET",
     "/v1/why",
     seconds=40.0,
-    fields={"seconds_apart": Field("number", "Between two looks, from 0.1 to 10; 1 if nothing is said")},
+    fields={
+        "seconds_apart": Field("number", "Between two looks, from 0.1 to 10; 1 if nothing is said")
+    },
 )
 def _why(call: Call) -> Any:
-    """The verdict: fine, slow or stuck, in one sentence; what each rank does; who waits for whom; failures; silent hosts."""
+    """The verdict: fine, slow or stuck, in one sentence; what each rank does; who waits for whom;
+    failures; silent hosts.
+    """
     if "seconds_apart" in call.query:
         return why(call.program.connection, call.number("seconds_apart", 1, 0.1, 10)).to_json()
     return call.program.verdict.get().to_json()
@@ -67,7 +75,11 @@ def _why(call: Call) -> Any:
     "/v1/stacks",
     role=ACT,
     seconds=_LONG,
-    fields={"mesh": _MESH, "rank": _RANK, "native": Field("boolean", "With C functions, by py-spy")},
+    fields={
+        "mesh": _MESH,
+        "rank": _RANK,
+        "native": Field("boolean", "With C functions, by py-spy"),
+    },
 )
 def _stacks(call: Call) -> Any:
     """The stacks of all processes, equal ones together, the odd ones last in their mesh."""
@@ -133,7 +145,9 @@ def _now_events(call: Call) -> Events:
 
 @route("GET", "/metrics", answers=CONTENT_TYPE)
 def _metrics(call: Call) -> Page:
-    """Metrics of all processes in the text format of Prometheus; who did not answer is `monarch_silent`."""
+    """Metrics of all processes in the text format of Prometheus; who did not answer is
+    `monarch_silent`.
+    """
     return Page(exposition(call.program.metrics.get()), CONTENT_TYPE)
 
 
@@ -166,12 +180,15 @@ def _snapshot(call: Call) -> Page:
     },
 )
 def _profile(call: Call) -> Page:
-    """What all processes do for some seconds, as a file for ui.perfetto.dev; of actors that were spawned with telemetry."""
+    """What all processes do for some seconds, as a file for ui.perfetto.dev; of actors that were
+    spawned with telemetry.
+    """
     recording = Profile(torch=call.flag("torch"), connection=call.program.connection)
     recording.record(call.number("seconds", 10, 0.1, 120))
     with tempfile.TemporaryDirectory(prefix="monarch-profile-") as folder:
         return Page(
-            recording.export_perfetto_trace(Path(folder, "run.pftrace")).read_bytes(), "application/octet-stream"
+            recording.export_perfetto_trace(Path(folder, "run.pftrace")).read_bytes(),
+            "application/octet-stream",
         )
 
 
@@ -183,7 +200,9 @@ def _profile(call: Call) -> Page:
     fields={"reason": Field("string", "What those are told who still call it")},
 )
 def _stop(call: Call) -> Any:
-    """Stop a mesh of procs, by its name or id, as its owner would; the answer comes when its processes are gone."""
+    """Stop a mesh of procs, by its name or id, as its owner would; the answer comes when its
+    processes are gone.
+    """
     uid, owner = _owned(call)
     reason = call.text("reason", "stopped by the admin interface")
     logger.warning("mesh %s is stopped: %s", call.path["mesh"], reason)
@@ -203,7 +222,9 @@ def _restart(call: Call) -> Any:
     uid, owner = _owned(call)
     if not call.program.ask(owner, OwnedMesh(uid), PATIENCE):
         raise ApiError(
-            "conflict", f"mesh {call.path['mesh']!r} has no restart policy: its end would be a failure of the program"
+            "conflict",
+            f"mesh {call.path['mesh']!r} has no restart policy: its end would be a failure of the"
+            " program",
         )
     logger.warning("the processes of mesh %s are killed, to start again", call.path["mesh"])
     connection = call.program.connection
@@ -216,7 +237,12 @@ def _restart(call: Call) -> Any:
     killed = [connection.ask(agent, KillProcs(uid, ranks, reason)) for agent, ranks in here.items()]
     for each in killed:
         each.get(timeout=_LONG)
-    return {"mesh": call.path["mesh"], "id": uid, "killed": sum(map(len, here.values())), "silent": silent}
+    return {
+        "mesh": call.path["mesh"],
+        "id": uid,
+        "killed": sum(map(len, here.values())),
+        "silent": silent,
+    }
 
 
 def _procs(connection: Connection) -> tuple[list[HostedProc], list[str]]:
@@ -227,7 +253,10 @@ def _procs(connection: Connection) -> tuple[list[HostedProc], list[str]]:
 
 
 def _as_they_answer(asked: dict[K, Future[Any]]) -> Iterator[tuple[K, Any]]:
-    """Iterate over the answers as they come. Agents that are lost, refuse, or are late by then are left out."""
+    """Iterate over the answers as they come.
+
+    Agents that are lost, refuse, or are late by then are left out.
+    """
     answered: queue.SimpleQueue[K] = queue.SimpleQueue()
     for key, future in asked.items():
         future.add_done_callback(partial(_put, answered, key))
@@ -249,15 +278,29 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
     """The id of the mesh that a path names, and the process that owns it."""
     connection, wanted = call.program.connection, call.path["mesh"]
     procs, silent = _procs(connection)
-    uids = {proc.mesh_id for proc in procs if wanted in (proc.mesh, proc.mesh_id, str(mesh_id(proc.mesh_id)))}
+    uids = {
+        proc.mesh_id
+        for proc in procs
+        if wanted in (proc.mesh, proc.mesh_id, str(mesh_id(proc.mesh_id)))
+    }
     if len(uids) > 1:
-        raise ApiError("conflict", f"several meshes are called {wanted!r}: name one by its id", {"ids": sorted(uids)})
+        raise ApiError(
+            "conflict",
+            f"several meshes are called {wanted!r}: name one by its id",
+            {"ids": sorted(uids)},
+        )
     for uid in uids:
         owners = [connection.root, *(proc.address for proc in procs if proc.mesh_id != uid)]
-        for owner, answer in _as_they_answer({owner: connection.ask(owner, OwnedMesh(uid)) for owner in owners}):
+        for owner, answer in _as_they_answer(
+            {owner: connection.ask(owner, OwnedMesh(uid)) for owner in owners}
+        ):
             if answer is not None:
                 return uid, owner
-        raise ApiError("gateway_timeout", f"no process answers that owns mesh {wanted[:200]!r}", {"silent": silent})
+        raise ApiError(
+            "gateway_timeout",
+            f"no process answers that owns mesh {wanted[:200]!r}",
+            {"silent": silent},
+        )
     unheard = f"; {', '.join(silent)} did not answer" if silent else ""
     raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs{unheard}")
 
@@ -269,8 +312,9 @@ def _looked(program: Watched) -> tuple[Verdict, Collected]:
 
 
 class _Now(Source):
-    """The first look is a glance without a verdict, which takes a second and more: who opens the page sees all ranks at once. The verdict
-    on the same rows follows."""
+    """The first look is a glance without a verdict, which takes a second and more: who opens the
+    page sees all ranks at once. The verdict on the same rows follows.
+    """
 
     def __init__(self, program: Watched) -> None:
         self._program = program
@@ -316,7 +360,9 @@ class _Life(Source):
         rows = sorted(found.rows("actor_status_events"), key=lambda row: int(row["timestamp_us"]))
         for row in rows:
             if row["id"] not in self._seen:
-                yield Event("status", {**with_texts(row), "actor": _name(actors.get(row["actor_id"]))})
+                yield Event(
+                    "status", {**with_texts(row), "actor": _name(actors.get(row["actor_id"]))}
+                )
         self._seen = {row["id"] for row in rows}
         if rows:  # clocks of hosts differ
             self._since = max(self._since, rows[-1]["timestamp_us"] - 5_000_000)

@@ -1,5 +1,6 @@
-"""Descriptions of the routes, from their table: the OpenAPI document, a guide in markdown, and the table of
-docs/admin.md."""
+"""Descriptions of the routes, from their table: the OpenAPI document, a guide in markdown, and the
+table of docs/admin.md.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +60,15 @@ def guide(base: str) -> str:
 
 
 def table() -> str:
-    """The routes in markdown, by path: they are registered in whichever order their modules are imported."""
+    """The routes in markdown, by path: they are registered in whichever order their modules are
+    imported.
+    """
     lines = ["| route | role | for |", "| --- | --- | --- |"]
     routes = sorted(ROUTES, key=lambda each: (each.path, each.method))
-    lines += [f"| {each.method} `{each.path}`{_shown(each)} | {each.role or '-'} | {each.about} |" for each in routes]
+    lines += [
+        f"| {each.method} `{each.path}`{_shown(each)} | {each.role or '-'} | {each.about} |"
+        for each in routes
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -74,7 +80,9 @@ def _shown(each: Route) -> str:
 def _operation(each: Route) -> dict[str, Any]:
     found: dict[str, Any] = {
         "summary": each.about,
-        "operationId": "_".join([each.method.lower(), *(segment.strip("{}") for segment in each.segments)]),
+        "operationId": "_".join(
+            [each.method.lower(), *(segment.strip("{}") for segment in each.segments)]
+        ),
         "x-role": each.role or None,
         "responses": {
             "200": {"description": "The answer", "content": {each.answers: {}}},
@@ -90,9 +98,19 @@ def _operation(each: Route) -> dict[str, Any]:
         found["parameters"] = parameters
     if each.method == "POST":
         required = [name for name, field in each.fields.items() if field.required]
-        properties = {name: {"type": field.kind, "description": field.about} for name, field in each.fields.items()}
-        schema = {"type": "object", "properties": properties, **({"required": required} if required else {})}
-        found["requestBody"] = {"content": {"application/json": {"schema": schema}}, "required": bool(required)}
+        properties = {
+            name: {"type": field.kind, "description": field.about}
+            for name, field in each.fields.items()
+        }
+        schema = {
+            "type": "object",
+            "properties": properties,
+            **({"required": required} if required else {}),
+        }
+        found["requestBody"] = {
+            "content": {"application/json": {"schema": schema}},
+            "required": bool(required),
+        }
     return found
 
 

@@ -1,6 +1,8 @@
-"""The picture of the front page as of a moment that is over, from what tables of events retain: of a running program, and of a file.
+"""The picture of the front page as of a moment that is over, from what tables of events retain: of
+a running program, and of a file.
 
-Stacks are of the moment of a question alone, so this is no verdict: it says who handled a call then, and what had failed.
+Stacks are of the moment of a question alone, so this is no verdict: it says who handled a call
+then, and what had failed.
 """
 
 from __future__ import annotations
@@ -44,11 +46,14 @@ _FAILURES = """
         coalesce(failure_root_cause_name, failure_root_cause_actor) AS root_cause, failure_is_propagated AS is_propagated
     FROM actor_failures WHERE failure_occurred_at <= {at} ORDER BY is_propagated, occurred_us
 """
-_RECENTLY = 12_000_000  # microseconds that the coarsest rows of `history` are apart, and a little more
+# microseconds that the coarsest rows of `history` are apart, and a little more
+_RECENTLY = 12_000_000
 _SECONDS = 30.0
 
 COLUMNS = ("state", "seconds", "queue", "rate", "pid", "host")
-"""The columns of a mesh that are known of the past, among those of `picture`; `rate` is the number of messages in a second."""
+"""The columns of a mesh that are known of the past, among those of `picture`; `rate` is the number
+of messages in a second.
+"""
 
 
 def as_of(program: Watched, at: float) -> dict[str, Any]:
@@ -65,7 +70,9 @@ def as_of(program: Watched, at: float) -> dict[str, Any]:
     meshes: dict[str, dict[str, Any]] = {}
     for row in found.rows:
         if row["uid"] not in meshes:
-            meshes[row["uid"]] = new_mesh(row["mesh"], row["size"], json.loads(row["shape"] or "{}"), COLUMNS)
+            meshes[row["uid"]] = new_mesh(
+                row["mesh"], row["size"], json.loads(row["shape"] or "{}"), COLUMNS
+            )
         mesh = meshes[row["uid"]]
         state = _state(row)
         values = {
@@ -81,7 +88,9 @@ def as_of(program: Watched, at: float) -> dict[str, Any]:
         "sentence": _sentence(at, found.rows, failures),
         "seconds": None,
     }
-    lists: dict[str, list[Any]] = {name: [] for name in ("full", "frozen", "swapping", "circles", "blamed")}
+    lists: dict[str, list[Any]] = {
+        name: [] for name in ("full", "frozen", "swapping", "circles", "blamed")
+    }
     return {
         "at": at, "verdict": {**verdict, **lists}, "states": RANK_STATES, "hosts": hosts, "meshes": meshes, "failures": failures,
         "silent": found.silent,
@@ -90,25 +99,41 @@ def as_of(program: Watched, at: float) -> dict[str, Any]:
 
 def _state(row: Mapping[str, Any]) -> str | None:
     """None: nothing is kept of it, or it was not there."""
-    for name, state in (("failed", FAILED), ("ended", ENDED), ("runs", RUNS), ("starts", STARTS), ("known", IDLE)):
+    for name, state in (
+        ("failed", FAILED),
+        ("ended", ENDED),
+        ("runs", RUNS),
+        ("starts", STARTS),
+        ("known", IDLE),
+    ):
         if row[name]:
             return state
     return None
 
 
-def _sentence(at: float, rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]) -> str:
+def _sentence(
+    at: float, rows: Sequence[Mapping[str, Any]], failures: Sequence[Mapping[str, Any]]
+) -> str:
     when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
     if failures:
         more = f", and {len(failures) - 1} more" if len(failures) > 1 else ""
-        return f"{when}: {failures[0]['root_cause']} had failed{more}: {failures[0]['message'].partition(chr(10))[0]}"
+        return (
+            f"{when}: {failures[0]['root_cause']} had failed{more}:"
+            f" {failures[0]['message'].partition(chr(10))[0]}"
+        )
     rows = [row for row in rows if row["mesh"] != "client"]
     busy = [row for row in rows if row["begin"] is not None]
     if not busy:
         known = any(row["known"] for row in rows)
-        return f"{when}: no rank handled a call that is kept." if known else f"{when}: nothing is kept of that time."
+        return (
+            f"{when}: no rank handled a call that is kept."
+            if known
+            else f"{when}: nothing is kept of that time."
+        )
     longest = min(busy, key=lambda row: int(row["begin"]))
     seconds = at - longest["begin"] / 1e6
     return (
-        f"{when}: {len(busy):,} of {len(rows):,} ranks handled a call; the longest, for {seconds:.1f} s, was {longest['endpoint']} "
-        f"of {longest['mesh']}[{longest['rank']}]. No stacks are kept, so this is no verdict."
+        f"{when}: {len(busy):,} of {len(rows):,} ranks handled a call; the longest, for"
+        f" {seconds:.1f} s, was {longest['endpoint']} of {longest['mesh']}[{longest['rank']}]. No"
+        " stacks are kept, so this is no verdict."
     )

@@ -1,8 +1,8 @@
-"""The content of a dashboard's front page, as plain data: the verdict, each rank of each mesh as columns, failures; and
-the changes from one picture to the next. Pure.
+"""The content of a dashboard's front page, as plain data: the verdict, each rank of each mesh as
+columns, failures; and the changes from one picture to the next. Pure.
 
-A column is a list with a value for each rank, in the order of the ranks; a client that keeps it as an array draws ten thousand ranks
-in milliseconds, and a delta changes single places of it.
+A column is a list with a value for each rank, in the order of the ranks; a client that keeps it as
+an array draws ten thousand ranks in milliseconds, and a delta changes single places of it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,14 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
 
     Args:
         found: The rows of `TABLES`.
-        verdict: On the program, at about the same time; `LOOKING` if there is none yet: then states are not known.
+        verdict: On the program, at about the same time; `LOOKING` if there is none yet: then states
+            are not known.
     """
     hosts = {row["id"]: row["machine"] for row in found.rows("hosts")}
     numbers = {host: number for number, host in enumerate(hosts)}
-    shapes = {row["id"]: row["shape_json"] for row in found.rows("meshes") if row["class"] == "Proc"}
+    shapes = {
+        row["id"]: row["shape_json"] for row in found.rows("meshes") if row["class"] == "Proc"
+    }
     queues: dict[Any, list[int]] = {}
     for row in found.rows("actors"):
         sums = queues.setdefault(row["proc_id"], [0, 0])
@@ -63,17 +66,25 @@ def picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
     for row in sorted(found.rows("procs"), key=_order):
         uid = str(row["mesh_id"])
         if uid not in meshes:
-            meshes[uid] = new_mesh(row["mesh"], row["size"], json.loads(shapes.get(row["mesh_id"], "{}")), COLUMNS)
+            meshes[uid] = new_mesh(
+                row["mesh"], row["size"], json.loads(shapes.get(row["mesh_id"], "{}")), COLUMNS
+            )
         mesh = meshes[uid]
         if row["rank"] >= mesh["size"]:
             continue
-        standing = stands.get((row["mesh"], row["rank"])) or stands.get((row["mesh_id"], row["rank"]))
+        standing = stands.get((row["mesh"], row["rank"])) or stands.get(
+            (row["mesh_id"], row["rank"])
+        )
         waiting, handled = queues.get(row["id"], (0, 0))
-        state = _state(row, standing.state if standing else "" if verdict is LOOKING else IDLE, silent)
+        state = _state(
+            row, standing.state if standing else "" if verdict is LOOKING else IDLE, silent
+        )
         values = {
             "state": _POSITIONS.get(state),
             "blamed": int(standing.blamed) if standing else 0,
-            "seconds": round(standing.seconds, 1) if standing and standing.seconds is not None else None,
+            "seconds": (
+                round(standing.seconds, 1) if standing and standing.seconds is not None else None
+            ),
             "queue": waiting,
             "handled": handled,
             "rss": row["rss_bytes"],
@@ -106,16 +117,28 @@ def last_picture(found: Collected, verdict: Verdict) -> dict[str, Any]:
         verdict: The one before.
     """
     causes = _failures(found)
-    why = f": {causes[0]['root_cause']}: {causes[0]['message'].partition(chr(10))[0]}" if causes else ""
-    return picture(found, replace(verdict, status=STUCK, sentence=f"Ended by a failure that nobody handled{why}"))
+    why = (
+        f": {causes[0]['root_cause']}: {causes[0]['message'].partition(chr(10))[0]}"
+        if causes
+        else ""
+    )
+    return picture(
+        found,
+        replace(verdict, status=STUCK, sentence=f"Ended by a failure that nobody handled{why}"),
+    )
 
 
 def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes between two pictures; empty where there are none. Parts that have changed are there anew, but
-    meshes: of those that were there before with the same ranks, `cells` has the places of columns that have changed,
-    and their values; a mesh that is gone is null."""
+    """Return the changes between two pictures; empty where there are none.
+
+    Parts that have changed are there anew, but meshes: of those that were there before with the
+    same ranks, `cells` has the places of columns that have changed, and their values; a mesh that
+    is gone is null.
+    """
     found: dict[str, Any] = {
-        name: value for name, value in after.items() if name != "meshes" and value != before.get(name)
+        name: value
+        for name, value in after.items()
+        if name != "meshes" and value != before.get(name)
     }
     meshes: dict[str, Any] = dict.fromkeys(before["meshes"].keys() - after["meshes"].keys())
     cells: dict[str, dict[str, Any]] = {}
@@ -150,9 +173,16 @@ def _order(row: Mapping[str, Any]) -> tuple[str, int, bool]:
     return str(row["mesh_id"]), row["rank"], row["state"] != "ended"
 
 
-def new_mesh(name: str, size: int, shape: Mapping[str, int], columns: Iterable[str]) -> dict[str, Any]:
+def new_mesh(
+    name: str, size: int, shape: Mapping[str, int], columns: Iterable[str]
+) -> dict[str, Any]:
     """A mesh of which no value is known yet."""
-    return {"name": name, "size": size, "shape": shape, "columns": {column: [None] * size for column in columns}}
+    return {
+        "name": name,
+        "size": size,
+        "shape": shape,
+        "columns": {column: [None] * size for column in columns},
+    }
 
 
 def _state(row: Mapping[str, Any], standing: str, silent: str) -> str:
@@ -166,8 +196,22 @@ def _state(row: Mapping[str, Any], standing: str, silent: str) -> str:
 
 
 def _blamed(standing: dict[str, Any]) -> dict[str, Any]:
-    names = ("mesh", "size", "ranks", "hosts", "pids", "point", "endpoint", "place", "state", "reason", "seconds")
-    return {name: list(value) if isinstance(value := standing[name], tuple) else value for name in names}
+    names = (
+        "mesh",
+        "size",
+        "ranks",
+        "hosts",
+        "pids",
+        "point",
+        "endpoint",
+        "place",
+        "state",
+        "reason",
+        "seconds",
+    )
+    return {
+        name: list(value) if isinstance(value := standing[name], tuple) else value for name in names
+    }
 
 
 def _failures(found: Collected) -> list[dict[str, Any]]:

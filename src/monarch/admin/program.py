@@ -1,4 +1,6 @@
-"""The program that is looked at: what is asked of it, and shared by all who ask at the same time."""
+"""The program that is looked at: what is asked of it, and shared by all who ask at the same
+time.
+"""
 
 from __future__ import annotations
 
@@ -138,11 +140,18 @@ class Watched:
         Raises:
             SupervisionError: The program has ended.
         """
-        seconds: float = config.value("mesh_admin_single_host_timeout") if within is None else within
-        wanted = question(tables, since_us, limit)._replace(patience=min(_PATIENCE, seconds), lines=lines)
+        seconds: float = (
+            config.value("mesh_admin_single_host_timeout") if within is None else within
+        )
+        wanted = question(tables, since_us, limit)._replace(
+            patience=min(_PATIENCE, seconds), lines=lines
+        )
         found = of_program(self.connection, wanted, max(0.0, seconds - wanted.patience)).get()
         own = self.connection.description.agent.host
-        if own in found.silent and self.connection.hub.process_fate(self.connection.description.agent) is not None:
+        if (
+            own in found.silent
+            and self.connection.hub.process_fate(self.connection.description.agent) is not None
+        ):
             raise SupervisionError("the program has ended")
         return found
 

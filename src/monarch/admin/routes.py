@@ -1,7 +1,9 @@
-"""The table of routes, from which the server serves, the OpenAPI document is written, and the tests of security are made.
+"""The table of routes, from which the server serves, the OpenAPI document is written, and the tests
+of security are made.
 
-A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json` takes, or a `Page`, or `Events`. What
-it raises as an `ApiError` is the answer; so is what the program raises, see `app`.
+A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json`
+takes, or a `Page`, or `Events`. What it raises as an `ApiError` is the answer; so is what the
+program raises, see `app`.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class ApiError(Exception):
         """Return what the body says.
 
         Args:
-            path: What was asked for: below ``/api/`` an error is a text, as Monarch 0.7 has it there.
+            path: What was asked for: below ``/api/`` an error is a text, as Monarch 0.7 has it
+                there.
         """
         if path.startswith("/api/"):
             return {"error": str(self), "code": self.code}
@@ -136,7 +139,10 @@ class Call(NamedTuple):
         except (TypeError, ValueError, OverflowError):  # of an integer with hundreds of digits
             found = float("nan")
         if not low <= found <= high:
-            raise ApiError("bad_request", f"{name} is a number from {low:g} to {high:g}, not {str(given)[:80]!r}")
+            raise ApiError(
+                "bad_request",
+                f"{name} is a number from {low:g} to {high:g}, not {str(given)[:80]!r}",
+            )
         return found
 
     def integer(self, name: str, default: int, low: float, high: float) -> int:
@@ -154,7 +160,13 @@ class Call(NamedTuple):
         """
         given = self.body.get(name, self.query.get(name, default))
         known = {"true": True, "1": True, "": True, "false": False, "0": False}
-        found = given if isinstance(given, bool) else known.get(given) if isinstance(given, str) else None
+        found = (
+            given
+            if isinstance(given, bool)
+            else known.get(given)
+            if isinstance(given, str)
+            else None
+        )
         if found is None:
             raise ApiError("bad_request", f"{name} is true or false, not {given!r}")
         return found
@@ -168,7 +180,8 @@ class Call(NamedTuple):
         given = self.body.get(name, self.query.get(name, default))
         if not isinstance(given, str):
             raise ApiError(
-                "bad_request", f"{name!r} is missing" if given is None else f"{name} is a text, not {given!r}"
+                "bad_request",
+                f"{name!r} is missing" if given is None else f"{name} is a text, not {given!r}",
             )
         return given
 
@@ -201,9 +214,10 @@ class Route(NamedTuple):
         about: What it is for, in one sentence.
         answers: Media type of the answer.
         fields: What the query may say, or the body of a POST.
-        seconds: After which the answer is an error, its time in the queue included; or the key of the configuration that says so.
-            0: it asks no process, and needs no place in the queue.
-        reads: Whether it reads files alone, and so does not wait in the queue of those that ask the program.
+        seconds: After which the answer is an error, its time in the queue included; or the key of
+            the configuration that says so. 0: it asks no process, and needs no place in the queue.
+        reads: Whether it reads files alone, and so does not wait in the queue of those that ask the
+            program.
     """
 
     method: str
@@ -253,7 +267,10 @@ def route(
     fields: Mapping[str, Field] = MappingProxyType({}),
     reads: bool = False,
 ) -> Callable[[Handler], Handler]:
-    """Add a handler to the table; its docstring says what the route is for. For the arguments see `Route`."""
+    """Add a handler to the table; its docstring says what the route is for.
+
+    For the arguments see `Route`.
+    """
 
     def add(handler: Handler) -> Handler:
         about = " ".join((handler.__doc__ or "").split())

@@ -1,4 +1,5 @@
-"""Runs that have left a file, where a program keeps them; each is served below ``/runs/ID/``, by the routes of a running program.
+"""Runs that have left a file, where a program keeps them; each is served below ``/runs/ID/``, by
+the routes of a running program.
 
 Files are those in the folder of the program, and those that its jobs have kept there.
 """
@@ -70,14 +71,22 @@ def opened(folder: str, name: str) -> SavedRun:
 
 @route("GET", "/v1/runs", seconds=60.0, reads=True)
 def _runs(call: Call) -> Any:
-    """Runs that have left a file in the folder of the program, the latest first, each served below `/runs/{id}/`; what of this user
-    runs on this machine."""
+    """Runs that have left a file in the folder of the program, the latest first, each served below
+    `/runs/{id}/`; what of this user runs on this machine.
+    """
     folder = call.program.folder
-    return {"folder": folder, "runs": [_summary(file) for file in _files(folder)], "programs": _programs(call)}
+    return {
+        "folder": folder,
+        "runs": [_summary(file) for file in _files(folder)],
+        "programs": _programs(call),
+    }
 
 
 def _files(folder: str) -> list[KeptFile]:
-    """Those that are there, the latest first. No other database is opened: its lock would make the program fail that writes it."""
+    """Those that are there, the latest first.
+
+    No other database is opened: its lock would make the program fail that writes it.
+    """
     found = []
     for pattern in _PATTERNS:
         for path in Path(folder).glob(pattern):
@@ -116,7 +125,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _programs(call: Call) -> list[dict[str, Any]]:
-    """List the programs of this machine. Command lines need a role above `view`: they have what their owner has typed."""
+    """List the programs of this machine.
+
+    Command lines need a role above `view`: they have what their owner has typed.
+    """
     return [
         {
             "pid": each.pid, "since": each.since, "kind": "worker" if each.is_worker else "program",

@@ -1,4 +1,7 @@
-"""The file of a run, as the routes see a program: over tables that are kept. What needs a running program says so."""
+"""The file of a run, as the routes see a program: over tables that are kept.
+
+What needs a running program says so.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def as_it_is(path: Path) -> KeptFile:
 
 
 class SavedRun(Watched):
-    """A program that has left a file, as the routes see it. Where another file takes its place, that one.
+    """A program that has left a file, as the routes see it.
+
+    Where another file takes its place, that one.
 
     Args:
         path: The file.
@@ -77,7 +82,9 @@ class SavedRun(Watched):
         return {"now": self._made.get(), "runs": False}
 
     def _when_made(self) -> float:
-        made: float = self.query("SELECT max(timestamp_us) / 1e6 AS now FROM hosts", seconds=_READ).rows[0]["now"]
+        made: float = self.query(
+            "SELECT max(timestamp_us) / 1e6 AS now FROM hosts", seconds=_READ
+        ).rows[0]["now"]
         return made
 
     def wait(self) -> None:
@@ -98,11 +105,14 @@ class SavedRun(Watched):
         """As of a program that runs; a file is read once, and has as many rows as it has."""
         with self._lock:
             for table in tables:
-                self._kept.setdefault(table, _OfFile(self._path, lambda table=table: self._read(table)))  # type: ignore[misc]
+                rows = _OfFile(self._path, lambda table=table: self._read(table))  # type: ignore[misc]
+                self._kept.setdefault(table, rows)
         each = {table: self._kept[table].get() for table in tables}
         columns = {table: found.columns[table] for table, found in each.items()}
         silent = {who: why for found in each.values() for who, why in found.silent.items()}
-        left_out = {table: many for found in each.values() for table, many in found.left_out.items()}
+        left_out = {
+            table: many for found in each.values() for table, many in found.left_out.items()
+        }
         found = Collected(columns, silent, left_out)
         return found if lines is None else matching(found, lines)
 
@@ -113,7 +123,8 @@ class SavedRun(Watched):
 
 
 class _OfFile(Shared[T]):
-    """The rows read from a file, until another takes its place; of a removed one, the rows read before.
+    """The rows read from a file, until another takes its place; of a removed one, the rows read
+    before.
 
     Args:
         path: The file.
@@ -139,7 +150,9 @@ class _NoProgram:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise ApiError(
-            "conflict", "this needs a program that runs, and what is looked at is the file of one that has ended"
+            "conflict",
+            "this needs a program that runs, and what is looked at is the file of one that has"
+            " ended",
         )
 
 

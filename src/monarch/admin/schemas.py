@@ -25,8 +25,17 @@ def _object(properties: dict[str, Any], optional: Iterable[str] = ()) -> dict[st
 
 _MEMORY = _object({"process_rss_bytes": _COUNT, "process_vm_size_bytes": _COUNT})
 
-_ROOT = _object({"num_hosts": _COUNT, "started_at": _MAYBE_TEXT, "started_by": _TEXT, "system_children": _REFERENCES})
-_HOST = _object({"addr": _TEXT, "num_procs": _COUNT, "system_children": _REFERENCES, "memory": _MEMORY})
+_ROOT = _object(
+    {
+        "num_hosts": _COUNT,
+        "started_at": _MAYBE_TEXT,
+        "started_by": _TEXT,
+        "system_children": _REFERENCES,
+    }
+)
+_HOST = _object(
+    {"addr": _TEXT, "num_procs": _COUNT, "system_children": _REFERENCES, "memory": _MEMORY}
+)
 _PROC = _object(
     {
         "proc_name": _TEXT,
@@ -79,7 +88,9 @@ _ACTOR = _object(
                 "active_count": _COUNT,
                 "active_handlers": {
                     "type": "array",
-                    "items": _object({"name": _TEXT, "active_count": _COUNT, "oldest_since": _MAYBE_TEXT}),
+                    "items": _object(
+                        {"name": _TEXT, "active_count": _COUNT, "oldest_since": _MAYBE_TEXT}
+                    ),
                 },
                 "complete": _BOOL,
                 "truncated": _BOOL,
@@ -128,5 +139,12 @@ def error(codes: Iterable[str]) -> dict[str, Any]:
     Args:
         codes: That there are.
     """
-    found = _object({"code": {"enum": list(codes)}, "message": _TEXT, "details": {}}, optional=("details",))
-    return {"$schema": _DRAFT, "$id": _BASE + "error.json", "title": "ErrorEnvelope", **_object({"error": found})}
+    found = _object(
+        {"code": {"enum": list(codes)}, "message": _TEXT, "details": {}}, optional=("details",)
+    )
+    return {
+        "$schema": _DRAFT,
+        "$id": _BASE + "error.json",
+        "title": "ErrorEnvelope",
+        **_object({"error": found}),
+    }

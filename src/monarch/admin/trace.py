@@ -18,7 +18,9 @@ _SECONDS = 60.0
     answers="application/octet-stream",
     fields={
         "since": Field(
-            "string", "From then on: seconds since 1970, or RFC 3339; a minute before its end if nothing is said"
+            "string",
+            "From then on: seconds since 1970, or RFC 3339; a minute before its end if nothing is"
+            " said",
         ),
         "until": Field("string", "Until then; now if nothing is said"),
         "mesh": Field("string", "Name or id of a mesh of procs"),
@@ -26,9 +28,12 @@ _SECONDS = 60.0
     },
 )
 def _trace(call: Call) -> Page:
-    """What ranks did in a time that is retained, as a file for ui.perfetto.dev: messages, spans, steps. It is refused where there are
-    more than 100,000 of one kind: then a shorter time, or fewer ranks."""
-    given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)  # refused before anything is asked
+    """What ranks did in a time that is retained, as a file for ui.perfetto.dev: messages, spans,
+    steps. It is refused where there are more than 100,000 of one kind: then a shorter time, or
+    fewer ranks.
+    """
+    # refused before anything is asked
+    given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)
     until = given[1] if given[1] >= 0 else call.program.time()["now"]
     since = given[0] if given[0] >= 0 else until - 60
     query = partial(call.program.query, role=call.role, seconds=_SECONDS)

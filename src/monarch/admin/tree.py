@@ -1,6 +1,8 @@
-"""The tree of hosts, procs and actors as Monarch 0.7 gives it: nodes that name each other by references. Pure.
+"""The tree of hosts, procs and actors as Monarch 0.7 gives it: nodes that name each other by
+references. Pure.
 
-A reference is ``root``; ``host:agent@HOST``; ``PROC@HOST``; ``ACTOR<ID>.PROC@HOST``. It stands in the path of a URL as one segment.
+A reference is ``root``; ``host:agent@HOST``; ``PROC@HOST``; ``ACTOR<ID>.PROC@HOST``. It stands in
+the path of a URL as one segment.
 """
 
 from __future__ import annotations
@@ -52,23 +54,36 @@ class Tree:
         self.silent = found.silent
         self._now = rfc3339(now * 1e6)
         self._client_since = min(
-            (row["timestamp_us"] for row in found.rows("actors") if row["status"] == "Client"), default=0
+            (row["timestamp_us"] for row in found.rows("actors") if row["status"] == "Client"),
+            default=0,
         )
         self._roots = found.rows("root_nodes")
         self._hosts = {_HOST + row["node_id"]: row for row in found.rows("host_nodes")}
-        names = {_number(row["node_id"]): row["node_id"] for row in found.rows("nodes") if row["node_kind"] == "proc"}
+        names = {
+            _number(row["node_id"]): row["node_id"]
+            for row in found.rows("nodes")
+            if row["node_kind"] == "proc"
+        }
         self._procs = {names[row["id"]]: row for row in found.rows("procs") if row["id"] in names}
         self._actors = {
-            f"{'client' if row['status'] == 'Client' else row['name']}<{row['mesh_id']:x}>.{names[row['proc_id']]}": row
+            f"{'client' if row['status'] == 'Client' else row['name']}<{row['mesh_id']:x}>.{names[row['proc_id']]}": (
+                row
+            )
             for row in found.rows("actors")
             if row["proc_id"] in names
         }
-        self._said = {row["node_id"]: row for table in ("proc_nodes", "actor_nodes") for row in found.rows(table)}
+        self._said = {
+            row["node_id"]: row
+            for table in ("proc_nodes", "actor_nodes")
+            for row in found.rows(table)
+        }
         self._handlers: dict[str, list[dict[str, Any]]] = {}
         for row in found.rows("active_handlers"):
             self._handlers.setdefault(row["node_id"], []).append(row)
         self._failed = {
-            row["actor_id"]: row for row in found.rows("actor_status_events") if row["new_status"] == "Failed"
+            row["actor_id"]: row
+            for row in found.rows("actor_status_events")
+            if row["new_status"] == "Failed"
         }
         self._parents: dict[str, str] = {}
         self._children: dict[str, list[str]] = {}
@@ -93,10 +108,13 @@ class Tree:
         if reference != ROOT and reference not in self._parents:
             shown = repr(reference[:200])
             if "@" not in reference:
-                raise ApiError("not_found", f"{shown} is no reference: it has no '@', and is not 'root'")
+                raise ApiError(
+                    "not_found", f"{shown} is no reference: it has no '@', and is not 'root'"
+                )
             silent = "; ".join(f"{who}: {why}" for who, why in self.silent.items())
             raise ApiError(
-                "not_found", f"there is no {shown}" + (f"; these have not answered: {silent}" if silent else "")
+                "not_found",
+                f"there is no {shown}" + (f"; these have not answered: {silent}" if silent else ""),
             )
         return {
             "identity": reference,
@@ -109,7 +127,12 @@ class Tree:
     def drawn(self, base: str) -> str:
         """As text, a line for each node, with its URL."""
         lines = [_line(ROOT, ROOT, base), *self._below(ROOT, "", base)]
-        return "\n".join([*lines, *(f"! {who} did not answer: {why}" for who, why in self.silent.items())]) + "\n"
+        return (
+            "\n".join(
+                [*lines, *(f"! {who} did not answer: {why}" for who, why in self.silent.items())]
+            )
+            + "\n"
+        )
 
     def label(self, reference: str) -> str:
         """Return the label of a node, for people."""
@@ -130,9 +153,18 @@ class Tree:
 
     def _link(self, found: Collected) -> None:
         for row in sorted(found.rows("children"), key=lambda row: int(row["child_sort_key"])):
-            self._add(self._reference(row["parent_id"]), self._reference(row["child_id"]), row["is_stopped"])
-        for reference, row in self._actors.items():  # of processes that have ended, which say nothing themselves
-            if row["status"] == "Failed" and row["class"] is not None and reference not in self._parents:
+            self._add(
+                self._reference(row["parent_id"]),
+                self._reference(row["child_id"]),
+                row["is_stopped"],
+            )
+        # of processes that have ended, which say nothing themselves
+        for reference, row in self._actors.items():
+            if (
+                row["status"] == "Failed"
+                and row["class"] is not None
+                and reference not in self._parents
+            ):
                 self._add(reference.partition(".")[2], reference, False)
 
     def _add(self, parent: str, child: str, stopped: bool) -> None:
@@ -153,7 +185,12 @@ class Tree:
             return {"Proc": self._proc(reference)}
         if "<" in reference:
             return {"Actor": self._actor(reference)}
-        return {"Error": {"code": "not_found", "message": f"{reference} has ended while it was looked for"}}
+        return {
+            "Error": {
+                "code": "not_found",
+                "message": f"{reference} has ended while it was looked for",
+            }
+        }
 
     def _root(self) -> dict[str, Any]:
         number = self._roots[0]["num_hosts"] if self._roots else len(self._hosts)
@@ -167,7 +204,11 @@ class Tree:
 
     def _host(self, reference: str) -> dict[str, Any]:
         row = self._hosts[reference]
-        here = [self._procs[child] for child in self._children.get(reference, ()) if child in self._procs]
+        here = [
+            self._procs[child]
+            for child in self._children.get(reference, ())
+            if child in self._procs
+        ]
         return {
             "addr": row["addr"],
             "num_procs": row["host_num_procs"],
@@ -177,7 +218,11 @@ class Tree:
 
     def _proc(self, reference: str) -> dict[str, Any]:
         row, said = self._procs[reference], self._said.get(reference, {})
-        here = [self._actors[child] for child in self._children.get(reference, ()) if child in self._actors]
+        here = [
+            self._actors[child]
+            for child in self._children.get(reference, ())
+            if child in self._actors
+        ]
         queues = [int(each["queue_depth"]) for each in here]
         return {
             "proc_name": reference.partition("@")[0],
@@ -232,7 +277,10 @@ class Tree:
         if failure is not None:
             return f"failed: {failure['error_message']}"
         row = self._actors.get(reference, {})
-        status = self._said.get(reference, {}).get("actor_status") or str(row.get("status", "unknown")).lower()
+        status = (
+            self._said.get(reference, {}).get("actor_status")
+            or str(row.get("status", "unknown")).lower()
+        )
         return f"{status}: {row['endpoint']}" if row.get("endpoint") else status
 
     def _failure(self, reference: str) -> dict[str, Any] | None:

@@ -1,7 +1,8 @@
-"""Functions for the ranks of a mesh, ready to be called: logging in `monarch.builtins.log`, random numbers in
-`monarch.builtins.random`.
+"""Functions for the ranks of a mesh, ready to be called: logging in `monarch.builtins.log`, random
+numbers in `monarch.builtins.random`.
 
-Each is what `monarch.remote` makes: ``log_remote("at step", step)`` runs on every rank of the active mesh.
+Each is what `monarch.remote` makes: ``log_remote("at step", step)`` runs on every rank of the
+active mesh.
 """
 
 from __future__ import annotations

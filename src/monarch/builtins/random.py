@@ -1,7 +1,7 @@
 """Random numbers of the ranks of a mesh: seeding them, alike or apart, and keeping their state.
 
-What it is about is named like torch's own functions, each with ``_remote``. States are distributed tensors, of the size that
-they have.
+What it is about is named like torch's own functions, each with ``_remote``. States are distributed
+tensors, of the size that they have.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ def set_manual_seed_remote(seed: int, process_idx: Any = 0) -> None:
 
     Args:
         seed: A number.
-        process_idx: The same number, so that all ranks draw alike, or ``mesh.process_idx()``, so that each draws its own.
+        process_idx: The same number, so that all ranks draw alike, or ``mesh.process_idx()``, so
+            that each draws its own.
     """
     torch.manual_seed(seed ^ int(process_idx))
 
@@ -64,7 +65,8 @@ def manual_seed_all_cuda_remote(seed: int) -> None:
 
 @remote
 def get_rng_state_all_cuda_remote() -> list[torch.Tensor]:
-    """The states of the generators of a rank's GPUs: a list of distributed tensors, empty where there is none.
+    """The states of the generators of a rank's GPUs: a list of distributed tensors, empty where
+    there is none.
 
     How many there are, and how large, the ranks tell at the first call.
     """

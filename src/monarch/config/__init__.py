@@ -7,29 +7,32 @@ A knob's value comes from the highest layer that has one:
 3. its environment variable;
 4. `configure(...)` and `configured(...)` in this process.
 
-So an explicit call in the program wins. (In Monarch 0.7 the environment won.) One case needs care: a child usually gets
-its parent's environment too, and a variable the parent's `configure` has overruled must not come back to life there.
-Hence a variable counts in a child only if its text is not the one that the parent saw.
+So an explicit call in the program wins. (In Monarch 0.7 the environment won.) One case needs care:
+a child usually gets its parent's environment too, and a variable the parent's `configure` has
+overruled must not come back to life there. Hence a variable counts in a child only if its text is
+not the one that the parent saw.
 
-Settings belong to the process and all its threads. Procs get those in force when they are spawned; later changes stay
-here. The environment is read when a knob is first needed and kept; `configure()`, also without keys, has it read again.
+Settings belong to the process and all its threads. Procs get those in force when they are spawned;
+later changes stay here. The environment is read when a knob is first needed and kept;
+`configure()`, also without keys, has it read again.
 
-For programs: `configure`, `configured`, `get_global_config`, `get_runtime_config`, `clear_runtime_config`, `Encoding`;
-for their tests: `parametrize_config`, `parametrize_config_pointwise`. For the rest of the package:
+For programs: `configure`, `configured`, `get_global_config`, `get_runtime_config`,
+`clear_runtime_config`, `Encoding`; for their tests: `parametrize_config`,
+`parametrize_config_pointwise`. For the rest of the package:
 
 `value(name)`
-    The parsed value, from a cache, in well under a microsecond, from any thread. Durations are float seconds, sizes are
-    int bytes, lists are tuples. An alias works as a name.
+    The parsed value, from a cache, in well under a microsecond, from any thread. Durations are
+    float seconds, sizes are int bytes, lists are tuples. An alias works as a name.
 `exported()`
-    A flat dict of plain picklable values: what differs from the defaults here, whichever layer it came from. It is to
-    be handed to `inherit`; entries may be added or replaced on the way. The one key that is not a knob's name holds the
-    environment's texts, for the rule above.
+    A flat dict of plain picklable values: what differs from the defaults here, whichever layer it
+    came from. It is to be handed to `inherit`; entries may be added or replaced on the way. The one
+    key that is not a knob's name holds the environment's texts, for the rule above.
 `inherit(mapping)`
     Called in a child, or in a host agent when a client attaches: replaces layer 2.
 
-Lives here: names, types, defaults and layers. What a value does belongs to the code that reads it. Layer L0: of
-`monarch`, only this layer is imported, and nothing that is slow to import. Read next: `_table.py`, then `_store.py`. `python -m
-monarch.config` prints docs/config.md.
+Lives here: names, types, defaults and layers. What a value does belongs to the code that reads it.
+Layer L0: of `monarch`, only this layer is imported, and nothing that is slow to import. Read next:
+`_table.py`, then `_store.py`. `python -m monarch.config` prints docs/config.md.
 """
 
 from __future__ import annotations
@@ -62,16 +65,20 @@ __all__ = [
 
 _cached = STORE.cache
 
-# A fork while another thread is inside the store would leave the child a lock that nobody will ever release.
-os.register_at_fork(before=STORE.lock.acquire, after_in_child=STORE.lock.release, after_in_parent=STORE.lock.release)
+# A fork while another thread is inside the store would leave the child a lock that nobody will ever
+# release.
+os.register_at_fork(
+    before=STORE.lock.acquire, after_in_child=STORE.lock.release, after_in_parent=STORE.lock.release
+)
 
 
 def configure(**keys: object) -> None:
-    """Set knobs for this process and for what it spawns from now on; all of them, or none if one is wrong.
+    """Set knobs for this process and for what it spawns from now on; all of them, or none if one is
+    wrong.
 
-    Durations are texts such as "30s", "1h 30m", "250ms", or seconds as a number, or a `datetime.timedelta`. Sizes are
-    bytes, or texts such as "10 GiB". docs/config.md lists the keys. Called without keys, it only has the environment
-    read again.
+    Durations are texts such as "30s", "1h 30m", "250ms", or seconds as a number, or a
+    `datetime.timedelta`. Sizes are bytes, or texts such as "10 GiB". docs/config.md lists the keys.
+    Called without keys, it only has the environment read again.
 
     Inside a `configured` block the change lasts until the end of the block.
 
@@ -80,7 +87,8 @@ def configure(**keys: object) -> None:
 
     Raises:
         ValueError: a key does not exist; the message names the nearest that do.
-        TypeError: a value has the wrong type, can't be read, or is out of range; then the error is a ValueError as well.
+        TypeError: a value has the wrong type, can't be read, or is out of range; then the error is
+            a ValueError as well.
     """
     STORE.configure(keys)
 
@@ -88,9 +96,9 @@ def configure(**keys: object) -> None:
 def configured(**keys: object) -> _GeneratorContextManager[dict[str, Any]]:
     """Set knobs for the length of a `with` block, as `configure` does, then put everything back.
 
-    Yields what `get_global_config` returns inside the block. Calls of `configure` and `clear_runtime_config` in the
-    block are undone with it. Blocks nest; blocks of several threads may overlap, and each takes back only its own. Also
-    works as a decorator of a sync function.
+    Yields what `get_global_config` returns inside the block. Calls of `configure` and
+    `clear_runtime_config` in the block are undone with it. Blocks nest; blocks of several threads
+    may overlap, and each takes back only its own. Also works as a decorator of a sync function.
 
     Raises:
         ValueError, TypeError: as `configure`; nothing has changed then.
@@ -104,23 +112,30 @@ def get_global_config() -> dict[str, Any]:
     Durations come as normalised texts ("90s" was set, "1m 30s" comes), sizes as bytes.
 
     Raises:
-        ValueError: an environment variable holds something that can't be read; the message names it.
+        ValueError: an environment variable holds something that can't be read; the message names
+            it.
     """
     return STORE.everything()
 
 
 def get_runtime_config() -> dict[str, Any]:
-    """Return only what `configure` and `configured` set here: a new dict, in the form of `get_global_config`."""
+    """Return only what `configure` and `configured` set here: a new dict, in the form of
+    `get_global_config`.
+    """
     return STORE.runtime()
 
 
 def clear_runtime_config() -> None:
-    """Forget what `configure` has set in this process. Inside a `configured` block, until the end of the block."""
+    """Forget what `configure` has set in this process.
+
+    Inside a `configured` block, until the end of the block.
+    """
     STORE.clear()
 
 
 def value(name: str) -> Any:
-    """Return the parsed value in force for the knob `name`: durations in float seconds, sizes in int bytes.
+    """Return the parsed value in force for the knob `name`: durations in float seconds, sizes in
+    int bytes.
 
     Internal to the package. Any thread; no lock is taken when the value is cached.
 
@@ -134,7 +149,8 @@ def value(name: str) -> Any:
 
 
 def read_defaults() -> None:
-    """Read the texts of all defaults: for a process that forks, as each fork would read the same ones again.
+    """Read the texts of all defaults: for a process that forks, as each fork would read the same
+    ones again.
 
     Internal to the package.
     """
@@ -143,7 +159,8 @@ def read_defaults() -> None:
 
 
 def exported() -> dict[str, Any]:
-    """Return what a child is to be given through `inherit`: all that is not a default, as plain picklable values.
+    """Return what a child is to be given through `inherit`: all that is not a default, as plain
+    picklable values.
 
     Internal to the package.
 
@@ -154,7 +171,8 @@ def exported() -> dict[str, Any]:
 
 
 def settings() -> list[dict[str, Any]]:
-    """Return all knobs by name, as texts, with their defaults and where their values come from, as Monarch 0.7 says it.
+    """Return all knobs by name, as texts, with their defaults and where their values come from, as
+    Monarch 0.7 says it.
 
     Internal to the package.
     """
@@ -164,11 +182,14 @@ def settings() -> list[dict[str, Any]]:
 def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> None:
     """Replace the layer of inherited values by what the client exported.
 
-    Internal to the package. Keys that this version does not know are ignored: the two ends may be different releases.
+    Internal to the package. Keys that this version does not know are ignored: the two ends may be
+    different releases.
 
     Args:
-        mapping: from `exported()`, or any dict of knob names to values that `configure` takes. drop_configured: also
-        forget this process's `configure` calls. For a process forked from the one that exported, where
+        mapping: from `exported()`, or any dict of knob names to values that `configure` takes.
+            drop_configured: also
+        forget this process's `configure` calls. For a process forked from the one that exported,
+        where
             they are copies of calls that the mapping already contains and would hide later changes.
 
     Raises:
@@ -177,5 +198,7 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
     STORE.inherit(mapping, drop_configured)
 
 
-__getattr__, __dir__ = lazy_names(__name__, {"_parametrize": ("parametrize_config", "parametrize_config_pointwise")})
+__getattr__, __dir__ = lazy_names(
+    __name__, {"_parametrize": ("parametrize_config", "parametrize_config_pointwise")}
+)
 publish(__name__, globals(), ("Encoding",))

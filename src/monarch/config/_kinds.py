@@ -1,4 +1,7 @@
-"""How each type of knob is read, kept and shown. Pure functions; knows nothing of names, layers or the environment."""
+"""How each type of knob is read, kept and shown.
+
+Pure functions; knows nothing of names, layers or the environment.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ _LONGEST_WAIT = 2**63 - 1  # nanoseconds, 292 years: what the waits of `threadin
 
 
 class Encoding(Enum):
-    """Wire formats of Monarch 0.7. Accepted everywhere, without effect: here there is one wire format."""
+    """Wire formats of Monarch 0.7.
+
+    Accepted everywhere, without effect: here there is one wire format.
+    """
 
     Bincode = "bincode"
     Json = "json"
@@ -30,9 +36,9 @@ def _same(value: Any) -> Any:
 class Kind(NamedTuple):
     """One type of knob. The functions that read raise `Unreadable`.
 
-    `wanted` and `example` complete the sentence of an error. `keep` turns what a caller passed into the stored form,
-    which is immutable; `from_text` turns an environment variable's text into something for `keep`; `show` gives users
-    the stored form back, `native` gives it to the package.
+    `wanted` and `example` complete the sentence of an error. `keep` turns what a caller passed into
+    the stored form, which is immutable; `from_text` turns an environment variable's text into
+    something for `keep`; `show` gives users the stored form back, `native` gives it to the package.
     """
 
     name: str
@@ -83,14 +89,18 @@ def _nanoseconds(raw: object) -> int:
 def _keep_duration(raw: object) -> int:
     nanoseconds = _nanoseconds(raw)
     if not 0 <= nanoseconds <= _LONGEST_WAIT:
-        raise Unreadable("it is negative" if nanoseconds < 0 else "it is not a time up to 292 years")
+        raise Unreadable(
+            "it is negative" if nanoseconds < 0 else "it is not a time up to 292 years"
+        )
     return nanoseconds
 
 
 def _keep_size(raw: object) -> int:
     size = read_size(raw) if isinstance(raw, str) else _whole(raw)
     if not 1 <= size < 2**63:
-        raise OutOfRange("it is less than one byte" if size < 1 else "it is more than an address space")
+        raise OutOfRange(
+            "it is less than one byte" if size < 1 else "it is more than an address space"
+        )
     return size
 
 
@@ -180,8 +190,12 @@ def _int_from_text(text: str) -> object:
         return text
 
 
-def count(minimum: int = 0, maximum: int = 2**63 - 1, *, example: int = 16, optional: bool = False) -> Kind:
-    """Return the kind of whole numbers in a range; `optional` ones may be None, "none" in the environment."""
+def count(
+    minimum: int = 0, maximum: int = 2**63 - 1, *, example: int = 16, optional: bool = False
+) -> Kind:
+    """Return the kind of whole numbers in a range; `optional` ones may be None, "none" in the
+    environment.
+    """
 
     def keep(raw: object) -> int | None:
         if raw is None and optional:
@@ -194,7 +208,9 @@ def count(minimum: int = 0, maximum: int = 2**63 - 1, *, example: int = 16, opti
     name = "int or None" if optional else "int"
     span = f"{minimum} or more" if maximum == 2**63 - 1 else f"{minimum} to {maximum}"
     wanted = f"a whole number, {span}{', or None' if optional else ''}"
-    return Kind(name, wanted, example, keep, _or_none(_int_from_text) if optional else _int_from_text)
+    return Kind(
+        name, wanted, example, keep, _or_none(_int_from_text) if optional else _int_from_text
+    )
 
 
 def _or_none(from_text: Callable[[str], object]) -> Callable[[str], object]:
@@ -214,9 +230,24 @@ def choice(*allowed: str) -> Kind:
     return Kind(listed, listed, allowed[-1], keep)
 
 
-_BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_BOOLS = {
+    "1": True,
+    "true": True,
+    "yes": True,
+    "on": True,
+    "0": False,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
-BOOL = Kind("bool", "True or False", True, _keep_bool, from_text=lambda text: _BOOLS.get(text.strip().lower(), text))
+BOOL = Kind(
+    "bool",
+    "True or False",
+    True,
+    _keep_bool,
+    from_text=lambda text: _BOOLS.get(text.strip().lower(), text),
+)
 STR = Kind("str", "a text", "text", _keep_str)
 SIZE = Kind("size", 'a size: a number of bytes, or a text like "64 MiB"', "64 MiB", _keep_size)
 DURATION = Kind(
@@ -245,10 +276,13 @@ MODULES = Kind(
     from_text=lambda text: [name.strip() for name in text.split(",") if name.strip()],
     show=list,
 )
-ENCODING = Kind("Encoding", "Encoding.Bincode, Encoding.Json or Encoding.Multipart", "Multipart", _keep_encoding)
+ENCODING = Kind(
+    "Encoding", "Encoding.Bincode, Encoding.Json or Encoding.Multipart", "Multipart", _keep_encoding
+)
 TRANSPORT = Kind(
     "transport",
-    'a ChannelTransport or its name, "tcp", "ipc", "tls", "metatls", "metatls-hostname", or an address',
+    'a ChannelTransport or its name, "tcp", "ipc", "tls", "metatls", "metatls-hostname", or an'
+    " address",
     "tcp",
     _keep_transport,
 )

@@ -1,7 +1,7 @@
 """The keys of Monarch 0.7 that have nothing to govern here, by the reason why.
 
-Old programs set them, so they are accepted, checked as 0.7 checks them, inherited and listed. Whoever makes one work
-moves it to `_table.py`.
+Old programs set them, so they are accepted, checked as 0.7 checks them, inherited and listed.
+Whoever makes one work moves it to `_table.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,21 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("actor_spawn_max_idle", DURATION, "30s", "HYPERACTOR_MESH_ACTOR_SPAWN_MAX_IDLE"),
         ("get_actor_state_max_idle", DURATION, "30s", "HYPERACTOR_MESH_GET_ACTOR_STATE_MAX_IDLE"),
         ("get_proc_state_max_idle", DURATION, "1m", "HYPERACTOR_MESH_GET_PROC_STATE_MAX_IDLE"),
-        ("supervision_watchdog_timeout", DURATION, "2m", "HYPERACTOR_MESH_SUPERVISION_WATCHDOG_TIMEOUT"),
-        ("mesh_proc_spawn_max_idle", DURATION, "30s"),  # `host_spawn_ready_timeout` bounds each proc
+        (
+            "supervision_watchdog_timeout",
+            DURATION,
+            "2m",
+            "HYPERACTOR_MESH_SUPERVISION_WATCHDOG_TIMEOUT",
+        ),
+        # `host_spawn_ready_timeout` bounds each proc
+        ("mesh_proc_spawn_max_idle", DURATION, "30s"),
     ),
-    "`channel_reconnect_timeout` says when a host is lost": (("server_heartbeat_interval", DURATION, "1s"),),
-    "the kernel always ends a proc when its parent dies": (("mesh_bootstrap_enable_pdeathsig", BOOL, True),),
+    "`channel_reconnect_timeout` says when a host is lost": (
+        ("server_heartbeat_interval", DURATION, "1s"),
+    ),
+    "the kernel always ends a proc when its parent dies": (
+        ("mesh_bootstrap_enable_pdeathsig", BOOL, True),
+    ),
     "`cleanup_timeout` and `process_exit_timeout` bound a stop, in which all procs are signalled together": (
         ("mesh_terminate_concurrency", count(), 16),
         ("mesh_terminate_timeout", DURATION, "10s"),
@@ -32,7 +42,9 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("message_ack_every_n_messages", count(), 1000),
         ("message_ack_time_interval", DURATION, "500ms"),
     ),
-    "messages take one way and are not passed around in circles": (("message_ttl_default", count(maximum=255), 64),),
+    "messages take one way and are not passed around in circles": (
+        ("message_ttl_default", count(maximum=255), 64),
+    ),
     "a full buffer slows its sender at once: `send_buffer_limit`, `mailbox_limit`": (
         ("channel_net_rx_buffer_full_check_interval", DURATION, "5s"),
     ),
@@ -87,7 +99,12 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("rdma_cq_poller_per_device", BOOL, True, "MONARCH_RDMA_CQ_POLLER_PER_DEVICE"),
         ("rdma_host_odp", BOOL, False, "MONARCH_RDMA_HOST_ODP"),
         ("rdma_ibverbs_target", STR, "", "MONARCH_RDMA_IBVERBS_TARGET"),
-        ("rdma_max_nics_per_buffer", count(1, optional=True), None, "MONARCH_RDMA_MAX_NICS_PER_BUFFER"),
+        (
+            "rdma_max_nics_per_buffer",
+            count(1, optional=True),
+            None,
+            "MONARCH_RDMA_MAX_NICS_PER_BUFFER",
+        ),
         ("rdma_min_stripe_size_kb", count(1), 512, "MONARCH_RDMA_MIN_STRIPE_SIZE_KB"),
         ("rdma_peer_device_affinity", STR, "", "MONARCH_RDMA_PEER_DEVICE_AFFINITY"),
         ("rdma_qps_per_cq", count(1), 64, "MONARCH_RDMA_QPS_PER_CQ"),
@@ -98,4 +115,6 @@ NO_EFFECT: dict[str, tuple[tuple[str, Kind, object] | tuple[str, Kind, object, s
         ("rdma_tcp_fallback_parallelism", count(), 1, "MONARCH_RDMA_TCP_FALLBACK_PARALLELISM"),
     ),
 }
-"""Reason to rows: name, kind, default, and the environment variable where it is not ``HYPERACTOR_`` and the name."""
+"""Reason to rows: name, kind, default, and the environment variable where it is not ``HYPERACTOR_``
+and the name.
+"""

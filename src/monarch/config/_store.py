@@ -1,8 +1,11 @@
-"""The layers of values, and the one cache over them. `_table.py` has the knobs, `_kinds.py` reads their values.
+"""The layers of values, and the one cache over them.
 
-The layer of `configure` is itself a stack: each open `configured` block is one entry. A block's end takes out its own
-entry, wherever that is by then. Saving everything at the start of a block and restoring it at the end is what one
-writes first; two blocks that overlap in two threads would then leave one thread's values behind for good.
+`_table.py` has the knobs, `_kinds.py` reads their values.
+
+The layer of `configure` is itself a stack: each open `configured` block is one entry. A block's end
+takes out its own entry, wherever that is by then. Saving everything at the start of a block and
+restoring it at the end is what one writes first; two blocks that overlap in two threads would then
+leave one thread's values behind for good.
 """
 
 from __future__ import annotations
@@ -20,16 +23,23 @@ from ._units import OutOfRange, Unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-# In an exported dict: the environment's texts that the exporter took into account. Can't collide with a keyword.
+# In an exported dict: the environment's texts that the exporter took into account. Can't collide
+# with a keyword.
 _SEEN_ENVIRONMENT = "@environment"
 
 
 class OutOfRangeError(TypeError, ValueError):
-    """A number is too small or too large. Monarch 0.7 raises TypeError for some of these, ValueError for others."""
+    """A number is too small or too large.
+
+    Monarch 0.7 raises TypeError for some of these, ValueError for others.
+    """
 
 
 class Layer:
-    """The settings of one `configured` block, or of the program outside all. If `opaque`, it hides the layers below it."""
+    """The settings of one `configured` block, or of the program outside all.
+
+    If `opaque`, it hides the layers below it.
+    """
 
     __slots__ = ("opaque", "values")
 
@@ -39,7 +49,10 @@ class Layer:
 
 
 class Store:
-    """The settings of one process. Thread-safe; `cache` may be read without the lock, and only `load` adds to it."""
+    """The settings of one process.
+
+    Thread-safe; `cache` may be read without the lock, and only `load` adds to it.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         # Re-entrant, because a signal handler may ask for a value while its thread is in here.
@@ -99,7 +112,9 @@ class Store:
 
     def runtime(self) -> dict[str, Any]:
         with self.lock:
-            return {name: BY_NAME[name].kind.show(stored) for name, stored in self._configured().items()}
+            return {
+                name: BY_NAME[name].kind.show(stored) for name, stored in self._configured().items()
+            }
 
     def exported(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -130,7 +145,9 @@ class Store:
                         "name": knob.name,
                         "value": value,
                         "default_value": default,
-                        "source": self._source(knob, configured) if chosen is not None else "Default",
+                        "source": (
+                            self._source(knob, configured) if chosen is not None else "Default"
+                        ),
                         "changed_from_default": value != default,
                         "env_var": knob.env,
                     }
@@ -159,12 +176,15 @@ class Store:
         return default_of(knob) if chosen is None else chosen[0]
 
     def _chosen(self, knob: Knob, configured: dict[str, Any]) -> tuple[Any] | None:
-        """Return the stored form of what somebody has set; None for the default, which takes longer to read."""
+        """Return the stored form of what somebody has set; None for the default, which takes longer
+        to read.
+        """
         if knob.name in configured:
             return (configured[knob.name],)
         text = self._environ.get(knob.env, "")
         inherited = knob.name in self._inherited
-        # The exporter's own text, passed down: it was weighed there, and perhaps overruled by `configure`.
+        # The exporter's own text, passed down: it was weighed there, and perhaps overruled by
+        # `configure`.
         stale = inherited and text == self._inherited_environment.get(knob.env)
         # An empty variable is how shells spell "unset".
         if text and not stale:
@@ -176,7 +196,9 @@ _defaults: dict[str, Any] = {}
 
 
 def default_of(knob: Knob) -> Any:
-    """Return the stored form of its default, which is read once: forks have what was read before."""
+    """Return the stored form of its default, which is read once: forks have what was read
+    before.
+    """
     try:
         return _defaults[knob.name]
     except KeyError:
@@ -188,7 +210,9 @@ STORE = Store(os.environ)
 
 
 def find(name: str) -> Knob:
-    """Return the knob with this name or alias; ValueError names the nearest ones if there is none."""
+    """Return the knob with this name or alias; ValueError names the nearest ones if there is
+    none.
+    """
     try:
         return BY_NAME[name]
     except KeyError:
@@ -196,7 +220,10 @@ def find(name: str) -> Knob:
 
 
 def keep_all(keys: Mapping[str, object]) -> dict[str, Any]:
-    """Return the stored forms by knob name. TypeError, or ValueError for an unknown or twice given key."""
+    """Return the stored forms by knob name.
+
+    TypeError, or ValueError for an unknown or twice given key.
+    """
     kept: dict[str, Any] = {}
     for key, raw in keys.items():
         knob = find(key)
@@ -213,18 +240,23 @@ def _keep(knob: Knob, raw: object) -> Any:
     except Unreadable as error:
         example = f"configure({knob.name}={knob.kind.example!r})"
         raised = OutOfRangeError if isinstance(error, OutOfRange) else TypeError
-        raise raised(f"{knob.name}: {_complaint(knob.kind, raw, error)}, for example {example}") from None
+        raise raised(
+            f"{knob.name}: {_complaint(knob.kind, raw, error)}, for example {example}"
+        ) from None
 
 
 def _from_environment(knob: Knob, text: str) -> Any:
     try:
         return knob.kind.keep(knob.kind.from_text(text))
     except Unreadable as error:
-        if not knob.applies:  # some names are those of other programs, too, which have their own idea of a value
+        # some names are those of other programs, too, which have their own idea of a value
+        if not knob.applies:
             return knob.kind.keep(knob.default)
         example = f"{knob.env}={text_of(knob.kind.example)!r}"
         complaint = _complaint(knob.kind, text, error)
-        raise ValueError(f"environment variable {knob.env} ({knob.name}): {complaint}, for example {example}") from None
+        raise ValueError(
+            f"environment variable {knob.env} ({knob.name}): {complaint}, for example {example}"
+        ) from None
 
 
 def _complaint(kind: Kind, raw: object, error: Unreadable) -> str:
@@ -235,7 +267,8 @@ def _complaint(kind: Kind, raw: object, error: Unreadable) -> str:
 
 
 def _unknown(name: str) -> str:
-    from difflib import get_close_matches  # slow to import, and needed only on the way to a traceback
+    # slow to import, and needed only on the way to a traceback
+    from difflib import get_close_matches
 
     near = get_close_matches(name, BY_NAME, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "nothing has a name like it."

@@ -1,4 +1,6 @@
-"""The table of knobs. docs/config.md is generated from it: after a change, `python -m monarch.config > docs/config.md`."""
+"""The table of knobs. docs/config.md is generated from it: after a change,
+`python -m monarch.config > docs/config.md`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,10 @@ from ._no_effect import NO_EFFECT
 
 
 class Knob(NamedTuple):
-    """One setting. `default` is anything `configure` would take; `aliases` are other keys for the same knob."""
+    """One setting.
+
+    `default` is anything `configure` would take; `aliases` are other keys for the same knob.
+    """
 
     name: str
     kind: Kind
@@ -39,7 +44,8 @@ _SPAWN_AND_STOP = (
         MODULES,
         [],
         "MONARCH_PRELOAD",
-        "Modules imported once, in the process that forks procs. Comma separated in the environment.",
+        "Modules imported once, in the process that forks procs. Comma separated in the"
+        " environment.",
     ),
     Knob(
         "proc_nesting_limit",
@@ -60,7 +66,8 @@ _SPAWN_AND_STOP = (
         BOOL,
         True,
         "MONARCH_END_PROCESS_GROUPS",
-        "End what a proc has started, and left behind, with it: its process group gets SIGTERM, and SIGKILL 1 s later.",
+        "End what a proc has started, and left behind, with it: its process group gets SIGTERM, and"
+        " SIGKILL 1 s later.",
     ),
     Knob(
         "process_exit_timeout",
@@ -92,37 +99,40 @@ _FAILURES = (
         DURATION,
         "5s",
         "MONARCH_FAULT_GRACE",
-        "After an unhandled fault, how long the main thread gets to unwind before the process exits anyway.",
+        "After an unhandled fault, how long the main thread gets to unwind before the process exits"
+        " anyway.",
     ),
     Knob(
         "deadlock_check_interval",
         DURATION,
         "1s",
         "MONARCH_DEADLOCK_CHECK_INTERVAL",
-        "How often waits between actors are looked at: those in a circle are found in one to two intervals; 0 never looks.",
+        "How often waits between actors are looked at: those in a circle are found in one to two"
+        " intervals; 0 never looks.",
     ),
     Knob(
         "heartbeat_timeout",
         DURATION,
         "10s",
         "MONARCH_HEARTBEAT_TIMEOUT",
-        "How long a process that a signal has stopped, or a host agent that does not answer, may stand still before it is "
-        "ended and counts as lost; 0 is no limit.",
+        "How long a process that a signal has stopped, or a host agent that does not answer, may"
+        " stand still before it is ended and counts as lost; 0 is no limit.",
     ),
     Knob(
         "worker_idle_limit",
         DURATION,
         "0s",
         "MONARCH_WORKER_IDLE_LIMIT",
-        "When a worker to which no client is attached ends by itself, as if a client had shut it down; 0 is never.",
+        "When a worker to which no client is attached ends by itself, as if a client had shut it"
+        " down; 0 is never.",
     ),
     Knob(
         "sigterm_warns",
         BOOL,
         False,
         "MONARCH_SIGTERM_WARNS",
-        "SIGTERM ends the processes of a host only if no client is attached: for schedulers that send it to all of them, as a "
-        "warning, some time before they end the host.",
+        "SIGTERM ends the processes of a host only if no client is attached: for schedulers that"
+        " send it to all of them, as a warning, some time before they end the host.",
     ),
 )
 
@@ -132,22 +142,24 @@ _DEBUGGER = (
         BOOL,
         False,
         "MONARCH_DEBUG_ON_ERROR",
-        "Keep an endpoint that raised at its frame until somebody has looked with `monarch debug`; its caller waits meanwhile.",
+        "Keep an endpoint that raised at its frame until somebody has looked with `monarch debug`;"
+        " its caller waits meanwhile.",
     ),
     Knob(
         "debug_on_error_timeout",
         DURATION,
         "10min",
         "MONARCH_DEBUG_ON_ERROR_TIMEOUT",
-        "How long such an endpoint is kept while nobody is attached; then its error goes to the caller.",
+        "How long such an endpoint is kept while nobody is attached; then its error goes to the"
+        " caller.",
     ),
     Knob(
         "debug_adapter",
         BOOL,
         False,
         "MONARCH_DEBUG_ADAPTER",
-        "Editors can attach to each rank by the Debug Adapter Protocol, at ports of the client that are open to its user only; it "
-        "says which.",
+        "Editors can attach to each rank by the Debug Adapter Protocol, at ports of the client that"
+        " are open to its user only; it says which.",
     ),
 )
 
@@ -164,7 +176,8 @@ _MESSAGES = (
         DURATION,
         "30s",
         "HYPERACTOR_MESSAGE_DELIVERY_TIMEOUT",
-        "When a message that can't be handed over counts as undeliverable. No limit on how long a call may run.",
+        "When a message that can't be handed over counts as undeliverable. No limit on how long a"
+        " call may run.",
     ),
     Knob(
         "pending_actor_delivery_timeout",
@@ -185,7 +198,8 @@ _MESSAGES = (
         SIZE,
         "64 MiB",
         "MONARCH_MAILBOX_BYTES_LIMIT",
-        "Bytes of messages that may wait for one actor, or on one port, before its senders are slowed.",
+        "Bytes of messages that may wait for one actor, or on one port, before its senders are"
+        " slowed.",
     ),
     Knob(
         "send_buffer_limit",
@@ -216,7 +230,8 @@ _NETWORK = (
         DURATION,
         "4s",
         "HYPERACTOR_CHANNEL_RECONNECT_TIMEOUT",
-        "After how long without a sign of life another host is lost; after half of it, its link is dialed anew.",
+        "After how long without a sign of life another host is lost; after half of it, its link is"
+        " dialed anew.",
     ),
     Knob(
         "channel_tcp_keepalive_idle",
@@ -237,7 +252,8 @@ _NETWORK = (
         BOOL,
         False,
         "MONARCH_ALLOW_UNAUTHENTICATED_TCP",
-        'DANGER: with ca="trust_all_connections" and no secret, whoever can connect may run code here.',
+        'DANGER: with ca="trust_all_connections" and no secret, whoever can connect may run code'
+        " here.",
     ),
 )
 
@@ -247,14 +263,16 @@ _LOGS = (
         choice("text", "json"),
         "text",
         "MONARCH_LOG_FORMAT",
-        "How the client prints the output of procs: as lines for people, or each line as a JSON object, for machines.",
+        "How the client prints the output of procs: as lines for people, or each line as a JSON"
+        " object, for machines.",
     ),
     Knob(
         "enable_file_capture",
         BOOL,
         False,
         "HYPERACTOR_MESH_ENABLE_FILE_CAPTURE",
-        "Keep what procs print in files below `.monarch/logs`, also in programs that use no job; jobs always do.",
+        "Keep what procs print in files below `.monarch/logs`, also in programs that use no job;"
+        " jobs always do.",
     ),
     Knob(
         "log_file_size",
@@ -268,14 +286,16 @@ _LOGS = (
         count(0, 1000),
         4,
         "MONARCH_LOG_FILE_COUNT",
-        "How many log files of each kind (text, JSON) a rank has, with the current one; 0 for no files at all.",
+        "How many log files of each kind (text, JSON) a rank has, with the current one; 0 for no"
+        " files at all.",
     ),
     Knob(
         "tail_log_lines",
         count(example=100),
         0,
         "HYPERACTOR_MESH_TAIL_LOG_LINES",
-        "How many of the last lines that a dead proc printed its failure report shows; never fewer than 10.",
+        "How many of the last lines that a dead proc printed its failure report shows; never fewer"
+        " than 10.",
     ),
     Knob(
         "prefix_with_rank",
@@ -289,8 +309,8 @@ _LOGS = (
         STR,
         "",
         "MONARCH_FILE_LOG",
-        "What the engine did and why is written to `.monarch/engine`, a file per process: `debug`, `info`, `warning` or "
-        "`error`; empty is no file. Read when a process starts.",
+        "What the engine did and why is written to `.monarch/engine`, a file per process: `debug`,"
+        " `info`, `warning` or `error`; empty is no file. Read when a process starts.",
     ),
     Knob(
         "monarch_log_suffix",
@@ -308,8 +328,8 @@ _TELEMETRY = (
         choice("off", "sampled", "all"),
         "off",
         "MONARCH_TELEMETRY",
-        "Which messages each process remembers for telemetry: none; some, of an actor that has more than 256 in a second; or "
-        "all. For actors that are spawned later.",
+        "Which messages each process remembers for telemetry: none; some, of an actor that has more"
+        " than 256 in a second; or all. For actors that are spawned later.",
     ),
     Knob(
         "telemetry_memory",
@@ -332,7 +352,8 @@ _TELEMETRY = (
         DURATION._replace(from_text=lambda text: f"{text}ms" if text.strip().isdigit() else text),
         "1s",
         "OTEL_METRIC_EXPORT_INTERVAL",
-        "How often metrics, spans and records of `logging` are sent there; in the variable, a number alone is milliseconds.",
+        "How often metrics, spans and records of `logging` are sent there; in the variable, a"
+        " number alone is milliseconds.",
     ),
 )
 
@@ -343,15 +364,16 @@ _ADMIN = (
         STR,
         "127.0.0.1:0",
         "HYPERACTOR_MESH_ADMIN_ADDR",
-        "Where the admin interface listens, unless `MeshAdminConfig` says so; port 0 is any that is free. An address of other machines "
-        "needs HYPERACTOR_TLS_CERT and HYPERACTOR_TLS_KEY.",
+        "Where the admin interface listens, unless `MeshAdminConfig` says so; port 0 is any that is"
+        " free. An address of other machines needs HYPERACTOR_TLS_CERT and HYPERACTOR_TLS_KEY.",
     ),
     Knob(
         "mesh_admin_max_concurrent_resolves",
         count(1),
         8,
         "HYPERACTOR_MESH_ADMIN_MAX_CONCURRENT_RESOLVES",
-        "How many requests of the admin interface ask the program at a time; others wait for their turn.",
+        "How many requests of the admin interface ask the program at a time; others wait for their"
+        " turn.",
     ),
     Knob(
         "mesh_admin_single_host_timeout",
@@ -365,7 +387,8 @@ _ADMIN = (
         DURATION,
         "10s",
         "HYPERACTOR_MESH_ADMIN_TREE_TIMEOUT",
-        "How long a request for the tree, or a node of it, may take, its time in the queue included.",
+        "How long a request for the tree, or a node of it, may take, its time in the queue"
+        " included.",
     ),
     Knob(
         "mesh_admin_config_dump_bridge_timeout",
@@ -388,7 +411,13 @@ _ADMIN = (
         "HYPERACTOR_MESH_ADMIN_PYSPY_MAX_PROFILE_DURATION",
         "The longest profile that the admin interface takes.",
     ),
-    Knob("pyspy_bin", STR, "", "PYSPY_BIN", "The program py-spy, if it is not on the path, or installed as a package."),
+    Knob(
+        "pyspy_bin",
+        STR,
+        "",
+        "PYSPY_BIN",
+        "The program py-spy, if it is not on the path, or installed as a package.",
+    ),
 )
 
 
@@ -397,26 +426,45 @@ def _rdma(name: str, kind: Kind, default: object, effect: str) -> Knob:
 
 
 _RDMA = (
-    _rdma("rdma_allow_tcp_fallback", BOOL, True, "Move bytes in messages where no faster path is open."),
+    _rdma(
+        "rdma_allow_tcp_fallback",
+        BOOL,
+        True,
+        "Move bytes in messages where no faster path is open.",
+    ),
     _rdma("rdma_disable_ibverbs", BOOL, False, "Never use RDMA devices."),
-    _rdma("rdma_max_chunk_size_mb", count(1), 64, "Path `messages`: most MiB per chunk; it takes 4 if it may."),
+    _rdma(
+        "rdma_max_chunk_size_mb",
+        count(1),
+        64,
+        "Path `messages`: most MiB per chunk; it takes 4 if it may.",
+    ),
     _rdma(
         "rdma_paths",
         STR,
         "",
-        "The paths that transfers may take, for example `vm,messages`; empty is all. docs/rdma.md has the list.",
+        "The paths that transfers may take, for example `vm,messages`; empty is all. docs/rdma.md"
+        " has the list.",
     ),
     _rdma(
         "rdma_lease_grace",
         DURATION,
         "5m",
-        "How long the memory of a buffer stays for handles that are on their way in messages, when no process has one.",
+        "How long the memory of a buffer stays for handles that are on their way in messages, when"
+        " no process has one.",
     ),
-    _rdma("rdma_qp_init_timeout", DURATION, "30s", "Path `nixl`: how long an owner may take to open it."),
+    _rdma(
+        "rdma_qp_init_timeout",
+        DURATION,
+        "30s",
+        "Path `nixl`: how long an owner may take to open it.",
+    ),
 )
 
 _WITHOUT_EFFECT = tuple(
-    Knob(name, kind, default, env[0] if env else f"HYPERACTOR_{name.upper()}", reason, applies=False)
+    Knob(
+        name, kind, default, env[0] if env else f"HYPERACTOR_{name.upper()}", reason, applies=False
+    )
     for reason, rows in NO_EFFECT.items()
     for name, kind, default, *env in rows
 )

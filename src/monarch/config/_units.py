@@ -1,6 +1,9 @@
-"""Numbers with units, read and shown: "1h 30m" as nanoseconds, "64 MiB" as bytes. Exact integers throughout.
+"""Numbers with units, read and shown: "1h 30m" as nanoseconds, "64 MiB" as bytes.
 
-`re` would make the grammar shorter, and costs more to import than the rest of this package together.
+Exact integers throughout.
+
+`re` would make the grammar shorter, and costs more to import than the rest of this package
+together.
 """
 
 from __future__ import annotations
@@ -49,7 +52,10 @@ _SIZE_UNITS.update((unit.lower(), size) for unit, size in _BINARY_SIZES.items())
 
 
 class Unreadable(ValueError):
-    """A value is not what is wanted. The text says why, and is empty where the value's type says it all."""
+    """A value is not what is wanted.
+
+    The text says why, and is empty where the value's type says it all.
+    """
 
 
 class OutOfRange(Unreadable):
@@ -57,7 +63,10 @@ class OutOfRange(Unreadable):
 
 
 def read_duration(text: str) -> int:
-    """Return the nanoseconds of a text like "1h 30m" or "1.5s"; only zero may lack a unit. Raises `Unreadable`."""
+    """Return the nanoseconds of a text like "1h 30m" or "1.5s"; only zero may lack a unit.
+
+    Raises `Unreadable`.
+    """
     rest, total = text.strip(), 0
     if not rest:
         raise Unreadable("it is empty")
@@ -113,7 +122,10 @@ def _split_leading(text: str, allowed: Callable[[str], bool]) -> tuple[str, str]
 
 
 def _scaled(number: str, unit: str, scale: int | None) -> int:
-    """Return a decimal text times `scale`, rounded down. By integers, since 1.1 GiB is no place for float noise."""
+    """Return a decimal text times `scale`, rounded down.
+
+    By integers, since 1.1 GiB is no place for float noise.
+    """
     if scale is None:
         raise Unreadable(f"{unit!r} is not a unit")
     whole, _, fraction = number.partition(".")

@@ -1,4 +1,6 @@
-"""The pages of the dashboard: what `dashboard/web` is built into. The admin interface serves them, and answers what they ask.
+"""The pages of the dashboard: what `dashboard/web` is built into.
+
+The admin interface serves them, and answers what they ask.
 
 Nothing here knows of a program: it is files.
 """

@@ -1,8 +1,10 @@
-"""Feeding ranks from loaders that live in actors: `DataFeed`, and `Batches`, what one rank gets of it.
+"""Feeding ranks from loaders that live in actors: `DataFeed`, and `Batches`, what one rank gets of
+it.
 
-Loaders make batches ahead, and send them in messages, whose large buffers go through shared memory on one host. Batches have
-numbers, and whoever asks for a number gets that batch: this is what makes a position survive restarts of a loader, of a rank
-and of the program. `order` has the arithmetic. Nothing here imports torch.
+Loaders make batches ahead, and send them in messages, whose large buffers go through shared memory
+on one host. Batches have numbers, and whoever asks for a number gets that batch: this is what makes
+a position survive restarts of a loader, of a rank and of the program. `order` has the arithmetic.
+Nothing here imports torch.
 """
 
 from __future__ import annotations

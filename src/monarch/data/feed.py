@@ -1,8 +1,8 @@
 """`DataFeed`: loaders on the procs of a mesh, and an iterator of batches for each rank.
 
-A rank has `prefetch` calls under way to its loaders, and a loader works on one at a time: so it makes no more than these, and
-waits where nobody asks. What ends the wait for a batch: the batch, the error of the data set, the end of the loader where it is
-not started again, or `timeout`.
+A rank has `prefetch` calls under way to its loaders, and a loader works on one at a time: so it
+makes no more than these, and waits where nobody asks. What ends the wait for a batch: the batch,
+the error of the data set, the end of the loader where it is not started again, or `timeout`.
 """
 
 from __future__ import annotations
@@ -39,16 +39,23 @@ class _End(NamedTuple):
 
 
 class Loader(Actor):
-    """Gives the items of an iterable by number. It makes the iterable anew to go back, and when it has raised an error."""
+    """Gives the items of an iterable by number.
 
-    def __init__(self, make_loader: Callable[[Worker], Iterable[Any]], count: int, prefetch: int) -> None:
+    It makes the iterable anew to go back, and when it has raised an error.
+    """
+
+    def __init__(
+        self, make_loader: Callable[[Worker], Iterable[Any]], count: int, prefetch: int
+    ) -> None:
         self._make = make_loader
         self._worker = Worker(current_rank().rank, count)
         self._prefetch = prefetch
         self._items: Iterator[Any] | None = None
         self._next = 0
-        self._last: Any = None  # item before `_next`, which is asked for again when its answer came too late
-        self._passed: dict[int, Any] = {}  # items before that: after a restart, calls may come out of order
+        # item before `_next`, which is asked for again when its answer came too late
+        self._last: Any = None
+        # items before that: after a restart, calls may come out of order
+        self._passed: dict[int, Any] = {}
 
     @endpoint
     def take(self, item: int) -> Any:
@@ -62,7 +69,8 @@ class Loader(Actor):
                 self._last = next(self._items)
                 self._next += 1
                 if item - self._prefetch < self._next <= item:
-                    self._passed[self._next - 1] = deepcopy(self._last)  # the next one may be made in the same memory
+                    # the next one may be made in the same memory
+                    self._passed[self._next - 1] = deepcopy(self._last)
         except StopIteration:
             return _End()
         except BaseException:
@@ -74,21 +82,27 @@ class Loader(Actor):
 
 
 class DataFeed(Generic[T]):
-    """Loaders, one per process of a mesh, from which ranks are fed. The handle is sent in messages, and to constructors of actors.
+    """Loaders, one per process of a mesh, from which ranks are fed.
 
-    The batches, and their order, depend on the loaders alone. Loader ``i`` of ``count`` should make every ``count``-th batch of
-    the data, from the same seed each time. Where `procs` have a restart strategy, a loader that dies is started again, skips
-    what was taken, and its ranks notice nothing but the pause.
+    The handle is sent in messages, and to constructors of actors.
+
+    The batches, and their order, depend on the loaders alone. Loader ``i`` of ``count`` should make
+    every ``count``-th batch of the data, from the same seed each time. Where `procs` have a restart
+    strategy, a loader that dies is started again, skips what was taken, and its ranks notice
+    nothing but the pause.
 
     Args:
-        procs: Where the loaders live. Their number must be a multiple of that of the ranks which share them.
-        make_loader: Is called with a `Worker` in its process, and returns an iterable of batches, such as a
-            ``torch.utils.data.DataLoader``: the same batches in the same order whenever it is called.
+        procs: Where the loaders live. Their number must be a multiple of that of the ranks which
+            share them.
+        make_loader: Is called with a `Worker` in its process, and returns an iterable of batches,
+            such as a ``torch.utils.data.DataLoader``: the same batches in the same order whenever
+            it is called.
         prefetch: Batches that each rank has under way or at hand, at least 1.
         name: Of the actors, as failures and logs show it.
 
     Raises:
-        TypeError, ValueError: `procs` is no mesh of processes, `make_loader` can't be called, or `prefetch` is out of range.
+        TypeError, ValueError: `procs` is no mesh of processes, `make_loader` can't be called, or
+            `prefetch` is out of range.
     """
 
     def __init__(
@@ -109,7 +123,13 @@ class DataFeed(Generic[T]):
         self._loaders = procs.spawn(name, Loader, make_loader, self._count, self._prefetch)
 
     def iterate(
-        self, *, rank: int, world_size: int, position: int = 0, timeout: float | None = None, retries: int = 3
+        self,
+        *,
+        rank: int,
+        world_size: int,
+        position: int = 0,
+        timeout: float | None = None,
+        retries: int = 3,
     ) -> Batches[T]:
         """The batches of one rank.
 
@@ -117,8 +137,10 @@ class DataFeed(Generic[T]):
             rank: Of 0 to ``world_size - 1``; it gets every ``world_size``-th batch.
             world_size: How many ranks share the batches: a divisor of the number of loaders.
             position: Batches that all ranks together have taken before: `Batches.position`.
-            timeout: Seconds in which a batch must come, each time that it is asked for; None waits as long as its loader lives.
-            retries: How often a batch is asked for again, when its loader is late, or has died and is started again.
+            timeout: Seconds in which a batch must come, each time that it is asked for; None waits
+                as long as its loader lives.
+            retries: How often a batch is asked for again, when its loader is late, or has died and
+                is started again.
 
         Raises:
             TypeError, ValueError: A number is out of range, or does not fit the others.
@@ -135,7 +157,8 @@ class DataFeed(Generic[T]):
         """End the loaders; who waits for a batch gets an error.
 
         Raises:
-            NotImplementedError: The handle was received in a message; only who made the feed stops it.
+            NotImplementedError: The handle was received in a message; only who made the feed stops
+                it.
         """
         self._loaders.stop().get()
 
@@ -144,10 +167,17 @@ class DataFeed(Generic[T]):
 
 
 class Batches(Generic[T]):
-    """An iterator over the batches of one rank; `DataFeed.iterate` makes it. It ends at the first batch that its loader lacks."""
+    """An iterator over the batches of one rank; `DataFeed.iterate` makes it.
+
+    It ends at the first batch that its loader lacks.
+    """
 
     def __init__(
-        self, order: Order, calls: Sequence[Callable[[int], Future[Any]]], prefetch: int, position: int
+        self,
+        order: Order,
+        calls: Sequence[Callable[[int], Future[Any]]],
+        prefetch: int,
+        position: int,
     ) -> None:
         self._order = order
         self._calls = calls
@@ -157,7 +187,9 @@ class Batches(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Batches that all ranks together have taken, once each has taken as many as this one: where to go on."""
+        """Batches that all ranks together have taken, once each has taken as many as this one:
+        where to go on.
+        """
         return self._position
 
     def state_dict(self) -> dict[str, int]:
@@ -168,7 +200,8 @@ class Batches(Generic[T]):
         """Go on at a saved position, of any number of ranks.
 
         Raises:
-            KeyError, TypeError, ValueError: There is none in it, or no step of so many ranks begins there.
+            KeyError, TypeError, ValueError: There is none in it, or no step of so many ranks begins
+                there.
         """
         self._go_to(state["position"])
 
@@ -214,7 +247,10 @@ class Batches(Generic[T]):
         self._asked += self._order.world_size
 
     def __repr__(self) -> str:
-        return f"<Batches of rank {self._order.rank} of {self._order.world_size}, at position {self._position}>"
+        return (
+            f"<Batches of rank {self._order.rank} of {self._order.world_size}, at position"
+            f" {self._position}>"
+        )
 
 
 def _notice(call: Future[Any]) -> None:

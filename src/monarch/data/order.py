@@ -1,8 +1,8 @@
 """Which batch comes from which loader and goes to which rank: pure arithmetic.
 
-Batches are numbered from 0. Number ``n`` is item ``n // workers`` of loader ``n % workers``, and goes to rank
-``n % world_size``. The number of loaders is a multiple of that of ranks, so each loader serves one rank, and the numbers mean the
-same batches however many ranks share them.
+Batches are numbered from 0. Number ``n`` is item ``n // workers`` of loader ``n % workers``, and
+goes to rank ``n % world_size``. The number of loaders is a multiple of that of ranks, so each
+loader serves one rank, and the numbers mean the same batches however many ranks share them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ class Order:
             raise ValueError(f"rank must be less than world_size={world_size}, got {rank}")
         if workers % world_size:
             raise ValueError(
-                f"{workers} loaders can't be shared by {world_size} ranks evenly: make their number a multiple of {world_size}"
+                f"{workers} loaders can't be shared by {world_size} ranks evenly: make their number"
+                f" a multiple of {world_size}"
             )
         self.rank = rank
         self.world_size = world_size
         self._workers = workers
 
     def turn(self, position: int) -> Turn:
-        """Where this rank's batch comes from, in the step that begins when `position` batches have been given to all ranks."""
+        """Where this rank's batch comes from, in the step that begins when `position` batches have
+        been given to all ranks.
+        """
         item, worker = divmod(position + self.rank, self._workers)
         return Turn(worker, item)
 
@@ -59,6 +62,7 @@ class Order:
         """
         if whole(position, "position", least=0) % self.world_size:
             raise ValueError(
-                f"position must be a multiple of world_size={self.world_size}, as steps begin there, got {position}"
+                f"position must be a multiple of world_size={self.world_size}, as steps begin"
+                f" there, got {position}"
             )
         return position

@@ -1,13 +1,15 @@
-"""``breakpoint()`` in actors: a pdb session on the rank that stops, which terminals reach through the client.
+"""``breakpoint()`` in actors: a pdb session on the rank that stops, which terminals reach through
+the client.
 
 ::
 
     rank that has stopped ──▶ root client ◀── terminal: `monarch debug`, Enter at the client, a notebook, a TCP connection
        debuggee, session        table             console
 
-The rank's thread runs pdb, and waits for lines. The table of sessions is in the root client; its I/O thread serves it, so it answers
-while the program waits. A terminal knows the root client only. All three talk in the control records of `protocol`; nothing of this
-package is imported in a process before the first of them, or the first breakpoint.
+The rank's thread runs pdb, and waits for lines. The table of sessions is in the root client; its
+I/O thread serves it, so it answers while the program waits. A terminal knows the root client only.
+All three talk in the control records of `protocol`; nothing of this package is imported in a
+process before the first of them, or the first breakpoint.
 
 Read `protocol`, then `session`.
 """

@@ -1,11 +1,14 @@
-"""An editor debugs a rank: in the proc, what speaks the Debug Adapter Protocol to it, which is `debugpy`'s debugger.
+"""An editor debugs a rank: in the proc, what speaks the Debug Adapter Protocol to it, which is
+`debugpy`'s debugger.
 
-That wants a socket to its editor. It gets one end of a pair; what it says there goes to the terminal as answers to `Attach`, and what the
-editor says comes as `Said`. So nothing listens here. The I/O thread is hidden from the debugger, or a breakpoint would stop it as well, and
-with it the way to the editor. An actor that it stops is in the debugger as one that has called ``breakpoint()`` is: the root client follows
-it. While an editor is attached, ``breakpoint()`` stops there.
+That wants a socket to its editor. It gets one end of a pair; what it says there goes to the
+terminal as answers to `Attach`, and what the editor says comes as `Said`. So nothing listens here.
+The I/O thread is hidden from the debugger, or a breakpoint would stop it as well, and with it the
+way to the editor. An actor that it stops is in the debugger as one that has called ``breakpoint()``
+is: the root client follows it. While an editor is attached, ``breakpoint()`` stops there.
 
-What ends a session: `Detach`, the end of the terminal, or of the debugger. Then the threads go on, and nothing is traced any more.
+What ends a session: `Detach`, the end of the terminal, or of the debugger. Then the threads go on,
+and nothing is traced any more.
 """
 
 from __future__ import annotations
@@ -39,9 +42,15 @@ from .session import Followed, place_of
 
 _LARGEST_READ = 1 << 16  # bytes
 _RESUMED_WITHIN = 2.0  # seconds in which the debugger lets its threads go on
-_QUIET = "PYDEVD_DISABLE_FILE_VALIDATION"  # no warning that the standard library is frozen, in the output of the rank
+# no warning that the standard library is frozen, in the output of the rank
+_QUIET = "PYDEVD_DISABLE_FILE_VALIDATION"
 _LAST = 1 << 30  # number of our own request to it
-_GOODBYE = {"seq": _LAST, "type": "request", "command": "disconnect", "arguments": {"terminateDebuggee": False}}
+_GOODBYE = {
+    "seq": _LAST,
+    "type": "request",
+    "command": "disconnect",
+    "arguments": {"terminateDebuggee": False},
+}
 
 
 class _Session:
@@ -63,7 +72,10 @@ class _Session:
             thread.start()
 
     def said(self, data: bytes | None) -> None:
-        """Of the editor; None when it has left. On the I/O thread, which never waits for the debugger."""
+        """Of the editor; None when it has left.
+
+        On the I/O thread, which never waits for the debugger.
+        """
         self._said.put(data)
 
     def _pass_on(self) -> None:
@@ -83,7 +95,9 @@ class _Session:
             stops, debugger = sys.breakpointhook, _debugger()
             try:
                 sys.breakpointhook = functools.partial(_stop, pydevd)
-                debugger.do_wait_suspend = functools.partial(_suspend, debugger.do_wait_suspend, self._editor)
+                debugger.do_wait_suspend = functools.partial(
+                    _suspend, debugger.do_wait_suspend, self._editor
+                )
                 while data := self._ours.recv(_LARGEST_READ):
                     self._request.answer(data)
                     if str(_LAST).encode() in data:
@@ -93,7 +107,10 @@ class _Session:
                 vars(debugger).pop("do_wait_suspend", None)
                 _end(pydevd)
         except ImportError as error:
-            text = f"an editor needs debugpy in the actor's process, which can't import it: {error} (pip install 'pymonarch[debug]')"
+            text = (
+                f"an editor needs debugpy in the actor's process, which can't import it: {error}"
+                " (pip install 'pymonarch[debug]')"
+            )
             self._request.fail(ImportError(text))
         except BaseException as error:
             self._request.fail(error)
@@ -106,15 +123,21 @@ class _Session:
 
 
 class _Stopped(Followed):
-    """An actor, as long as an editor that has stopped it is attached, and it handles the message at which that was."""
+    """An actor, as long as an editor that has stopped it is attached, and it handles the message at
+    which that was.
+    """
 
-    def __init__(self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]) -> None:
+    def __init__(
+        self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]
+    ) -> None:
         super().__init__(number, closed)
         self._aside = aside
 
     def wait(self, frames: Sequence[FrameType]) -> None:
         """It waits from here on."""
-        self._say((PROMPT, "", place_of("in an editor", [(frame, frame.f_lineno) for frame in frames])))
+        self._say(
+            (PROMPT, "", place_of("in an editor", [(frame, frame.f_lineno) for frame in frames]))
+        )
 
     def go_on(self) -> None:
         """It does not."""
@@ -142,7 +165,8 @@ def _start(end: socket.socket) -> Any:
     before, stops = os.environ.get(_QUIET), sys.breakpointhook
     os.environ[_QUIET] = "1"
     try:
-        importlib.import_module("debugpy.server")  # finds its own copy of pydevd, and has that speak the protocol
+        # finds its own copy of pydevd, and has that speak the protocol
+        importlib.import_module("debugpy.server")
         pydevd: Any = importlib.import_module("pydevd")
     finally:
         sys.breakpointhook = stops  # which it has taken for good
@@ -152,7 +176,9 @@ def _start(end: socket.socket) -> Any:
     connect = pydevd.start_client
     pydevd.start_client = lambda host, port: end
     try:
-        pydevd.settrace(host="127.0.0.1", port=0, suspend=False, wait_for_ready_to_run=False, notify_stdin=False)
+        pydevd.settrace(
+            host="127.0.0.1", port=0, suspend=False, wait_for_ready_to_run=False, notify_stdin=False
+        )
     finally:
         pydevd.start_client = connect
     # it ends itself where all threads are daemons, as those of actors are
@@ -167,12 +193,20 @@ def _debugger() -> Any:
 def _stop(pydevd: Any, *args: object, **kwargs: object) -> None:
     """``breakpoint()`` was called."""
     pydevd.settrace(
-        suspend=True, trace_only_current_thread=True, patch_multiprocessing=False, stop_at_frame=sys._getframe(1)
+        suspend=True,
+        trace_only_current_thread=True,
+        patch_multiprocessing=False,
+        stop_at_frame=sys._getframe(1),
     )
 
 
 def _suspend(
-    wait: Callable[..., Any], editor: str, thread: threading.Thread, frame: FrameType, *args: Any, **kwargs: Any
+    wait: Callable[..., Any],
+    editor: str,
+    thread: threading.Thread,
+    frame: FrameType,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Have this thread wait for the editor, and tell of its actor meanwhile."""
     frames = tracing.own_frames(frame)
@@ -225,7 +259,9 @@ def _attach(hub: Hub, request: ControlRequest, record: Attach) -> None:
     session = _Session(request, record.session, record.editor)
     with _lock:
         if _running is not None:
-            raise RuntimeError(f"another editor is attached to this process, through {_running.peer}")
+            raise RuntimeError(
+                f"another editor is attached to this process, through {_running.peer}"
+            )
         _running = session
     _hide(threading.current_thread())
     if hub not in _watched:

@@ -1,4 +1,7 @@
-"""Breakpoints that are set from outside, in actors that run. They are those of pdb: of the process, whichever actor gets there."""
+"""Breakpoints that are set from outside, in actors that run.
+
+They are those of pdb: of the process, whichever actor gets there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ from .protocol import ClearBreakpoint, ListBreakpoints, SetBreakpoint
 
 
 def set_breakpoint(request: ControlRequest, record: SetBreakpoint) -> None:
-    """Set one, and have all threads traced. On a thread of its own: the source may have to come from the client."""
+    """Set one, and have all threads traced.
+
+    On a thread of its own: the source may have to come from the client.
+    """
 
     if record.ranks and not selected("", record.ranks):
         request.answer()
@@ -52,11 +58,15 @@ def _set(name: str, line: int, condition: str) -> tuple[str, str]:
 def list_breakpoints(request: ControlRequest, record: ListBreakpoints) -> None:
     """In words."""
     found = [each for several in bdb.Breakpoint.bplist.values() for each in several]
-    request.answer([f"{each.file}:{each.line}" + (f" if {each.cond}" if each.cond else "") for each in found])
+    request.answer(
+        [f"{each.file}:{each.line}" + (f" if {each.cond}" if each.cond else "") for each in found]
+    )
 
 
 def selected(name: str, ranks: str) -> list[Any]:
-    """The actors of this process that are meant: of that name if one is given, and of these ranks."""
+    """The actors of this process that are meant: of that name if one is given, and of these
+    ranks.
+    """
     wanted = RankSelector(ranks) if ranks else None
     return [
         actor
@@ -84,7 +94,9 @@ def clear_breakpoint(request: ControlRequest, record: ClearBreakpoint) -> None:
 
 
 def find_file(name: str) -> str:
-    """The file of loaded code whose path ends so; else what the name says from the working directory."""
+    """The file of loaded code whose path ends so; else what the name says from the working
+    directory.
+    """
     if os.path.isabs(name):
         return name
     tail = os.sep + name
@@ -92,7 +104,9 @@ def find_file(name: str) -> str:
 
 
 def _files() -> Iterator[str]:
-    """Of modules, and of actors whose class has come by value, as those of the client's script do."""
+    """Of modules, and of actors whose class has come by value, as those of the client's script
+    do.
+    """
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
         if isinstance(file, str):

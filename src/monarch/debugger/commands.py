@@ -23,9 +23,23 @@ While attached, all lines go to pdb, except `detach`, which leaves the rank wait
 SHORT = {
     "h": "help", "l": "list", "a": "attach", "w": "where", "c": "continue", "b": "break", "i": "interrupt", "q": "quit",
 }  # fmt: skip
-NAMES = ("attach", "break", "cast", "clear", "continue", "help", "interrupt", "list", "quit", "where")
+NAMES = (
+    "attach",
+    "break",
+    "cast",
+    "clear",
+    "continue",
+    "help",
+    "interrupt",
+    "list",
+    "quit",
+    "where",
+)
 
-_CAST = re.compile(r"(?P<name>[\w-]+)\s+ranks\((?P<ranks>[^()]*(?:\([^()]*\)[^()]*)*)\)\s+(?P<line>\S.*)$", re.DOTALL)
+_CAST = re.compile(
+    r"(?P<name>[\w-]+)\s+ranks\((?P<ranks>[^()]*(?:\([^()]*\)[^()]*)*)\)\s+(?P<line>\S.*)$",
+    re.DOTALL,
+)
 _BREAK = re.compile(
     r"(?P<file>\S+):(?P<line>\d+)(?:\s+if\s+(?P<condition>.+?))?(?:\s+ranks\((?P<ranks>[^()]*(?:\([^()]*\)[^()]*)*)\))?$",
     re.DOTALL,
@@ -86,7 +100,9 @@ def _attach(rest: str) -> Command:
     take = "--take" in words
     words = [word for word in words if word != "--take"]
     if len(words) != 2:
-        raise ValueError(f"attach takes a name and a rank, such as `attach trainer 3`, got {rest!r}")
+        raise ValueError(
+            f"attach takes a name and a rank, such as `attach trainer 3`, got {rest!r}"
+        )
     if not re.fullmatch(r"\d+/\d+", words[1]):
         RankSelector(words[1])
     return Command("attach", name=words[0], ranks=words[1], flag=take)
@@ -96,7 +112,8 @@ def _cast(rest: str) -> Command:
     found = _CAST.match(rest)
     if found is None:
         raise ValueError(
-            f"cast takes a name, ranks and a pdb command, such as `cast trainer ranks(0:4) n`, got {rest!r}"
+            "cast takes a name, ranks and a pdb command, such as `cast trainer ranks(0:4) n`, got"
+            f" {rest!r}"
         )
     if found["ranks"].strip():
         RankSelector(found["ranks"])
@@ -108,11 +125,19 @@ def _break(rest: str) -> Command:
         return Command("break")
     found = _BREAK.match(rest)
     if found is None:
-        raise ValueError(f"break takes a place, such as `break train.py:88 if step > 3 ranks(0:4)`, got {rest!r}")
+        raise ValueError(
+            f"break takes a place, such as `break train.py:88 if step > 3 ranks(0:4)`, got {rest!r}"
+        )
     ranks = (found["ranks"] or "").strip()
     if ranks:
         RankSelector(ranks)
-    return Command("break", ranks=ranks, text=found["condition"] or "", file=found["file"], line=int(found["line"]))
+    return Command(
+        "break",
+        ranks=ranks,
+        text=found["condition"] or "",
+        file=found["file"],
+        line=int(found["line"]),
+    )
 
 
 def _clear(rest: str) -> Command:

@@ -1,7 +1,9 @@
-"""The prompt of the debugger: a loop that reads lines from some terminal and asks the root client. It keeps nothing by itself.
+"""The prompt of the debugger: a loop that reads lines from some terminal and asks the root client.
 
-What ends a wait of it: an answer; the end of the program, of which it says so; Ctrl-C, which detaches from a session that runs; a
-terminal that hangs up.
+It keeps nothing by itself.
+
+What ends a wait of it: an answer; the end of the program, of which it says so; Ctrl-C, which
+detaches from a session that runs; a terminal that hangs up.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ from .protocol import (
     SetBreakpoint,
 )
 
-_LOOK = 0.5  # seconds after which one that waits for a session looks whether its terminal is still there
+# seconds after which one that waits for a session looks whether its terminal is still there
+_LOOK = 0.5
 _PROMPT = "monarch_dbg> "
 _BANNER = "************************ MONARCH DEBUGGER ************************\n"
 _HINTS = "Enter 'help' for a list of commands.\nEnter 'list' to show all active breakpoints.\n\n"
@@ -114,7 +117,9 @@ class Console:
         has_left: Tells whether nobody is at the terminal any more.
     """
 
-    def __init__(self, root: ProcAddress, terminal: Terminal, has_left: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, root: ProcAddress, terminal: Terminal, has_left: Callable[[], bool] = lambda: False
+    ) -> None:
         self._root = root
         self._terminal = terminal
         self._has_left = has_left
@@ -194,7 +199,9 @@ class Console:
     def _do_cast(self, command: Command) -> None:
         wanted = RankSelector(command.ranks) if command.ranks else None
         for row in self.rows():
-            if row.who.name == command.name and (wanted is None or wanted.matches(row.who.rank, row.who.coordinates)):
+            if row.who.name == command.name and (
+                wanted is None or wanted.matches(row.who.rank, row.who.coordinates)
+            ):
                 self._send(row, command.text)
 
     def _do_continue(self, command: Command) -> None:
@@ -218,7 +225,9 @@ class Console:
             raise LookupError(f"No debug session for {command.name} {command.ranks}")
         if len(found) > 1:
             labels = ", ".join(row.label for row in found)
-            raise LookupError(f"{command.name} {command.ranks} means several debug sessions, say which: {labels}")
+            raise LookupError(
+                f"{command.name} {command.ranks} means several debug sessions, say which: {labels}"
+            )
         return found[0]
 
     def _do_break(self, command: Command) -> None:
@@ -226,15 +235,20 @@ class Console:
             self._list_breakpoints()
             return
         record = SetBreakpoint(command.file, command.line, command.text, command.ranks)
-        answers = [(proc, *answer) for proc, answer in self._ask_procs(record) if answer is not None]
+        answers = [
+            (proc, *answer) for proc, answer in self._ask_procs(record) if answer is not None
+        ]
         done = [(proc, file) for proc, problem, file in answers if not problem]
         for problem in sorted({problem for _, problem, _ in answers if problem}):
-            ranks = ", ".join(f"{proc.mesh} {proc.rank}" for proc, found, _ in answers if found == problem)
+            ranks = ", ".join(
+                f"{proc.mesh} {proc.rank}" for proc, found, _ in answers if found == problem
+            )
             self._terminal.write(f"{ranks}: {problem}\n")
         for file in sorted({file for _, file in done}):
             count = len([each for _, each in done if each == file])
             self._terminal.write(
-                f"Breakpoint at {file}:{command.line} in {count} {'proc' if count == 1 else 'procs'}\n"
+                f"Breakpoint at {file}:{command.line} in {count}"
+                f" {'proc' if count == 1 else 'procs'}\n"
             )
         if not answers:
             self._terminal.write("No proc has such ranks.\n")
@@ -250,7 +264,9 @@ class Console:
             self._terminal.write("There are no breakpoints.\n")
 
     def _do_clear(self, command: Command) -> None:
-        count = sum(answer for _, answer in self._ask_procs(ClearBreakpoint(command.file, command.line)))
+        count = sum(
+            answer for _, answer in self._ask_procs(ClearBreakpoint(command.file, command.line))
+        )
         self._terminal.write(f"Cleared {count} {'breakpoint' if count == 1 else 'breakpoints'}\n")
 
     def _do_interrupt(self, command: Command) -> None:
@@ -266,7 +282,9 @@ class Console:
 
     def _attach(self, row: Row, take: bool) -> None:
         link = _Attached(self._root, self._terminal)
-        send_record(self._hub, self._root, Drive(row.number, self._number, self._driver, take), link)
+        send_record(
+            self._hub, self._root, Drive(row.number, self._number, self._driver, take), link
+        )
         name = f"{row.who.name} {row.label}"
         try:
             link.begin()
@@ -299,7 +317,9 @@ class Console:
             elif kind == PROMPT:
                 try:
                     with link.typing():
-                        line = self._terminal.read(text, lambda *at: self._ask(Ask(row.number, *at)))
+                        line = self._terminal.read(
+                            text, lambda *at: self._ask(Ask(row.number, *at))
+                        )
                 except EOFError:
                     self._terminal.write("\n")
                     return True
@@ -323,10 +343,19 @@ class Console:
         self._terminal.write(f"host {host} can't be reached: {why}\n")
 
     def _ask_procs(self, record: tuple[Any, ...]) -> list[tuple[Any, Any]]:
-        """Ask each proc of the program, on all its hosts; unreachable ones are named. Procs may end meanwhile."""
-        here: HostDescription = ask(self._hub, self._hub.address.agent, DescribeHost()).get(timeout=PATIENCE)
+        """Ask each proc of the program, on all its hosts; unreachable ones are named.
+
+        Procs may end meanwhile.
+        """
+        here: HostDescription = ask(self._hub, self._hub.address.agent, DescribeHost()).get(
+            timeout=PATIENCE
+        )
         found = here.procs + procs_of(self._hub, agents_of(here.hosts), self._unreached)
-        asked = [(proc, ask(self._hub, proc.address, record)) for proc in found if proc.root == self._root]
+        asked = [
+            (proc, ask(self._hub, proc.address, record))
+            for proc in found
+            if proc.root == self._root
+        ]
         answers = []
         for proc, answer in asked:
             try:
@@ -335,7 +364,8 @@ class Console:
                 continue
             except TimeoutError:
                 self._terminal.write(
-                    f"{proc.mesh} {proc.rank} does not answer: is it stopped, or does C code hold the GIL?\n"
+                    f"{proc.mesh} {proc.rank} does not answer: is it stopped, or does C code hold"
+                    " the GIL?\n"
                 )
         return answers
 
@@ -418,7 +448,9 @@ def _text(error: BaseException) -> str:
 
 
 def debug() -> None:
-    """Debug the actors of this program that have stopped, at this terminal or in this cell of a notebook; returns after `quit`."""
+    """Debug the actors of this program that have stopped, at this terminal or in this cell of a
+    notebook; returns after `quit`.
+    """
     Console(current_hub().root, _Input()).run()
 
 
@@ -428,8 +460,11 @@ class _Input:
     def read(self, prompt: str, complete: Completer) -> str:
         try:
             return input(prompt)
-        except NotImplementedError:  # IPython's, where a notebook is run without anybody who could type
-            there = f"`monarch debug --program {os.getpid()}` in a terminal of {socket.gethostname()}"
+        except NotImplementedError:
+            # IPython's, where a notebook is run without anybody who could type
+            there = (
+                f"`monarch debug --program {os.getpid()}` in a terminal of {socket.gethostname()}"
+            )
             self.write(f"This notebook takes no input: run {there}.\n")
             raise EOFError from None
 

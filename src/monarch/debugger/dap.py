@@ -1,7 +1,9 @@
-"""An editor debugs ranks: at the terminal, a port on this machine for each rank that is to be debugged, relayed to its process.
+"""An editor debugs ranks: at the terminal, a port on this machine for each rank that is to be
+debugged, relayed to its process.
 
-Only processes of the same user may connect: the Debug Adapter Protocol is code execution. What ends a relay: the editor hangs up, or the
-rank's process, or its debugger, ends; or the editor has not read what it was sent for `_READS_WITHIN` seconds.
+Only processes of the same user may connect: the Debug Adapter Protocol is code execution. What ends
+a relay: the editor hangs up, or the rank's process, or its debugger, ends; or the editor has not
+read what it was sent for `_READS_WITHIN` seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ _AGAIN = 0.1  # seconds
 _ENDED_WITHIN = 10.0  # seconds in which the debugger of a rank lets its threads go on, and ends
 
 
-def find(connection: Connection, mesh: str, ranks: str, silent: Callable[[str, str], object]) -> list[HostedProc]:
+def find(
+    connection: Connection, mesh: str, ranks: str, silent: Callable[[str, str], object]
+) -> list[HostedProc]:
     """The procs of a mesh that an expression for ranks means, in order.
 
     Args:
@@ -49,7 +53,11 @@ def find(connection: Connection, mesh: str, ranks: str, silent: Callable[[str, s
     """
     selector = RankSelector(ranks)
     procs = procs_of(connection.hub, connection.agents, silent)
-    found = [proc for proc in procs if proc.mesh == mesh and selector.matches(proc.rank, proc.coordinates)]
+    found = [
+        proc
+        for proc in procs
+        if proc.mesh == mesh and selector.matches(proc.rank, proc.coordinates)
+    ]
     if not found:
         there = ", ".join(sorted({f"{proc.mesh} ({proc.size} ranks)" for proc in procs})) or "none"
         raise ValueError(f"no proc of a mesh {mesh!r} is among the ranks {ranks}; meshes: {there}")
@@ -99,7 +107,9 @@ class Port:
         while self._listener.fileno() >= 0:
             try:
                 editor = self._listener.accept()[0]
-            except OSError:  # it is closed; or that editor has gone again, or this process has no descriptor left
+            except OSError:
+                # it is closed; or that editor has gone again, or this process has no descriptor
+                # left
                 time.sleep(_AGAIN)
             else:
                 yield editor
@@ -114,9 +124,12 @@ class _Relay:
         self._proc = proc
         self._editor = editor
         self._session = random_uid()
-        self._said: SimpleQueue[bytes] = SimpleQueue()  # what the editor is sent; empty bytes as the last
+        # what the editor is sent; empty bytes as the last
+        self._said: SimpleQueue[bytes] = SimpleQueue()
         self._over = threading.Event()
-        editor.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0))
+        editor.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0)
+        )
 
     def run(self) -> None:
         """Until one side ends."""

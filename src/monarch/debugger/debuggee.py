@@ -1,4 +1,6 @@
-"""In a process that runs actors: what stops them, and what the root client and terminals ask of it."""
+"""In a process that runs actors: what stops them, and what the root client and terminals ask of
+it.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,21 @@ def stop(frame: FrameType) -> None:
     """``breakpoint()`` was called there."""
     hub = current_hub()
     if threading.get_ident() == hub.poller.thread_id:
-        raise RuntimeError("breakpoint() on the thread that carries all messages of this process would stop them all")
+        raise RuntimeError(
+            "breakpoint() on the thread that carries all messages of this process would stop"
+            " them all"
+        )
     with tracing.Paused():
         begin().stop(frame, "breakpoint()")
 
 
 def keep(error: BaseException) -> None:
-    """An endpoint has raised, and `debug_on_error` is set: keep it where it is until somebody has looked."""
+    """An endpoint has raised, and `debug_on_error` is set: keep it where it is until somebody has
+    looked.
+    """
     hub = current_hub()
-    if not isinstance(error, Exception) or isinstance(error, bdb.BdbQuit):  # it was cancelled, or quit
+    # it was cancelled, or quit
+    if not isinstance(error, Exception) or isinstance(error, bdb.BdbQuit):
         return
     if hub.address != hub.root and not getattr(error, "_monarch_looked_at", False):
         with tracing.Paused():
@@ -75,7 +83,14 @@ def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str
         return session
     hub, here = current_hub(), context()
     rank = here.actor_instance.rank
-    who = Who(here.actor_instance.name, rank.rank, dict(rank), socket.gethostname(), os.getpid(), here._cell.uid)
+    who = Who(
+        here.actor_instance.name,
+        rank.rank,
+        dict(rank),
+        socket.gethostname(),
+        os.getpid(),
+        here._cell.uid,
+    )
     number = random_uid()
 
     def closed() -> None:

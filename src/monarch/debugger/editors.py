@@ -1,7 +1,9 @@
-"""In the root client, with `configure(debug_adapter=True)`: a port for each rank that has actors, at which editors find it.
+"""In the root client, with `configure(debug_adapter=True)`: a port for each rank that has actors,
+at which editors find it.
 
-Procs tell that they are there. Then, and when one has ended, a thread asks the agents of the hosts who is, opens ports and closes them,
-says where editors can attach, and writes the entries for their configuration. It ends when nothing has changed.
+Procs tell that they are there. Then, and when one has ended, a thread asks the agents of the hosts
+who is, opens ports and closes them, says where editors can attach, and writes the entries for their
+configuration. It ends when nothing has changed.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class Editors:
                 self._news.clear()
             try:
                 self._update(self._procs())
-            except (SupervisionError, TimeoutError):  # the program ends, or its machine stands still
+            except (SupervisionError, TimeoutError):
+                # the program ends, or its machine stands still
                 pass
             except Exception as error:  # the next change may find it better
                 if not self._failed:
@@ -84,7 +87,8 @@ class Editors:
     def _procs(self) -> list[HostedProc]:
         procs = procs_of(self._hub, agents_here().get(timeout=PATIENCE), _unreached)
         return sorted(
-            (proc for proc in procs if proc.root == self._hub.address), key=lambda proc: (proc.mesh, proc.rank)
+            (proc for proc in procs if proc.root == self._hub.address),
+            key=lambda proc: (proc.mesh, proc.rank),
         )
 
     def _update(self, procs: list[HostedProc]) -> None:
@@ -99,10 +103,14 @@ class Editors:
         for mesh, several in itertools.groupby(taken, key=lambda proc: proc.mesh):
             ranks = [proc.rank for proc in several]
             ports = ranges(self._numbers[mesh, rank] for rank in ranks)
-            say(f"monarch: editors can attach to {mesh}[{ranges(ranks)}] at 127.0.0.1:{ports}; {entries}")
+            say(
+                f"monarch: editors can attach to {mesh}[{ranges(ranks)}] at 127.0.0.1:{ports};"
+                f" {entries}"
+            )
         if len(new) > len(taken):
             say(
-                f"monarch: {len(new) - len(taken)} more ranks have no port: `monarch debug --dap MESH[RANKS]` opens some"
+                f"monarch: {len(new) - len(taken)} more ranks have no port: `monarch debug --dap"
+                " MESH[RANKS]` opens some"
             )
 
     def _open(self, proc: HostedProc) -> bool:
@@ -111,7 +119,9 @@ class Editors:
         tell = functools.partial(_tell, f"{proc.mesh}[{proc.rank}]")
         try:
             try:
-                port = Port(self._hub, proc.address, self._numbers.get(rank) or next(self._next), tell)
+                port = Port(
+                    self._hub, proc.address, self._numbers.get(rank) or next(self._next), tell
+                )
             except OSError:
                 port = Port(self._hub, proc.address, 0, tell)
         except (OSError, OverflowError):  # too many files are open, or no number is left
@@ -122,7 +132,10 @@ class Editors:
 
     def _write_entries(self) -> str:
         """Those of all ranks; says where they are."""
-        entries = [_entry(f"{mesh}[{rank}]", self._numbers[mesh, rank]) for mesh, rank in sorted(self._ports)]
+        entries = [
+            _entry(f"{mesh}[{rank}]", self._numbers[mesh, rank])
+            for mesh, rank in sorted(self._ports)
+        ]
         with suppress(OSError):
             os.makedirs(os.path.dirname(_ENTRIES), exist_ok=True)
             whole = f"{_ENTRIES}.{os.getpid()}"

@@ -1,7 +1,9 @@
-"""The client's notices of stopped ranks: at once, and again each minute while no terminal is attached.
+"""The client's notices of stopped ranks: at once, and again each minute while no terminal is
+attached.
 
-If it is a terminal at which the program waits, Enter attaches to them there; without line editing, as a program that ends meanwhile must
-leave the terminal as it was. One thread does both; it ends when nobody is in the debugger any more.
+If it is a terminal at which the program waits, Enter attaches to them there; without line editing,
+as a program that ends meanwhile must leave the terminal as it was. One thread does both; it ends
+when nobody is in the debugger any more.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from .console import Console, PlainTerminal
 from .protocol import Row
 from .views import grouped_ranks, who
 
-_GATHER = 0.15  # seconds without another rank that stops, after which those that have are told together
+# seconds without another rank that stops, after which those that have are told together
+_GATHER = 0.15
 _LONGEST = 1.0  # seconds, however many stop
 _AGAIN = 60.0  # seconds
 _LOOK = 0.5  # seconds between looks at whether Enter was pressed
@@ -105,11 +108,14 @@ def news(rows: list[Row]) -> list[str]:
 def _line(group: list[Row]) -> str:
     row, count = group[0], len(group)
     where = row.place.line
-    ranks = f"{row.who.name} {row.label} has" if count == 1 else f"{who(group)} ({count} ranks) have"
+    ranks = (
+        f"{row.who.name} {row.label} has" if count == 1 else f"{who(group)} ({count} ranks) have"
+    )
     since = f" {duration(row.since)} ago" if row.since >= _AGAIN / 2 else ""
     host = f" on {row.who.host}" if len({each.who.host for each in group}) == 1 else ""
     return (
-        f"monarch: {ranks} stopped{since} in {where.function}() at {where.file}:{where.number}{host}: {row.place.why}"
+        f"monarch: {ranks} stopped{since} in {where.function}() at"
+        f" {where.file}:{where.number}{host}: {row.place.why}"
     )
 
 
@@ -120,8 +126,9 @@ def say(text: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether a person may press Enter: a terminal of ours that no other program reads, as a prompt of Python's
-    would."""
+    """Return whether a person may press Enter: a terminal of ours that no other program reads, as a
+    prompt of Python's would.
+    """
     try:
         descriptor = sys.stdin.fileno()
         return (
@@ -137,12 +144,22 @@ def _has_terminal() -> bool:
 
 def _in_a_cell() -> str:
     kernel = sys.modules.get("ipykernel.kernelapp")
-    return ", or monarch.debugger.debug() in a cell" if kernel and kernel.IPKernelApp.initialized() else ""
+    return (
+        ", or monarch.debugger.debug() in a cell"
+        if kernel and kernel.IPKernelApp.initialized()
+        else ""
+    )
 
 
 def _enter_pressed() -> bool:
-    """Takes the line, if the program waits for an answer; one that reads its input itself is to have it."""
-    if not _has_terminal() or not select.select([sys.stdin], [], [], 0)[0] or not _main_thread_waits():
+    """Takes the line, if the program waits for an answer; one that reads its input itself is to
+    have it.
+    """
+    if (
+        not _has_terminal()
+        or not select.select([sys.stdin], [], [], 0)[0]
+        or not _main_thread_waits()
+    ):
         return False
     return bool(sys.stdin.readline())
 

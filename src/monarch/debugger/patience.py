@@ -1,9 +1,10 @@
-"""Time limits of calls to actors in the debugger do not run out, whoever has made the call; nor do those of calls to actors that wait
-for one, directly or by way of others.
+"""Time limits of calls to actors in the debugger do not run out, whoever has made the call; nor do
+those of calls to actors that wait for one, directly or by way of others.
 
-The root client knows who is in the debugger. It tells each proc of the program when that changes, and once a second as long as
-somebody is: a proc answers which of its actors wait for one of those, who then count as well. A host or proc that does not answer is
-not waited for. Nothing is sent while nobody is in the debugger.
+The root client knows who is in the debugger. It tells each proc of the program when that changes,
+and once a second as long as somebody is: a proc answers which of its actors wait for one of those,
+who then count as well. A host or proc that does not answer is not waited for. Nothing is sent while
+nobody is in the debugger.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ ActorAt = tuple[ProcAddress, int]
 
 
 class Patience:
-    """The root client's knowledge of stopped ranks, and its messages about them. All of it on the I/O thread.
+    """The root client's knowledge of stopped ranks, and its messages about them.
+
+    All of it on the I/O thread.
 
     Args:
         hub: That of the root client.
@@ -44,7 +47,8 @@ class Patience:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._actors: set[ActorAt] = set()
-        self._waiting: dict[ProcAddress, set[ActorAt]] = {}  # those that wait for one, by their procs
+        # those that wait for one, by their procs
+        self._waiting: dict[ProcAddress, set[ActorAt]] = {}
         self._told: set[ProcAddress] = set()
         self._ticks = False
 
@@ -84,7 +88,12 @@ class Patience:
         self._describe(self._hub.address.agent, here)
 
     def _describe(self, agent: ProcAddress, then: Callable[[Any], object]) -> None:
-        send_record(self._hub, agent, DescribeHost(), SingleAnswer(agent, lambda reply: _if_answered(reply, then)))
+        send_record(
+            self._hub,
+            agent,
+            DescribeHost(),
+            SingleAnswer(agent, lambda reply: _if_answered(reply, then)),
+        )
 
     def _tell(self, description: Any) -> None:
         record = InDebugger(tuple(debugged.copy()))
@@ -99,7 +108,9 @@ class Patience:
                 self._waiting[proc] = {(proc, uid) for uid in uids}
                 self._note()
 
-        send_record(self._hub, proc, record, SingleAnswer(proc, lambda reply: _if_answered(reply, waits)))
+        send_record(
+            self._hub, proc, record, SingleAnswer(proc, lambda reply: _if_answered(reply, waits))
+        )
 
 
 def _if_answered(reply: Any, then: Callable[[Any], object]) -> None:
@@ -119,10 +130,17 @@ def take(hub: Hub, request: ControlRequest, record: InDebugger) -> None:
 
 
 def _waiting_here() -> list[int]:
-    """The actors here that wait for one. Whose wait has a time limit is not noted: it may be that of any."""
+    """The actors here that wait for one.
+
+    Whose wait has a time limit is not noted: it may be that of any.
+    """
     found: set[int] = set()
     hub = current_hub()
     for wait in blocked(hub):
         if any((proc, wait.uid) in debugged for proc in wait.silent):
-            found.update([wait.actor.uid] if wait.actor is not None else [actor.uid for actor in actors_of(hub)])
+            found.update(
+                [wait.actor.uid]
+                if wait.actor is not None
+                else [actor.uid for actor in actors_of(hub)]
+            )
     return list(found)

@@ -1,6 +1,7 @@
 """Control records between a stopped rank, the root client and a terminal, and their content.
 
-The handlers are in modules that only one side needs, which are imported when the first record comes.
+The handlers are in modules that only one side needs, which are imported when the first record
+comes.
 """
 
 from __future__ import annotations
@@ -95,10 +96,13 @@ class Row(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """An actor has stopped that was not in the debugger. Its proc ──▶ root client, which then follows the session.
+    """An actor has stopped that was not in the debugger.
+
+    Its proc ──▶ root client, which then follows the session.
 
     Attributes:
-        editor: Who has stopped it, and lets it go on: an editor; empty where that is done by terminals.
+        editor: Who has stopped it, and lets it go on: an editor; empty where that is done by
+            terminals.
     """
 
     number: int
@@ -108,11 +112,17 @@ class Opened(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """Editors can attach here, as `configure(debug_adapter=True)` wants it. Proc ──▶ root client, when it has an actor."""
+    """Editors can attach here, as `configure(debug_adapter=True)` wants it.
+
+    Proc ──▶ root client, when it has an actor.
+    """
 
 
 class GetSource(NamedTuple):
-    """The text of a module. Proc ──▶ root client. Answer: it; None if the client has none, or it is too long."""
+    """The text of a module.
+
+    Proc ──▶ root client. Answer: it; None if the client has none, or it is too long.
+    """
 
     file: str
 
@@ -124,8 +134,8 @@ class ListSessions(NamedTuple):
 class Drive(NamedTuple):
     """Attach a terminal to a session. Terminal ──▶ root client.
 
-    Answers: first whether it is attached, or an error that says why not; then each `Event`, until it ends or is taken over.
-    A terminal that has ended is detached.
+    Answers: first whether it is attached, or an error that says why not; then each `Event`, until
+    it ends or is taken over. A terminal that has ended is detached.
 
     Attributes:
         terminal: Its name: a number that no other terminal has.
@@ -147,7 +157,10 @@ class Release(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A line for the debugger of a session. Terminal ──▶ root client. Answer: why it was not passed on, or empty."""
+    """A line for the debugger of a session.
+
+    Terminal ──▶ root client. Answer: why it was not passed on, or empty.
+    """
 
     session: int
     terminal: int
@@ -155,7 +168,10 @@ class Send(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """How may the line go on? Terminal ──▶ root client. Answer: a list of words; empty while the session does not wait."""
+    """How may the line go on?
+
+    Terminal ──▶ root client. Answer: a list of words; empty while the session does not wait.
+    """
 
     session: int
     line: str
@@ -167,7 +183,10 @@ class Ask(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Say what a session says. Root client ──▶ proc. Answers: each `Event`, up to `ENDED`. A proc that has ended: so has it."""
+    """Say what a session says.
+
+    Root client ──▶ proc. Answers: each `Event`, up to `ENDED`. A proc that has ended: so has it.
+    """
 
     number: int
 
@@ -180,8 +199,10 @@ class Type(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Tell whether a terminal is attached: sessions kept only until one looks are kept as long as it does. Root client
-    ──▶ proc."""
+    """Tell whether a terminal is attached: sessions kept only until one looks are kept as long as
+    it does. Root client
+    ──▶ proc.
+    """
 
     number: int
     watched: bool
@@ -199,7 +220,8 @@ class Complete(NamedTuple):
 class SetBreakpoint(NamedTuple):
     """Stop whoever gets there. Terminal ──▶ proc.
 
-    Answer: why that can't be, or empty, and the file as the proc knows it; None where no actor has one of the ranks.
+    Answer: why that can't be, or empty, and the file as the proc knows it; None where no actor has
+    one of the ranks.
 
     Attributes:
         ranks: Of actors, as `RankSelector` reads them; empty for all.
@@ -223,8 +245,10 @@ class ClearBreakpoint(NamedTuple):
 
 
 class Interrupt(NamedTuple):
-    """Stop actors at their next line. Terminal ──▶ proc. Answer: for each of these that the proc has, its rank and, in words,
-    where it is now.
+    """Stop actors at their next line.
+
+    Terminal ──▶ proc. Answer: for each of these that the proc has, its rank and, in words, where it
+    is now.
 
     Attributes:
         name: Name of the actors.
@@ -236,7 +260,9 @@ class Interrupt(NamedTuple):
 
 
 class InDebugger(NamedTuple):
-    """Time limits of calls to these actors do not run out. Root client ──▶ proc. Answer: the ids of actors there that wait for one.
+    """Time limits of calls to these actors do not run out.
+
+    Root client ──▶ proc. Answer: the ids of actors there that wait for one.
 
     Attributes:
         actors: Their procs and ids, all of them.
@@ -248,8 +274,8 @@ class InDebugger(NamedTuple):
 class Attach(NamedTuple):
     """Let an editor debug this process. Terminal ──▶ proc.
 
-    Answers: what the debugger says, bytes each; empty bytes as the last. An error where it is not installed, or another editor is
-    attached.
+    Answers: what the debugger says, bytes each; empty bytes as the last. An error where it is not
+    installed, or another editor is attached.
 
     Attributes:
         session: A number that no other has.
@@ -286,7 +312,16 @@ register(
     *map(partial(_handler, "table"), (Opened, GetSource, ListSessions, Drive, Release, Send, Ask)),
     *map(
         partial(_handler, "debuggee"),
-        (Follow, Type, Watched, Complete, SetBreakpoint, ListBreakpoints, ClearBreakpoint, Interrupt),
+        (
+            Follow,
+            Type,
+            Watched,
+            Complete,
+            SetBreakpoint,
+            ListBreakpoints,
+            ClearBreakpoint,
+            Interrupt,
+        ),
     ),
     _handler("patience", InDebugger),
     _handler("editors", Offered),

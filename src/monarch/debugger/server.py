@@ -1,6 +1,8 @@
-"""A TCP port for the debugger, where the environment asks for one with Monarch's own variables: for `nc`, and old scripts.
+"""A TCP port for the debugger, where the environment asks for one with Monarch's own variables: for
+`nc`, and old scripts.
 
-Whoever connects must first type the token that the client has printed. Then it is as at any terminal.
+Whoever connects must first type the token that the client has printed. Then it is as at any
+terminal.
 """
 
 from __future__ import annotations
@@ -33,23 +35,35 @@ _started = threading.Lock()
 
 def start(hub: Hub) -> str | None:
     """Listen, if that is asked for and not done yet; what to tell the user of it."""
-    if (_HOST not in os.environ and _PORT not in os.environ) or not _started.acquire(blocking=False):
+    if (_HOST not in os.environ and _PORT not in os.environ) or not _started.acquire(
+        blocking=False
+    ):
         return None
     if os.environ.get(_PROTOCOL, "tcp") != "tcp":
-        return f"monarch: {_PROTOCOL}={os.environ[_PROTOCOL]!r}: the debugger speaks tcp only, and does not listen"
+        return (
+            f"monarch: {_PROTOCOL}={os.environ[_PROTOCOL]!r}: the debugger speaks tcp only, and"
+            " does not listen"
+        )
     host, port = os.environ.get(_HOST, "localhost"), os.environ.get(_PORT, "27000")
     try:
         listener = socket.create_server((host, int(port)))
     except (OSError, ValueError, OverflowError) as error:
         return f"monarch: the debugger can't listen at {host}:{port} ({_HOST}, {_PORT}): {error}"
     token = secrets.token_urlsafe(24)
-    threading.Thread(target=_Door(hub, listener, token).run, name="monarch-debugger-tcp", daemon=True).start()
+    threading.Thread(
+        target=_Door(hub, listener, token).run, name="monarch-debugger-tcp", daemon=True
+    ).start()
     host, port = listener.getsockname()[:2]
-    return f"monarch: the debugger listens at {host}:{port}; the first line to type there is this token: {token}"
+    return (
+        f"monarch: the debugger listens at {host}:{port}; the first line to type there is this"
+        f" token: {token}"
+    )
 
 
 class _Door:
-    """Lets in whoever types the token. Those that have not typed it yet take no room from those that have.
+    """Lets in whoever types the token.
+
+    Those that have not typed it yet take no room from those that have.
 
     Args:
         hub: That of the root client.
@@ -107,7 +121,9 @@ class _Caller:
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
         self._typed = b""
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0))
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _READS_WITHIN, 0)
+        )
 
     def first_line(self) -> bytes:
         """Return the first line typed.
@@ -135,7 +151,9 @@ class _Caller:
     def has_left(self) -> bool:
         """Return whether all typed input has been read, and no more will come."""
         try:
-            return not self._typed and not self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            return not self._typed and not self.connection.recv(
+                1, socket.MSG_PEEK | socket.MSG_DONTWAIT
+            )
         except BlockingIOError:
             return False
 

@@ -1,10 +1,12 @@
-"""One stopped activity of an actor: pdb, on its thread, whose input and output go by way of the root client.
+"""One stopped activity of an actor: pdb, on its thread, whose input and output go by way of the
+root client.
 
-A session begins when a thread or task stops that has none, and ends with the message that it handled: when the endpoint returns or
-raises. In between it stops and goes on, any number of times.
+A session begins when a thread or task stops that has none, and ends with the message that it
+handled: when the endpoint returns or raises. In between it stops and goes on, any number of times.
 
-While it stops, its thread waits for a line. What ends that wait: a line; the end of the actor, also by a stop, and of the process; for
-what is kept for a post-mortem, `debug_on_error_timeout` seconds in which nobody was attached.
+While it stops, its thread waits for a line. What ends that wait: a line; the end of the actor, also
+by a stop, and of the process; for what is kept for a post-mortem, `debug_on_error_timeout` seconds
+in which nobody was attached.
 """
 
 from __future__ import annotations
@@ -98,15 +100,20 @@ class Session(Followed, pdb.Pdb):
         number: Its name, which no other process makes.
         who: The actor.
         owner: The same, to see when it ends.
-        aside: Whether this is another thread than the actor's: nobody knows when what it does is done, so `continue` ends the session.
+        aside: Whether this is another thread than the actor's: nobody knows when what it does is
+            done, so `continue` ends the session.
         closed: Called when it has ended.
     """
 
-    def __init__(self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]) -> None:
+    def __init__(
+        self, number: int, who: Who, owner: Owner, aside: bool, closed: Callable[[], object]
+    ) -> None:
         Followed.__init__(self, number, closed)
         self._output = _Output(self)
         stream: Any = self._output
-        pdb.Pdb.__init__(self, stdin=stream, stdout=stream, skip=tracing.SKIPPED, nosigint=True, readrc=False)
+        pdb.Pdb.__init__(
+            self, stdin=stream, stdout=stream, skip=tracing.SKIPPED, nosigint=True, readrc=False
+        )
         self.reset()
         self.who = who
         self.steps = False  # whether it goes on only as far as the next line, or function
@@ -144,7 +151,9 @@ class Session(Followed, pdb.Pdb):
             raise self.quit_error()
 
     def post_mortem(self, error: BaseException, limit: float | None) -> bool:
-        """Keep an endpoint at the frame where it has raised; whether it did. The error goes on afterwards.
+        """Keep an endpoint at the frame where it has raised; whether it did.
+
+        The error goes on afterwards.
 
         Args:
             limit: Seconds for which it waits without anybody attached; None for ever.
@@ -163,10 +172,18 @@ class Session(Followed, pdb.Pdb):
     def quit_error(self) -> bdb.BdbQuit:
         """Return the error that the caller gets after `quit`."""
         line = self._place.line
-        return bdb.BdbQuit(f"{self.who} was quit in the debugger, in {line.function}() at {line.file}:{line.number}")
+        return bdb.BdbQuit(
+            f"{self.who} was quit in the debugger, in {line.function}() at"
+            f" {line.file}:{line.number}"
+        )
 
     def handled(self, error: BaseException | None) -> None:
-        if error is not None and not self.ended and not self.quitting and self.post_mortem(error, None):
+        if (
+            error is not None
+            and not self.ended
+            and not self.quitting
+            and self.post_mortem(error, None)
+        ):
             error._monarch_looked_at = True  # type: ignore[attr-defined]  # for `debuggee.keep`
         super().handled(error)
 
@@ -175,7 +192,9 @@ class Session(Followed, pdb.Pdb):
         super().end(why)
 
     def stop_here(self, frame: FrameType) -> bool:
-        """As `bdb` has it, but only in what the program has called: nobody steps into what the engine calls."""
+        """As `bdb` has it, but only in what the program has called: nobody steps into what the
+        engine calls.
+        """
         each: FrameType | None = frame
         while each is not None and not tracing.of_engine(each):
             if each is self.botframe:
@@ -229,7 +248,9 @@ class Session(Followed, pdb.Pdb):
         if self._owner.ending is not None:
             return True
         limit = self._limit
-        return limit is not None and not self._watched and time.monotonic() > self._alone_since + limit
+        return (
+            limit is not None and not self._watched and time.monotonic() > self._alone_since + limit
+        )
 
     def _answer(self, question: Question) -> None:
         try:
@@ -253,7 +274,8 @@ class Session(Followed, pdb.Pdb):
     def default(self, line: str) -> None:
         """Run a line of Python."""
         with _streams.of(self._output):
-            self.stdin, self.stdout = sys.stdin, sys.stdout  # which it puts in their places, and so changes nothing
+            # which it puts in their places, and so changes nothing
+            self.stdin, self.stdout = sys.stdin, sys.stdout
             try:
                 super().default(line)
             finally:
@@ -261,7 +283,9 @@ class Session(Followed, pdb.Pdb):
                 self.stdin = self.stdout = own
 
     def do_clear(self, arg: str) -> Any:
-        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints; all of them, without asking, if none is named."""
+        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints; all of them, without asking,
+        if none is named.
+        """
         if arg:
             return super().do_clear(arg)
         self.clear_all_breaks()
@@ -279,7 +303,8 @@ class Session(Followed, pdb.Pdb):
     def do_debug(self, arg: str) -> Any:
         """debug code: step through the code, in a debugger inside of this one."""
         result = super().do_debug(arg)
-        sys.settrace(None)  # or the debugger, which has not been called by a trace function, would be traced
+        # or the debugger, which has not been called by a trace function, would be traced
+        sys.settrace(None)
         return result
 
     def do_interact(self, arg: str) -> Any:
@@ -310,7 +335,10 @@ class _Output:
     def write(self, text: str) -> int:
         if self._left > 0:
             if len(text) > self._left:
-                text = text[: self._left] + f"\n... more than {_MOST_OUTPUT} characters: the rest is left out\n"
+                text = (
+                    text[: self._left]
+                    + f"\n... more than {_MOST_OUTPUT} characters: the rest is left out\n"
+                )
                 self._left = 0
             else:
                 self._left -= len(text)
@@ -345,8 +373,10 @@ class _Output:
 
 
 class _Streams:
-    """While lines of sessions run, the streams of `sys` are others, which tell threads apart: each session's output goes to whoever is
-    attached to it, and that of all other threads where it went before. They come with the first line, and go after the last."""
+    """While lines of sessions run, the streams of `sys` are others, which tell threads apart: each
+    session's output goes to whoever is attached to it, and that of all other threads where it went
+    before. They come with the first line, and go after the last.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,6 +1,8 @@
-"""Source lines of modules that exist at the client alone, for tracebacks and the debugger of other processes.
+"""Source lines of modules that exist at the client alone, for tracebacks and the debugger of other
+processes.
 
-A file that this process does not have is asked for once. What ends the wait: the answer, the end of the client, `_PATIENCE`.
+A file that this process does not have is asked for once. What ends the wait: the answer, the end of
+the client, `_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -27,17 +29,29 @@ _PATIENCE = 2.0  # seconds
 _MOST_FILES = 256
 _LONGEST = 4 << 20  # characters
 
-_asked: set[str] = set()  # also what the client does not have: a traceback with it is shown again and again
+# also what the client does not have: a traceback with it is shown again and again
+_asked: set[str] = set()
 
 
 def fetch(file: str) -> list[str]:
-    """The lines of a file that this process does not have, for `linecache`, which keeps them; none if the client hasn't either."""
+    """The lines of a file that this process does not have, for `linecache`, which keeps them; none
+    if the client hasn't either.
+    """
     hub = current_hub()
-    if file in _asked or len(_asked) >= _MOST_FILES or threading.get_ident() == hub.poller.thread_id:
+    if (
+        file in _asked
+        or len(_asked) >= _MOST_FILES
+        or threading.get_ident() == hub.poller.thread_id
+    ):
         return []
     _asked.add(file)
     came: Promise[str | None] = Promise(f"the source of {file}")
-    send_record(hub, hub.root, GetSource(file), SingleAnswer(hub.root, lambda reply: came.resolve(_text(reply))))
+    send_record(
+        hub,
+        hub.root,
+        GetSource(file),
+        SingleAnswer(hub.root, lambda reply: came.resolve(_text(reply))),
+    )
     try:
         block(came.future, _PATIENCE)
     except TimeoutError:
@@ -58,8 +72,12 @@ def _text(reply: Reply) -> str | None:
 
 
 def answer(request: ControlRequest, record: GetSource) -> None:
-    """At the client: the text of a module that this program has loaded, or of a cell; of no other file."""
-    threading.Thread(target=lambda: request.answer(read(record.file)), name="monarch-debugger", daemon=True).start()
+    """At the client: the text of a module that this program has loaded, or of a cell; of no other
+    file.
+    """
+    threading.Thread(
+        target=lambda: request.answer(read(record.file)), name="monarch-debugger", daemon=True
+    ).start()
 
 
 def read(file: str) -> str | None:

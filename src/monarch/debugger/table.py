@@ -1,4 +1,7 @@
-"""In the root client: who is in the debugger, and which terminal is attached to whom. All of it on the I/O thread."""
+"""In the root client: who is in the debugger, and which terminal is attached to whom.
+
+All of it on the I/O thread.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ _NO_TERMINAL = -1  # is attached, but an editor
 class Entry:
     """A session, as the root client knows it."""
 
-    def __init__(self, number: int, proc: ProcAddress, name: int, who: Who, place: Place, editor: str) -> None:
+    def __init__(
+        self, number: int, proc: ProcAddress, name: int, who: Who, place: Place, editor: str
+    ) -> None:
         self.number = number  # here
         self.proc = proc
         self.name = name  # there
@@ -76,7 +81,16 @@ class Entry:
 
     def row(self, label: str) -> Row:
         since = time.monotonic() - self.since
-        return Row(self.number, self.who, label, self.place, self.stopped, since, self.driver, bool(self.editor))
+        return Row(
+            self.number,
+            self.who,
+            label,
+            self.place,
+            self.stopped,
+            since,
+            self.driver,
+            bool(self.editor),
+        )
 
 
 class Table:
@@ -96,23 +110,39 @@ class Table:
 
     def rows(self) -> list[Row]:
         """The sessions, by name and rank; on any thread."""
-        entries = sorted(self._entries.copy().values(), key=lambda entry: (entry.who[:2], entry.number))
+        entries = sorted(
+            self._entries.copy().values(), key=lambda entry: (entry.who[:2], entry.number)
+        )
         seen: dict[tuple[str, int], int] = {}
         rows = []
         for entry in entries:
             key = entry.who.name, entry.who.rank
             seen[key] = seen.get(key, 0) + 1
-            rows.append(entry.row(str(entry.who.rank) if seen[key] == 1 else f"{entry.who.rank}/{seen[key]}"))
+            rows.append(
+                entry.row(
+                    str(entry.who.rank) if seen[key] == 1 else f"{entry.who.rank}/{seen[key]}"
+                )
+            )
         return rows
 
     # what ranks say
 
     def opened(self, request: ControlRequest, record: Opened) -> None:
-        entry = Entry(next(self._numbers), request.peer, record.number, record.who, record.place, record.editor)
+        entry = Entry(
+            next(self._numbers),
+            request.peer,
+            record.number,
+            record.who,
+            record.place,
+            record.editor,
+        )
         self._entries[entry.number] = entry
         self._note_debugged()
         send_record(
-            self._hub, entry.proc, Follow(record.number), _Following(entry.proc, lambda e: self._said(entry, e))
+            self._hub,
+            entry.proc,
+            Follow(record.number),
+            _Following(entry.proc, lambda e: self._said(entry, e)),
         )
 
     def _said(self, entry: Entry, event: Event) -> None:
@@ -149,7 +179,9 @@ class Table:
             request.fail(LookupError("the session has ended"))
             return
         if entry.editor:
-            request.fail(PermissionError(f"{entry.who} is in {entry.editor}: go on there, or disconnect it"))
+            request.fail(
+                PermissionError(f"{entry.who} is in {entry.editor}: go on there, or disconnect it")
+            )
             return
         if entry.attached is not None and not record.take:
             taking = f"`attach {entry.who} --take` takes it over"
@@ -200,7 +232,11 @@ class Table:
             return
 
         def answered(reply: Any) -> None:
-            words = [] if isinstance(reply, Failure) or reply.flags == ERROR else pickling.loads(reply.payload)
+            words = (
+                []
+                if isinstance(reply, Failure) or reply.flags == ERROR
+                else pickling.loads(reply.payload)
+            )
             request.answer(words)
 
         question = Complete(entry.name, record.line, record.begin, record.end)
@@ -256,7 +292,10 @@ def take(hub: Hub, request: ControlRequest, record: Any) -> None:
     """Take a control record."""
     if hub.address != hub.root:
         request.fail(
-            LookupError(f"process {os.getpid()} is not the client of a program: only that knows who is stopped")
+            LookupError(
+                f"process {os.getpid()} is not the client of a program: only that knows who is"
+                " stopped"
+            )
         )
         return
     table = _tables.get(hub)

@@ -1,9 +1,12 @@
-"""Tracing of threads, by `sys.settrace`, while something wants it: a session that steps, a breakpoint, an interrupt.
+"""Tracing of threads, by `sys.settrace`, while something wants it: a session that steps, a
+breakpoint, an interrupt.
 
-One function traces all threads. It asks, at each event, which session the running thread or task has; so several tasks of one event loop
-may be stepped through at a time. A thread that nothing wants to stop any more turns its own tracing off at the next event.
+One function traces all threads. It asks, at each event, which session the running thread or task
+has; so several tasks of one event loop may be stepped through at a time. A thread that nothing
+wants to stop any more turns its own tracing off at the next event.
 
-The code of the engine is never stopped in: it may hold a lock, or a connection that others wait for.
+The code of the engine is never stopped in: it may hold a lock, or a connection that others wait
+for.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ _PACKAGES = tuple(name.removesuffix("*") for name in SKIPPED)
 Activity = tuple[int, Any]  # a thread, and the task of its event loop that runs, if any does
 
 sessions: dict[Activity, Session] = {}
-begin: Any = None  # gives the session of the running activity, a new one if it has none; set by `debuggee`
+# gives the session of the running activity, a new one if it has none; set by `debuggee`
+begin: Any = None
 interrupts: dict[int, str] = {}  # threads that are to stop at their next line, and why
 never: set[int] = set()  # threads that may not stop: that which carries all messages
 
@@ -98,8 +102,9 @@ def trace(frame: FrameType, event: str, arg: Any) -> Any:
 
 
 class Paused:
-    """While code of the debugger runs, nothing is traced here; afterwards what has to be, or by whom it was before: a tool that
-    measures coverage, for one."""
+    """While code of the debugger runs, nothing is traced here; afterwards what has to be, or by
+    whom it was before: a tool that measures coverage, for one.
+    """
 
     def __enter__(self) -> None:
         self._before = sys.gettrace()
@@ -117,7 +122,8 @@ class _Watcher(bdb.Bdb):
     def __init__(self) -> None:
         super().__init__(skip=SKIPPED)
         self.reset()
-        self.botframe = self  # type: ignore[assignment]  # any but a frame: there is none that it stops in
+        # any but a frame: there is none that it stops in
+        self.botframe = self  # type: ignore[assignment]
         self.stopframe = self  # type: ignore[assignment]
         self.stoplineno = -1
         self.quitting = False
@@ -133,7 +139,9 @@ watcher = _Watcher()
 
 
 def attend(frame: FrameType) -> FrameType:
-    """Have the frames of the program traced from here on down to where the engine has called it; the last of these."""
+    """Have the frames of the program traced from here on down to where the engine has called it;
+    the last of these.
+    """
     bottom = frame
     for each in _frames(frame):
         each.f_trace = trace
@@ -150,7 +158,9 @@ def own_traceback(error: BaseException) -> TracebackType | None:
 
 
 def own_frames(frame: FrameType | None) -> list[FrameType]:
-    """The frames of the program that have called one, or what the engine runs for it, and it; the innermost last."""
+    """The frames of the program that have called one, or what the engine runs for it, and it; the
+    innermost last.
+    """
     while frame is not None and of_engine(frame):
         frame = frame.f_back
     return list(_frames(frame))[::-1]
@@ -190,11 +200,15 @@ def trace_all_threads() -> None:
         trace_thread(thread)
 
 
-_Function: Any = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p)
+_Function: Any = ctypes.PYFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.c_int, ctypes.c_void_p
+)
 
 
 def _arrive(_object: Any, frame: FrameType, _event: int, _argument: Any) -> int:
-    """Runs in a thread whose tracing was turned on by another one, in C: from here on, it is as any."""
+    """Runs in a thread whose tracing was turned on by another one, in C: from here on, it is as
+    any.
+    """
     sys.settrace(trace)
     return 0
 
@@ -223,10 +237,14 @@ def _set_trace_of(thread: int) -> None:
 
 
 def _offset_of_thread_id(own: int) -> int:
-    """Where a thread state has the id of its thread: that differs between versions of Python, and the own one is known."""
+    """Where a thread state has the id of its thread: that differs between versions of Python, and
+    the own one is known.
+    """
     size = ctypes.sizeof(ctypes.c_ulong)
     ident = threading.get_ident()
     for offset in range(0, 512, size):
         if ctypes.c_ulong.from_address(own + offset).value == ident:
             return offset
-    raise RuntimeError("this Python does not show which thread is which, so a running actor can't be stopped")
+    raise RuntimeError(
+        "this Python does not show which thread is which, so a running actor can't be stopped"
+    )

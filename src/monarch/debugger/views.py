@@ -20,16 +20,32 @@ def table(rows: Sequence[Row]) -> str:
 
     lines = [rule("-")]
     for index, row in enumerate(cells):
-        lines.append("|" + "|".join(f" {cell.ljust(width)} " for cell, width in zip(row, widths, strict=True)) + "|")
+        lines.append(
+            "|"
+            + "|".join(f" {cell.ljust(width)} " for cell, width in zip(row, widths, strict=True))
+            + "|"
+        )
         lines.append(rule("-" if index else "="))
     return "\n".join(lines)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
     line = row.place.line
-    state = f"{('in an editor' if row.in_editor else 'stopped') if row.stopped else 'running'} {duration(row.since)}"
+    state = (
+        f"{('in an editor' if row.in_editor else 'stopped') if row.stopped else 'running'}"
+        f" {duration(row.since)}"
+    )
     coordinates = ", ".join(f"{name}={index}" for name, index in row.who.coordinates.items())
-    return row.who.name, row.label, coordinates, row.who.host, line.function, str(line.number), state, row.driver
+    return (
+        row.who.name,
+        row.label,
+        coordinates,
+        row.who.host,
+        line.function,
+        str(line.number),
+        state,
+        row.driver,
+    )
 
 
 def stacks(rows: Iterable[Row]) -> str:

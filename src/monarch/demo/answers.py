@@ -1,4 +1,6 @@
-"""The answers of the simulated program's processes: the same values, to the same records, as real ones."""
+"""The answers of the simulated program's processes: the same values, to the same records, as real
+ones.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class Processes:
         return self._world.describe(self._world.by_agent[agent], now, DescribeHost(*fields).ended)
 
     def _stacks(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
-        return list(stacks.of_host(self._world, self._world.by_agent[agent], GetHostStacks(*fields), now))
+        return list(
+            stacks.of_host(self._world, self._world.by_agent[agent], GetHostStacks(*fields), now)
+        )
 
     def _collect(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
         return collected(self._world, self._world.by_agent[agent], Collect(*fields), now)
@@ -80,7 +84,9 @@ class Processes:
         return config.settings()
 
     def _py_spy(self, agent: ProcAddress, now: float, *fields: Any) -> Any:
-        return {"BinaryNotFound": {"searched": [f"process {RunPySpy(*fields).address} is simulated"]}}
+        return {
+            "BinaryNotFound": {"searched": [f"process {RunPySpy(*fields).address} is simulated"]}
+        }
 
     def _owned(self, address: ProcAddress, now: float, *fields: Any) -> bool | None:
         wanted = OwnedMesh(*fields)

@@ -30,7 +30,10 @@ def _history(asked: Question) -> Iterator[Row]:
 def _status_events(asked: Question) -> Iterator[Row]:
     world = asked.world
     for proc in asked.procs:
-        life: list[tuple[float, str, str | None]] = [(world.since, "Created", None), (world.since + 0.8, "Idle", None)]
+        life: list[tuple[float, str, str | None]] = [
+            (world.since, "Created", None),
+            (world.since + 0.8, "Idle", None),
+        ]
         end = world.end(proc, asked.now)
         if end is not None:
             life.append((world.fault_at, "Failed", end.reason))
@@ -39,7 +42,13 @@ def _status_events(asked: Question) -> Iterator[Row]:
             life += [(restarted, "Stopped", "restarted"), (restarted + 3.0, "Idle", None)]
         for at, status, reason in life:
             if at <= asked.now:
-                yield event_id(proc.actor_id, int(at * 1e9)), int(at * 1e6), proc.actor_id, status, reason
+                yield (
+                    event_id(proc.actor_id, int(at * 1e9)),
+                    int(at * 1e6),
+                    proc.actor_id,
+                    status,
+                    reason,
+                )
 
 
 def _calls(asked: Question, proc: Proc) -> Iterator[tuple[int, int, int, int | None]]:
@@ -48,7 +57,9 @@ def _calls(asked: Question, proc: Proc) -> Iterator[tuple[int, int, int, int | N
     steps = asked.steps(proc, MOST // 3)
     for step in (*steps, steps.stop):
         begin = int(asked.world.begin_of(step, odd) * 1e6)
-        took = int(asked.world.begin_of(step + 1, odd) * 1e6) - begin if step != steps.stop else None
+        took = (
+            int(asked.world.begin_of(step + 1, odd) * 1e6) - begin if step != steps.stop else None
+        )
         yield message_id(proc.address, step), step, begin, took
 
 
@@ -57,7 +68,18 @@ def _messages(asked: Question) -> Iterator[Row]:
     for proc in asked.alive:
         if proc.mesh is asked.world.trainers:
             for number, step, begin, took in _calls(asked, proc):
-                yield number, begin, asked.world.client_actor, proc.actor_id, "step", None, _BYTES, took, 1, step
+                yield (
+                    number,
+                    begin,
+                    asked.world.client_actor,
+                    proc.actor_id,
+                    "step",
+                    None,
+                    _BYTES,
+                    took,
+                    1,
+                    step,
+                )
 
 
 @fills("message_status_events")

@@ -1,4 +1,6 @@
-"""The faults of the simulated training: where the odd rank stands, and where all others do meanwhile. Plain data."""
+"""The faults of the simulated training: where the odd rank stands, and where all others do
+meanwhile. Plain data.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def _in_step(line: int, *frames: Frame) -> Frames:
 
 LOADS = _in_step(54, Frame("next_batch", f"{_HOME}/data.py", 24))
 FORWARD = _in_step(
-    56, Frame("forward", f"{_HOME}/model.py", 88), Frame("_call_impl", f"{_SITE}/torch/nn/modules/module.py", 1776)
+    56,
+    Frame("forward", f"{_HOME}/model.py", 88),
+    Frame("_call_impl", f"{_SITE}/torch/nn/modules/module.py", 1776),
 )
 BACKWARD = _in_step(
     57,
@@ -55,7 +59,11 @@ STAGES: tuple[tuple[float, Frames], ...] = (
 PREFETCHES: Frames = (
     Frame("decode", f"{_HOME}/data.py", 77), Frame("prefetch", f"{_HOME}/data.py", 61), *BOTTOM,
 )  # fmt: skip
-PROGRAM: Frames = (*GET, Frame("main", f"{_HOME}/main.py", 31), Frame("<module>", f"{_HOME}/main.py", 40))
+PROGRAM: Frames = (
+    *GET,
+    Frame("main", f"{_HOME}/main.py", 31),
+    Frame("<module>", f"{_HOME}/main.py", 40),
+)
 
 _READS = _in_step(
     54,
@@ -63,9 +71,13 @@ _READS = _in_step(
     Frame("read_shard", f"{_HOME}/data.py", 31),
     Frame("next_batch", f"{_HOME}/data.py", 25),
 )
-_SLEEPS = _in_step(54, Frame("wait_for_shard", f"{_HOME}/data.py", 44), Frame("next_batch", f"{_HOME}/data.py", 26))
+_SLEEPS = _in_step(
+    54, Frame("wait_for_shard", f"{_HOME}/data.py", 44), Frame("next_batch", f"{_HOME}/data.py", 26)
+)
 _LOCKED = _in_step(
-    62, Frame("acquire", "/usr/lib/python3.12/threading.py", 466), Frame("save_checkpoint", f"{_HOME}/train.py", 83)
+    62,
+    Frame("acquire", "/usr/lib/python3.12/threading.py", 466),
+    Frame("save_checkpoint", f"{_HOME}/train.py", 83),
 )
 _MATCHES = _in_step(
     54,
@@ -74,15 +86,23 @@ _MATCHES = _in_step(
     Frame("next_batch", f"{_HOME}/data.py", 27),
 )
 _STOPPED = _in_step(
-    57, Frame("ask", f"{_SITE}/monarch/debugger/debuggee.py", 212), Frame("check_loss", f"{_HOME}/train.py", 97)
+    57,
+    Frame("ask", f"{_SITE}/monarch/debugger/debuggee.py", 212),
+    Frame("check_loss", f"{_HOME}/train.py", 97),
 )
 ASKS_LOADER = _in_step(54, *GET, Frame("next_batch", f"{_HOME}/data.py", 29))
 ASKS_TRAINER: Frames = (*GET, Frame("next", f"{_HOME}/data.py", 52), *BOTTOM)
 REPORTS = _in_step(60, Frame("broadcast", f"{_ENGINE}/actors/adverbs.py", 148))
-WRITES: Frames = (Frame("flush", f"{_HOME}/metrics.py", 40), Frame("log", f"{_HOME}/metrics.py", 28), *BOTTOM)
+WRITES: Frames = (
+    Frame("flush", f"{_HOME}/metrics.py", 40),
+    Frame("log", f"{_HOME}/metrics.py", 28),
+    *BOTTOM,
+)
 
 Line = tuple[float, str, str, str, str]
-"""Seconds after the fault has begun; of `"odd"`, `"others"` or `"first"`; the level, or stdout, or stderr; where; what."""
+"""Seconds after the fault has begun; of `"odd"`, `"others"` or `"first"`; the level, or stdout, or
+stderr; where; what.
+"""
 
 
 class Fault(NamedTuple):
@@ -113,7 +133,13 @@ class Fault(NamedTuple):
     lines: tuple[Line, ...] = ()
 
 
-_LATE: Line = (30.0, "first", "WARNING", "train.py:74", "all_reduce of step {step} has taken 30 s so far")
+_LATE: Line = (
+    30.0,
+    "first",
+    "WARNING",
+    "train.py:74",
+    "all_reduce of step {step} has taken 30 s so far",
+)
 
 FAULTS: Mapping[str, Fault] = {
     "none": Fault("nothing: the training goes on", speed=1.0, age=0.0, wants=1),

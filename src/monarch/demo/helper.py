@@ -20,9 +20,18 @@ def reach(told: Mapping[str, Any]) -> Watched:
     world = World(**told["simulated"])
     hub = SimulatedHub(world.client, Processes(world).answer)
     program = Program(
-        told["pid"], f"monarch demo --fault {world.fault_name}", world.since, False, world.hosts[0].name, os.getcwd()
+        told["pid"],
+        f"monarch demo --fault {world.fault_name}",
+        world.since,
+        False,
+        world.hosts[0].name,
+        os.getcwd(),
     )
-    return Watched(Connection(cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False)))
+    return Watched(
+        Connection(
+            cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False)
+        )
+    )
 
 
 def main() -> None:

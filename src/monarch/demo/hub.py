@@ -1,4 +1,7 @@
-"""A message hub without processes behind it: who is asked is a function. What asks a program works with it as with a real one."""
+"""A message hub without processes behind it: who is asked is a function.
+
+What asks a program works with it as with a real one.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,9 @@ from typing import Any
 from .._core.plane import ControlRequest, Failure, Frame, ProcAddress, current_hub, pickling
 
 Answer = Callable[[ProcAddress, str, tuple[Any, ...]], Any]
-"""What a process answers to a record: given are its address, the name of the record's class, and the fields."""
+"""What a process answers to a record: given are its address, the name of the record's class, and
+the fields.
+"""
 
 
 class NoAnswer(Exception):
@@ -20,7 +25,8 @@ class SimulatedHub:
 
     Args:
         client: The process of the simulated program.
-        answer: Answers for all processes. Called on the I/O thread of this process, one question after the other.
+        answer: Answers for all processes. Called on the I/O thread of this process, one question
+            after the other.
     """
 
     def __init__(self, client: ProcAddress, answer: Answer) -> None:
@@ -45,7 +51,14 @@ class SimulatedHub:
         self.poller.call_soon(lambda: self._ask(procs, meta, name, fields, request))
         return 1
 
-    def _ask(self, procs: Sequence[ProcAddress], meta: bytes, name: str, fields: tuple[Any, ...], request: Any) -> None:
+    def _ask(
+        self,
+        procs: Sequence[ProcAddress],
+        meta: bytes,
+        name: str,
+        fields: tuple[Any, ...],
+        request: Any,
+    ) -> None:
         for rank, proc in enumerate(procs):
             asked = ControlRequest(_Way(request), Frame(0, 0, rank, 0, 0, 1, meta, b""))
             try:

@@ -15,8 +15,14 @@ _LINES_PER_STEP = 20  # of all ranks together
 _HOSTILE = (
     "<script>alert(document.domain)</script><img src=x onerror=alert(1)>",
     "</span><a href='javascript:alert(1)'>open the report</a>",
-    "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;https://example.com\x07a link\x1b]8;;\x07 \x1b]0;a title\x07",
-    "right to left: \u202e.gpj.exe and back \u202c; zero width:\u200b\u200b\u200b; \u0645\u0631\u062d\u0628\u0627",
+    (
+        "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;https://example.com\x07a link\x1b]8;;\x07 \x1b]0;a"
+        " title\x07"
+    ),
+    (
+        "right to left: \u202e.gpj.exe and back \u202c; zero width:\u200b\u200b\u200b;"
+        " \u0645\u0631\u062d\u0628\u0627"
+    ),
     "half a character: \ud83d; a bell: \a; a null: \0; a return: 10 %\r 90 %",
     "'; DROP TABLE logs; --  ${{7*7}}  {{7*7}}  %s%s%n  ../../etc/passwd",
     "one line of a megabyte: " + "loss=0.1 " * 116_508,
@@ -27,7 +33,10 @@ def of_host(world: World, host: Host, since: float, now: float) -> Iterator[LogL
     """The lines of its ranks, by time."""
     since = max(since, now - _KEPT)
     found = [
-        line for proc in host.procs if proc.mesh is world.trainers for line in _of_training(world, proc, since, now)
+        line
+        for proc in host.procs
+        if proc.mesh is world.trainers
+        for line in _of_training(world, proc, since, now)
     ]
     found += [line for line in _of_fault(world, host) if since <= line.time <= now]
     yield from sorted(found, key=lambda line: line.time)
@@ -44,14 +53,19 @@ def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator
         at = world.begin_of(step, odd) + 0.02 * noise(proc.rank, step)
         if since <= at <= now:
             loss = 1.8 + 6.0 * math.exp(-step / 900) + 0.05 * noise(proc.rank, step, 1)
-            text = f"step {step} loss {loss:.4f} tokens/s {9_300 + int(400 * noise(proc.rank, step, 2)):,}"
+            text = (
+                f"step {step} loss {loss:.4f} tokens/s"
+                f" {9_300 + int(400 * noise(proc.rank, step, 2)):,}"
+            )
             yield _line(proc, at, "INFO", "train.py:66", text)
 
 
 def _of_fault(world: World, host: Host) -> Iterator[LogLine]:
     if world.fault_name == "hostile-logs" and host is world.odd_host:
         for number, text in enumerate(_HOSTILE):
-            yield _line(world.odd, world.fault_at + number, "stdout" if number % 2 else "WARNING", "", text)
+            yield _line(
+                world.odd, world.fault_at + number, "stdout" if number % 2 else "WARNING", "", text
+            )
     for after, who, level, where, text in world.fault.lines:
         proc = world.hosts[1].procs[0] if who == "first" else world.odd
         if proc.host is host and proc.mesh.uid not in world.restarted:

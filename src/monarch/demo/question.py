@@ -1,5 +1,6 @@
-"""A question for rows of tables to the agent of a simulated host, and who fills which table. What agents know by the description of a
-host alone is left to the functions that real agents run.
+"""A question for rows of tables to the agent of a simulated host, and who fills which table.
+
+What agents know by the description of a host alone is left to the functions that real agents run.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ class _Agent:
 _fillers: dict[str, Callable[[Question], Iterator[Row]]] = {}
 
 
-def fills(table: str) -> Callable[[Callable[[Question], Iterator[Row]]], Callable[[Question], Iterator[Row]]]:
+def fills(
+    table: str,
+) -> Callable[[Callable[[Question], Iterator[Row]]], Callable[[Question], Iterator[Row]]]:
     """Mark what fills a table, with the rows of one host."""
 
     def mark(filler: Callable[[Question], Iterator[Row]]) -> Callable[[Question], Iterator[Row]]:
@@ -90,7 +93,9 @@ def collected(world: World, host: Host, wanted: Collect, now: float) -> Collecte
     """The answer of an agent for its host."""
     asked = Question(world, host, wanted, now)
     rows = {table: _rows(table, asked) for table in wanted.tables}
-    found = of_rows(rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent), wanted.until_us)
+    found = of_rows(
+        rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent), wanted.until_us
+    )
     return found._replace(clock=asked.us)
 
 

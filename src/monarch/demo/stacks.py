@@ -16,9 +16,15 @@ def of_host(world: World, host: Host, wanted: GetHostStacks, now: float) -> Iter
     if host is world.hosts[0] and wanted.mesh in (None, CLIENT) and wanted.ranks in (None, [0]):
         yield _program(world, now)
     for proc in host.procs:
-        if proc.mesh.uid in world.stopped or wanted.mesh not in (None, proc.mesh.name, proc.mesh.uid):
+        if proc.mesh.uid in world.stopped or wanted.mesh not in (
+            None,
+            proc.mesh.name,
+            proc.mesh.uid,
+        ):
             continue
-        if isinstance(wanted.ranks, str) and not RankSelector(wanted.ranks).matches(proc.rank, proc.coordinates):
+        if isinstance(wanted.ranks, str) and not RankSelector(wanted.ranks).matches(
+            proc.rank, proc.coordinates
+        ):
             continue
         if wanted.ranks is None or isinstance(wanted.ranks, str) or proc.rank in wanted.ranks:
             end = world.end(proc, now)
@@ -26,7 +32,9 @@ def of_host(world: World, host: Host, wanted: GetHostStacks, now: float) -> Iter
                 yield _look(world, proc, now)
             elif wanted.ended:
                 note = f"{HAS_ENDED}: {end.reason}"
-                yield ProcStacks(proc.mesh.name, proc.rank, proc.mesh.size, 0, host.machine, "", note, ())
+                yield ProcStacks(
+                    proc.mesh.name, proc.rank, proc.mesh.size, 0, host.machine, "", note, ()
+                )
 
 
 def _program(world: World, now: float) -> ProcStacks:
@@ -38,11 +46,28 @@ def _program(world: World, now: float) -> ProcStacks:
         if proc.mesh is world.trainers and world.lives(proc, now)
     )
     step = int(world.steps(now))
-    wait = Wait(now - world.begin_of(step), world.trainers.actor_uid, silent, _call(step)) if silent else None
+    wait = (
+        Wait(now - world.begin_of(step), world.trainers.actor_uid, silent, _call(step))
+        if silent
+        else None
+    )
     waits_for = f"trainer.step(); {len(silent):,} ranks have not answered" if silent else ""
     thread = ThreadStack("MainThread", PROGRAM, waits_for=waits_for, wait=wait, ran=int(step * 4e6))
     kernel = Kernel("S", thread.ran, 0, 0)
-    return ProcStacks(CLIENT, 0, 1, 2100, world.hosts[0].machine, "itself", "", (thread,), world.client, {}, (), kernel)
+    return ProcStacks(
+        CLIENT,
+        0,
+        1,
+        2100,
+        world.hosts[0].machine,
+        "itself",
+        "",
+        (thread,),
+        world.client,
+        {},
+        (),
+        kernel,
+    )
 
 
 def _look(world: World, proc: Proc, now: float) -> ProcStacks:
@@ -64,13 +89,22 @@ def _look(world: World, proc: Proc, now: float) -> ProcStacks:
     is_odd = world.is_odd(proc) and world.lasts(now)
     ran = int(world.busy(proc, now) * 1e9)
     if is_odd and world.fault.kernel == "T":
-        return seen._replace(how="", note="is stopped (SIGSTOP, or Ctrl-Z)", kernel=Kernel("T", ran, 0, 0))
+        return seen._replace(
+            how="", note="is stopped (SIGSTOP, or Ctrl-Z)", kernel=Kernel("T", ran, 0, 0)
+        )
     frames, _ = world.does(proc, now)
     if is_odd and world.fault_name == "gil":
-        return seen._replace(how="signal", threads=(ThreadStack("", frames),), kernel=Kernel("R", ran, 0, 0))
+        return seen._replace(
+            how="signal", threads=(ThreadStack("", frames),), kernel=Kernel("R", ran, 0, 0)
+        )
     held: tuple[ProcAddress, ...] = ()
     if queued := world.queue(proc, now):
-        held = tuple(each.address for host in world.hosts[1:] for each in host.procs if each.mesh is world.trainers)
+        held = tuple(
+            each.address
+            for host in world.hosts[1:]
+            for each in host.procs
+            if each.mesh is world.trainers
+        )
     boxes = (Mailbox(mesh.actor, mesh.actor_uid, queued, held),)
     threads = (_thread(world, proc, now, is_odd, ran),) if frames else ()
     return seen._replace(threads=threads, mailboxes=boxes, kernel=Kernel("S", ran, 0, 0))

@@ -46,7 +46,11 @@ def _meshes(asked: Question) -> Iterator[Row]:
     for mesh in world.meshes:
         if mesh.uid in world.stopped:
             continue
-        hosts = [world.hosts[0].name] if mesh is world.metrics else [host.name for host in world.hosts[1:]]
+        hosts = (
+            [world.hosts[0].name]
+            if mesh is world.metrics
+            else [host.name for host in world.hosts[1:]]
+        )
         shape, view = json.dumps(mesh.extent), json.dumps({"hosts": hosts})
         number = world.mesh_number(mesh)
         yield (
@@ -81,14 +85,20 @@ def _procs(asked: Question) -> Iterator[Row]:
         )  # fmt: skip
     for proc in asked.procs:
         end, mesh = world.end(proc, asked.now), proc.mesh
-        state: Row = ("ended", end.reason, end.exit_code, end.signal) if end is not None else ("up", None, None, None)
+        state: Row = (
+            ("ended", end.reason, end.exit_code, end.signal)
+            if end is not None
+            else ("up", None, None, None)
+        )
         seen: Row = (None,) * 6
         pid = world.pid(proc)
         if end is None and world.lives(proc, asked.now):
             rss = world.memory(proc, asked.now)
             stopped = world.is_odd(proc) and world.fault.kernel == "T" and world.lasts(asked.now)
             runs = bool(world.does(proc, asked.now)[0])
-            os_state = "stopped" if stopped else "running" if runs and world.fault.speed else "sleeping"
+            os_state = (
+                "stopped" if stopped else "running" if runs and world.fault.speed else "sleeping"
+            )
             seen = (round(world.busy(proc, asked.now), 2), rss, rss + 30 * _GIB, 41, 210, os_state)
         elif end is None:
             state, pid = ("starting", None, None, None), 0
@@ -109,7 +119,11 @@ def _gpus(asked: Question) -> Iterator[Row]:
         hangs = lasts and not world.fault.speed
         # a collective that waits spins
         busy = 0.0 if hangs and odd else 100.0 if hangs else 88.0 + 8.0 * _noise(proc, asked)
-        hot = 84.0 if lasts and odd and world.fault_name == "straggler" else 58.0 + 6.0 * _noise(proc, asked)
+        hot = (
+            84.0
+            if lasts and odd and world.fault_name == "straggler"
+            else 58.0 + 6.0 * _noise(proc, asked)
+        )
         used = (71 * _GIB if world.lives(proc, asked.now) else 0) + (1 << 28)
         yield (
             asked.host.id, asked.us, "nvidia", gpu, f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}", "NVIDIA H100 80GB HBM3", 80 * _GIB,
@@ -127,7 +141,16 @@ def _gpu_processes(asked: Question) -> Iterator[Row]:
         if proc.mesh is asked.world.trainers:
             gpu = proc.coordinates["gpus"]
             uuid = f"GPU-{asked.host.id & 0xFFFFFFFF:08x}-{gpu}"
-            yield asked.host.id, asked.us, "nvidia", gpu, uuid, asked.world.pid(proc), proc.id, 71 * _GIB
+            yield (
+                asked.host.id,
+                asked.us,
+                "nvidia",
+                gpu,
+                uuid,
+                asked.world.pid(proc),
+                proc.id,
+                71 * _GIB,
+            )
 
 
 @fills("statistics")
@@ -147,18 +170,41 @@ def _waits(asked: Question) -> Iterator[Row]:
         for thread in look.threads:
             if thread.wait is None or look.address is None:
                 continue
-            who = asked.world.client_actor if look.address.is_client else actor_id(look.address, thread.actor_id)
+            who = (
+                asked.world.client_actor
+                if look.address.is_client
+                else actor_id(look.address, thread.actor_id)
+            )
             since = int((asked.now - (thread.wait.age or 0.0)) * 1e6)
             for address in thread.wait.silent:
-                whom = actor_id(address, thread.wait.actor), mesh_id(thread.wait.actor), proc_id(address)
-                yield who, proc_id(look.address), thread.endpoint or None, since, thread.waits_for, *whom
+                whom = (
+                    actor_id(address, thread.wait.actor),
+                    mesh_id(thread.wait.actor),
+                    proc_id(address),
+                )
+                yield (
+                    who,
+                    proc_id(look.address),
+                    thread.endpoint or None,
+                    since,
+                    thread.waits_for,
+                    *whom,
+                )
 
 
 @fills("handled")
 def _handled(asked: Question) -> Iterator[Row]:
     for proc in asked.alive:
         mesh = proc.mesh
-        yield proc.actor_id, proc.id, mesh.actor, proc.rank, mesh.endpoint, asked.world.handled(proc, asked.now), 0
+        yield (
+            proc.actor_id,
+            proc.id,
+            mesh.actor,
+            proc.rank,
+            mesh.endpoint,
+            asked.world.handled(proc, asked.now),
+            0,
+        )
 
 
 @fills("stacks")
@@ -228,4 +274,12 @@ def _failures(asked: Question) -> Iterator[Row]:
     end = asked.world.end(odd, asked.now)
     if asked.is_head and end is not None and not end.is_stop:
         why = end.of(odd.mesh.actor, odd.mesh.actor, odd.mesh.actor_uid, odd.rank).reason
-        yield NOW, _node(odd), why, odd.label, odd.mesh.actor, int(asked.world.fault_at * 1e6), False
+        yield (
+            NOW,
+            _node(odd),
+            why,
+            odd.label,
+            odd.mesh.actor,
+            int(asked.world.fault_at * 1e6),
+            False,
+        )

@@ -1,5 +1,6 @@
-"""The simulated world: its members, the progress of the training, and the place of each rank, computed from the time.
-Pure, but for what is stopped or started again."""
+"""The simulated world: its members, the progress of the training, and the place of each rank,
+computed from the time. Pure, but for what is stopped or started again.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +53,16 @@ class Mesh(NamedTuple):
 
 
 class Proc:
-    """A simulated process with its actor. Its rows in tables are the same in each answer, so their ids are computed once."""
+    """A simulated process with its actor.
+
+    Its rows in tables are the same in each answer, so their ids are computed once.
+    """
 
     __slots__ = ("actor_id", "address", "coordinates", "host", "id", "mesh", "pid", "rank")
 
-    def __init__(self, mesh: Mesh, rank: int, coordinates: dict[str, int], host: Host, pid: int) -> None:
+    def __init__(
+        self, mesh: Mesh, rank: int, coordinates: dict[str, int], host: Host, pid: int
+    ) -> None:
         self.mesh = mesh
         self.rank = rank
         self.coordinates = coordinates
@@ -104,7 +110,9 @@ class World:
         self.fault = FAULTS[fault]
         self.fault_name = fault
         if not self.fault.wants <= ranks <= MOST_RANKS:
-            raise ValueError(f"{fault} takes from {self.fault.wants} to {MOST_RANKS:,} ranks, not {ranks}")
+            raise ValueError(
+                f"{fault} takes from {self.fault.wants} to {MOST_RANKS:,} ranks, not {ranks}"
+            )
         self.began = began
         self.since = began - _HOUR
         at = began - self.fault.age if after is None else began + after
@@ -112,7 +120,8 @@ class World:
         self.fault_at = self.since + self.hung_step * STEP
         self.restarted: dict[str, float] = {}
         self.stopped: dict[str, str] = {}  # by id of the mesh, and why
-        self._lengths: dict[tuple[int, bool], float] = {}  # of steps that are over, by whether they are of the odd rank
+        # of steps that are over, by whether they are of the odd rank
+        self._lengths: dict[tuple[int, bool], float] = {}
         self._build(ranks)
 
     def _build(self, ranks: int) -> None:
@@ -121,8 +130,26 @@ class World:
         self.trainers = Mesh(
             "trainers", "t5r8a1n", TRAINER, 0x7261_696E, "train.Trainer", "step", {"hosts": machines, "gpus": gpus}, True
         )  # fmt: skip
-        self.loaders = Mesh("loaders", "d0a7a10", LOADER, 0x6461_7461, "data.Loader", "next", {"hosts": machines}, True)
-        self.metrics = Mesh("metrics", "m37r1c5", METRICS, 0x6D65_7472, "metrics.Metrics", "log", {"hosts": 1}, False)
+        self.loaders = Mesh(
+            "loaders",
+            "d0a7a10",
+            LOADER,
+            0x6461_7461,
+            "data.Loader",
+            "next",
+            {"hosts": machines},
+            True,
+        )
+        self.metrics = Mesh(
+            "metrics",
+            "m37r1c5",
+            METRICS,
+            0x6D65_7472,
+            "metrics.Metrics",
+            "log",
+            {"hosts": 1},
+            False,
+        )
         self.meshes = (self.trainers, self.loaders, self.metrics)
         head = Host("head", "head")
         self.hosts = [head]
@@ -133,7 +160,13 @@ class World:
             host = Host(f"tcp://10.0.{number // 250}.{number % 250 + 1}:26600", f"h{number}")
             pid = 4000 + 97 * (number % 20)
             host.procs = [
-                Proc(self.trainers, number * gpus + gpu, {"hosts": number, "gpus": gpu}, host, pid + 3 * gpu)
+                Proc(
+                    self.trainers,
+                    number * gpus + gpu,
+                    {"hosts": number, "gpus": gpu},
+                    host,
+                    pid + 3 * gpu,
+                )
                 for gpu in range(gpus)
             ]
             host.procs.append(Proc(self.loaders, number, {"hosts": number}, host, pid + 40))
@@ -141,14 +174,18 @@ class World:
         self.by_agent = {host.agent: host for host in self.hosts}
         odd = ranks * 417 // 1000
         self.odd_host = self.hosts[1 + odd // gpus]
-        self.odd = head.procs[0] if self.fault_name == "full-mailbox" else self.odd_host.procs[odd % gpus]
+        self.odd = (
+            head.procs[0] if self.fault_name == "full-mailbox" else self.odd_host.procs[odd % gpus]
+        )
         self.odd_loader = self.odd_host.procs[-1]
 
     # the training
 
     def lasts(self, now: float) -> bool:
         """Return whether the fault persists: its subject has not been started again."""
-        return self.fault_name != "none" and self.fault_at <= now < self.restarted.get(self.odd.mesh.uid, now + 1)
+        return self.fault_name != "none" and self.fault_at <= now < self.restarted.get(
+            self.odd.mesh.uid, now + 1
+        )
 
     def steps(self, now: float, odd: bool = False) -> float:
         """How many steps are done.
@@ -159,14 +196,18 @@ class World:
         if now <= self.fault_at:
             return (now - self.since) / STEP
         until = min(now, self.restarted.get(self.odd.mesh.uid, now))
-        speed = self.fault.odd_speed if odd and self.fault.odd_speed is not None else self.fault.speed
+        speed = (
+            self.fault.odd_speed if odd and self.fault.odd_speed is not None else self.fault.speed
+        )
         return self.hung_step + (speed * max(0.0, until - self.fault_at) + now - until) / STEP
 
     def begin_of(self, step: int, odd: bool = False) -> float:
         """When a step begins: the inverse of `steps`; of one that is never reached, infinite."""
         if step <= self.hung_step:
             return self.since + step * STEP
-        speed = self.fault.odd_speed if odd and self.fault.odd_speed is not None else self.fault.speed
+        speed = (
+            self.fault.odd_speed if odd and self.fault.odd_speed is not None else self.fault.speed
+        )
         restarted = self.restarted.get(self.odd.mesh.uid)
         if restarted is not None and (until := self.steps(restarted, odd)) < step:
             return restarted + (step - until) * STEP
@@ -176,7 +217,9 @@ class World:
         """Seconds that a step takes a rank that is over: no two take equally long."""
         odd = self.is_odd(proc)
         if (length := self._lengths.get((step, odd))) is None:
-            length = self._lengths[step, odd] = self.begin_of(step + 1, odd) - self.begin_of(step, odd)
+            length = self._lengths[step, odd] = self.begin_of(step + 1, odd) - self.begin_of(
+                step, odd
+            )
         return length * (0.99 + 0.02 * noise(proc.rank, step, 3))
 
     def is_odd(self, proc: Proc) -> bool:
@@ -210,7 +253,9 @@ class World:
 
     def lives(self, proc: Proc, now: float) -> bool:
         """Return whether the process exists."""
-        return self.end(proc, now) is None and now >= self.restarted.get(proc.mesh.uid, 0.0) + _RESTART
+        return (
+            self.end(proc, now) is None and now >= self.restarted.get(proc.mesh.uid, 0.0) + _RESTART
+        )
 
     def describe(self, host: Host, now: float, ended: bool) -> HostDescription:
         """Return an agent's description of its host."""
@@ -249,19 +294,25 @@ class World:
     def busy(self, proc: Proc, now: float) -> float:
         """Seconds that it has computed."""
         part = {TRAINER: 0.92, LOADER: 0.4, METRICS: 0.02}[proc.mesh.actor]
-        done = part * STEP * self.steps(now, self.is_odd(proc)) * (0.98 + 0.04 * noise(proc.rank, 1))
+        done = (
+            part * STEP * self.steps(now, self.is_odd(proc)) * (0.98 + 0.04 * noise(proc.rank, 1))
+        )
         spins = self.fault_name == "gil" and self.is_odd(proc) and self.lasts(now)
         return done + (now - self.fault_at if spins else 0.0)
 
     def memory(self, proc: Proc, now: float) -> int:
         """Bytes of its process."""
-        gib = {TRAINER: 38.0, LOADER: 6.0, METRICS: 0.4}[proc.mesh.actor] * (0.97 + 0.06 * noise(proc.rank, 2))
+        gib = {TRAINER: 38.0, LOADER: 6.0, METRICS: 0.4}[proc.mesh.actor] * (
+            0.97 + 0.06 * noise(proc.rank, 2)
+        )
         if self.fault_name == "dead-rank" and self.is_odd(proc):
             gib += 20.0 * min(1.0, max(0.0, (now - self.fault_at + 120) / 120))
         return int(gib * _GIB)
 
     def does(self, proc: Proc, now: float) -> tuple[Frames, float]:
-        """Where it stands, and since when it handles this call; no frames where it waits for a message."""
+        """Where it stands, and since when it handles this call; no frames where it waits for a
+        message.
+        """
         lasts, odd = self.lasts(now), self.is_odd(proc)
         done = self.steps(now, odd)
         since = self.begin_of(int(done), odd)
@@ -283,7 +334,9 @@ class World:
 
     def find(self, mesh: str) -> Mesh | None:
         """A mesh of procs by its id, unless it was stopped."""
-        return next((each for each in self.meshes if each.uid == mesh and mesh not in self.stopped), None)
+        return next(
+            (each for each in self.meshes if each.uid == mesh and mesh not in self.stopped), None
+        )
 
     def mesh_number(self, mesh: Mesh) -> int:
         """Of a mesh of procs in tables."""

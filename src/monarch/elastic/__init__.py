@@ -1,4 +1,5 @@
-"""Training that goes on when ranks die: a group of ranks for `torch.distributed` that shrinks and grows.
+"""Training that goes on when ranks die: a group of ranks for `torch.distributed` that shrinks and
+grows.
 
     group        `ElasticGroup`, what a program holds
     coordinator  the actor beside it: who is in the next world, and when it begins

@@ -1,10 +1,12 @@
-"""Checkpoints beside training, in the format of `torch.distributed.checkpoint`: what a rank writes, and when that counts.
+"""Checkpoints beside training, in the format of `torch.distributed.checkpoint`: what a rank writes,
+and when that counts.
 
-Each rank writes its part into a folder with a dot in front. The coordinator adds the table of contents once it has heard of
-all parts, and renames the folder: ``step-00000100``. So a folder of that name is whole, whoever has died meanwhile.
+Each rank writes its part into a folder with a dot in front. The coordinator adds the table of
+contents once it has heard of all parts, and renames the folder: ``step-00000100``. So a folder of
+that name is whole, whoever has died meanwhile.
 
-torch's own `save` would have the ranks agree by collectives, and unpickle what comes over the ports of gloo. Here what they
-have to say to each other goes to the coordinator, by calls.
+torch's own `save` would have the ranks agree by collectives, and unpickle what comes over the ports
+of gloo. Here what they have to say to each other goes to the coordinator, by calls.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ def write(snapshot: dict[str, Any], folder: Path, rank: int) -> Part:
     plan = planner.create_local_plan()
     mine = [item for item in plan.items if _writes(planner.state_dict[item.index.fqn], rank)]
     writer = dcp.FileSystemWriter(folder)
-    writer.set_up_storage_writer(rank == 0, rank=rank, use_collectives=False)  # a file name of its own for each rank
+    # a file name of its own for each rank
+    writer.set_up_storage_writer(rank == 0, rank=rank, use_collectives=False)
     plan = writer.prepare_local_plan(replace(plan, items=mine))
     return Part(plan, writer.write_data(plan, planner).wait())
 
@@ -85,8 +88,12 @@ def commit(folder: Path, step: int, world: int, parts: Sequence[Part], keep: int
     part = unfinished(folder, step, world)
     for each in (each for its in parts for each in its.written):
         if not (part / each.storage_data.relative_path).exists():
-            raise FileNotFoundError(f"{part} lacks {each.storage_data.relative_path}: do all hosts share this folder?")
-    _, metadata = dcp.DefaultSavePlanner(**_AS_IT_IS).create_global_plan([part.plan for part in parts])
+            raise FileNotFoundError(
+                f"{part} lacks {each.storage_data.relative_path}: do all hosts share this folder?"
+            )
+    _, metadata = dcp.DefaultSavePlanner(**_AS_IT_IS).create_global_plan(
+        [part.plan for part in parts]
+    )
     writer = dcp.FileSystemWriter(part)
     writer.set_up_storage_writer(True)
     writer.finish(metadata, [list(part.written) for part in parts])
@@ -107,7 +114,9 @@ def clear(folder: Path, step: float) -> None:
 
 
 def load(path: str, state: Mapping[str, Any]) -> None:
-    """Make a state that of a checkpoint, each rank its own shards. It is changed once all of it is here.
+    """Make a state that of a checkpoint, each rank its own shards.
+
+    It is changed once all of it is here.
 
     Raises:
         ValueError: A file is missing or broken.
@@ -117,7 +126,11 @@ def load(path: str, state: Mapping[str, Any]) -> None:
     tensors: dict[str, Any] = {}
 
     def make(keys: Keys, value: Any) -> Any:
-        return tensors.setdefault(_name(keys), empty.tensor(keys, value)) if isinstance(value, Whole) else value
+        return (
+            tensors.setdefault(_name(keys), empty.tensor(keys, value))
+            if isinstance(value, Whole)
+            else value
+        )
 
     try:
         _read(path, table)
@@ -144,7 +157,9 @@ def _name(keys: Keys) -> str:
 
 
 def _writes(value: Any, rank: int) -> bool:
-    """Each part is written once: of a shard that several ranks have, by the first of them; everything else by rank 0."""
+    """Each part is written once: of a shard that several ranks have, by the first of them;
+    everything else by rank 0.
+    """
     if not is_sharded(value):
         return rank == 0
     coordinates = zip(value.device_mesh.get_coordinate(), value.placements, strict=True)

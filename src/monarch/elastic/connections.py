@@ -1,7 +1,9 @@
-"""The TCP connections of a world's process groups, so that they can be shut down under a collective that can't end.
+"""The TCP connections of a world's process groups, so that they can be shut down under a collective
+that can't end.
 
-gloo has no abort. What ends a collective is a broken connection; that of a dead process breaks by itself, but only its
-neighbours in the collective see that, and nobody sees the loss of a machine. So each rank shuts down its own.
+gloo has no abort. What ends a collective is a broken connection; that of a dead process breaks by
+itself, but only its neighbours in the collective see that, and nobody sees the loss of a machine.
+So each rank shuts down its own.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ class Connections:
             self._ours, self._before = self._known(), None
 
     def shut_down(self) -> None:
-        """Shut connections down: readers and writers on both sides get an error. The descriptors remain with their
-        owners."""
+        """Shut connections down: readers and writers on both sides get an error.
+
+        The descriptors remain with their owners.
+        """
         for descriptor, inode in self._known().items():
             with suppress(OSError):  # closed meanwhile, or not connected
                 _shut_down(descriptor, inode)
@@ -53,7 +57,9 @@ def _sockets() -> dict[int, int]:
 
 
 def _shut_down(descriptor: int, inode: int) -> None:
-    """A copy of the descriptor is looked at, and shut down: the number may belong to something else at any time."""
+    """A copy of the descriptor is looked at, and shut down: the number may belong to something else
+    at any time.
+    """
     number = os.dup(descriptor)
     try:
         copy = socket.socket(fileno=number)
@@ -61,7 +67,11 @@ def _shut_down(descriptor: int, inode: int) -> None:
         os.close(number)
         raise
     with copy:
-        if os.fstat(copy.fileno()).st_ino != inode or copy.family not in (socket.AF_INET, socket.AF_INET6):
+        if os.fstat(copy.fileno()).st_ino != inode or copy.family not in (
+            socket.AF_INET,
+            socket.AF_INET6,
+        ):
             return
-        if not copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):  # gloo ends the process when it can't accept
+        # gloo ends the process when it can't accept
+        if not copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             copy.shutdown(socket.SHUT_RDWR)

@@ -1,9 +1,13 @@
-"""The coordinator: the members of the next world, and its begin. One actor, beside the program, which owns all ranks.
+"""The coordinator: the members of the next world, and its begin.
 
-A world lives from `Member.run` to the end of that call on all its ranks. A rank that dies ends the call with an error, within
-milliseconds; the others are told to leave, and are out of their collectives at once. When every call has ended, nobody is
-anywhere, and the next world is formed: those that have come less far take the state of one that has come farthest, so that no
-step is lost that somebody has done. A new rank comes in when it is ready to train; until then the others go on without it.
+One actor, beside the program, which owns all ranks.
+
+A world lives from `Member.run` to the end of that call on all its ranks. A rank that dies ends the
+call with an error, within milliseconds; the others are told to leave, and are out of their
+collectives at once. When every call has ended, nobody is anywhere, and the next world is formed:
+those that have come less far take the state of one that has come farthest, so that no step is lost
+that somebody has done. A new rank comes in when it is ready to train; until then the others go on
+without it.
 
 What ends each wait: the rank's answer, or its end, which supervision tells.
 """
@@ -90,8 +94,10 @@ class Coordinator(Actor):
         self._number = 0  # of the world
         self._members: Sequence[_Rank] = ()  # of the last world
         self._start = 0  # its first step
-        self._parts: dict[tuple[int, int], dict[int, checkpoint.Part]] = {}  # of checkpoints that are being written
-        self._broken_off: Exception | None = None  # why it was: what others raise later comes of that
+        # of checkpoints that are being written
+        self._parts: dict[tuple[int, int], dict[int, checkpoint.Part]] = {}
+        # why it was: what others raise later comes of that
+        self._broken_off: Exception | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -118,7 +124,8 @@ class Coordinator(Actor):
             while not await self._train(await self._assembled(), myself):
                 pass
         finally:
-            for task in self._tasks:  # ranks that are not ready yet end with this actor: they are not lost
+            # ranks that are not ready yet end with this actor: they are not lost
+            for task in self._tasks:
                 task.cancel()
         reports.send(None)
 
@@ -136,8 +143,12 @@ class Coordinator(Actor):
                 self._dismiss(rank)
 
     @concurrent_endpoint
-    async def written(self, step: int, number: int, rank: int, size: int, part: checkpoint.Part | str) -> None:
-        """A rank has written its part of a checkpoint, or could not; with the last one it counts."""
+    async def written(
+        self, step: int, number: int, rank: int, size: int, part: checkpoint.Part | str
+    ) -> None:
+        """A rank has written its part of a checkpoint, or could not; with the last one it
+        counts.
+        """
         plan = self._plan
         assert plan.checkpoint is not None
         if isinstance(part, str):
@@ -150,7 +161,9 @@ class Coordinator(Actor):
         self._parts = {key: parts for key, parts in self._parts.items() if key[0] > step}
         ordered = [part for _, part in sorted(parts.items())]
         try:
-            await asyncio.to_thread(checkpoint.commit, plan.checkpoint, step, number, ordered, plan.checkpoint_keep)
+            await asyncio.to_thread(
+                checkpoint.commit, plan.checkpoint, step, number, ordered, plan.checkpoint_keep
+            )
         except Exception as error:
             logger.warning("no checkpoint before step %d: %s", step, error)
             return
@@ -184,7 +197,9 @@ class Coordinator(Actor):
             local, host = min(free)
             try:
                 procs = self._hosts.slice(host=host).spawn_procs(name="elastic")
-                saving = None if plan.checkpoint is None else (plan.checkpoint, plan.checkpoint_every)
+                saving = (
+                    None if plan.checkpoint is None else (plan.checkpoint, plan.checkpoint_every)
+                )
                 actor = procs.spawn("rank", Member, plan.make, local, plan.timeout, saving)
             except Exception as error:
                 self._lost_hosts.add(host)  # as good as lost, where nothing can be started
@@ -241,9 +256,11 @@ class Coordinator(Actor):
             fewest = min(self._plan.min_ranks if self._number else self._wanted, self._wanted)
             if len(chosen) < fewest:
                 raise ElasticError(
-                    f"{len(chosen)} ranks are left, {fewest} are needed, and no more are started: {self._losses} were lost with "
-                    f"no step done in between, of {self._plan.max_losses} that may; {len(self._lost_hosts)} of "
-                    f"{len(self._hosts)} hosts are lost; the last: {_reason(self._why) if self._why else 'none'}"
+                    f"{len(chosen)} ranks are left, {fewest} are needed, and no more are started:"
+                    f" {self._losses} were lost with no step done in between, of"
+                    f" {self._plan.max_losses} that may; {len(self._lost_hosts)} of"
+                    f" {len(self._hosts)} hosts are lost; the last:"
+                    f" {_reason(self._why) if self._why else 'none'}"
                 ) from self._why
             ready = [rank for rank in chosen if rank.ready]
             if len(ready) >= fewest:
@@ -261,10 +278,11 @@ class Coordinator(Actor):
             places = await self._formed(ranks)
         except _Lost:
             return False
+        # in front of the admission, so that a rank which is in no world then has been in this one
         runs = [
             asyncio.ensure_future(self._run(rank, place, ranks, myself))
             for rank, place in zip(ranks, places, strict=True)
-        ]  # in front of the admission, so that a rank which is in no world then has been in this one
+        ]
         admission = asyncio.ensure_future(self._admit(ranks, self._number))
         try:
             ends = await asyncio.gather(*runs)
@@ -272,7 +290,9 @@ class Coordinator(Actor):
             admission.cancel()
         if any(map(_is_end, ends)):  # what others have raised comes of that
             return False
-        if self._losses < self._plan.max_losses and any(isinstance(end, NotFormedError) for end in ends):
+        if self._losses < self._plan.max_losses and any(
+            isinstance(end, NotFormedError) for end in ends
+        ):
             self._losses += 1
             return False
         if self._broken_off is not None:
@@ -285,23 +305,34 @@ class Coordinator(Actor):
         Raises:
             _Lost: One has died.
         """
-        living = [rank for rank in self._ranks if rank.ready]  # those that are to go, too: what they have may be needed
+        # those that are to go, too: what they have may be needed
+        living = [rank for rank in self._ranks if rank.ready]
         found: list[Progress] = await self._ask(living, lambda actor: actor.progress.call_one())
         top = max(found)
         if top > self._best:
             self._losses = 0
             self._hire()
-        waiting = [rank for rank, its in zip(living, found, strict=True) if its.prepared and its.done == top.done - 1]
+        waiting = [
+            rank
+            for rank, its in zip(living, found, strict=True)
+            if its.prepared and its.done == top.done - 1
+        ]
         await self._ask(waiting, lambda actor: actor.finish.call_one())
-        progress = dict(zip(living, found, strict=True)) | {rank: Progress(top.done - 1, True) for rank in waiting}
-        holders = sorted((rank for rank in living if progress[rank].done == top.done), key=progress.__getitem__)[::-1]
+        progress = dict(zip(living, found, strict=True)) | {
+            rank: Progress(top.done - 1, True) for rank in waiting
+        }
+        holders = sorted(
+            (rank for rank in living if progress[rank].done == top.done), key=progress.__getitem__
+        )[::-1]
         sources = await self._sources(holders) if top.done >= max(self._best.steps, 0) else []
         folder = None
         self._start = top.done
         if not sources:
             self._start, folder = self._begin_again()
         one_host = len({rank.slot[0] for rank in ranks}) == 1
-        [(address, port)] = await self._ask(ranks[:1], lambda actor: actor.open_store.call_one(one_host))
+        [(address, port)] = await self._ask(
+            ranks[:1], lambda actor: actor.open_store.call_one(one_host)
+        )
         self._members = ranks
         logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), self._start)
         return [
@@ -323,20 +354,27 @@ class Coordinator(Actor):
         return []
 
     def _begin_again(self) -> tuple[int, str | None]:
-        """Where to go on from if nobody has the state: before which step, and from which checkpoint."""
+        """Where to go on from if nobody has the state: before which step, and from which
+        checkpoint.
+        """
         if self._plan.checkpoint is not None:
             return checkpoint.newest(self._plan.checkpoint)
         if self._best.steps < 0:
             return 0, None
         raise ElasticError(
-            f"the ranks that are left do not have all of the state of step {self._best.steps} or a later one between them, and "
-            f"there are no checkpoints; the last that was lost: {_reason(self._why) if self._why else 'none'}"
+            f"the ranks that are left do not have all of the state of step {self._best.steps} or a"
+            " later one between them, and there are no checkpoints; the last that was lost:"
+            f" {_reason(self._why) if self._why else 'none'}"
         ) from self._why
 
     async def _ask(self, ranks: Sequence[_Rank], call: Callable[[Any], Future[Any]]) -> list[Any]:
         """The answers of all."""
         answers = await asyncio.gather(*(_answer(call(rank.actor)) for rank in ranks))
-        errors = [(rank, each) for rank, each in zip(ranks, answers, strict=True) if isinstance(each, Exception)]
+        errors = [
+            (rank, each)
+            for rank, each in zip(ranks, answers, strict=True)
+            if isinstance(each, Exception)
+        ]
         lost = [(rank, error) for rank, error in errors if _is_end(error)]
         for rank, loss in lost:
             self._lose(rank, loss)
@@ -346,7 +384,9 @@ class Coordinator(Actor):
             raise error
         return answers
 
-    async def _run(self, rank: _Rank, place: Place, ranks: Sequence[_Rank], myself: Any) -> End | Exception:
+    async def _run(
+        self, rank: _Rank, place: Place, ranks: Sequence[_Rank], myself: Any
+    ) -> End | Exception:
         end: End | Exception = await _answer(rank.actor.run.call_one(place, myself))
         if _is_end(end):
             self._lose(rank, end)
@@ -357,14 +397,17 @@ class Coordinator(Actor):
         return end
 
     async def _admit(self, ranks: Sequence[_Rank], number: int) -> None:
-        """End a world between two steps, the same on all ranks, once others are ready to take part, or some are to go."""
+        """End a world between two steps, the same on all ranks, once others are ready to take part,
+        or some are to go.
+        """
         while (chosen := self._chosen()) == list(ranks) or not all(rank.ready for rank in chosen):
             self._changed.clear()
             await self._changed.wait()
         steps = await asyncio.gather(*(_answer(rank.actor.hold.call_one(number)) for rank in ranks))
         if any(isinstance(step, Exception) for step in steps):
             return  # one has died: the others leave
-        end = None if None in steps else max(steps)  # who is done with its training waits for nobody
+        # who is done with its training waits for nobody
+        end = None if None in steps else max(steps)
         for rank in ranks:
             _tell(rank.actor.end_before, number, end)
 
@@ -382,7 +425,8 @@ def _reason(error: BaseException) -> str:
 
 
 async def _answer(call: Future[Any]) -> Any:
-    subscribe(call, lambda: notice(call))  # if the program ends the training, nobody is left to read what comes of it
+    # if the program ends the training, nobody is left to read what comes of it
+    subscribe(call, lambda: notice(call))
     try:
         return await call
     except Exception as error:

@@ -14,11 +14,14 @@ from .world import Report, World
 
 
 class Trainer(Protocol):
-    """The protocol of a trainer: a class of yours, made on each rank. Its constructor makes what does not depend on the
-    ranks."""
+    """The protocol of a trainer: a class of yours, made on each rank.
+
+    Its constructor makes what does not depend on the ranks.
+    """
 
     def train(self, world: World) -> None:
-        """Train: make what knows of the ranks, call `World.restore`, do the steps of `World.steps`, to the end.
+        """Train: make what knows of the ranks, call `World.restore`, do the steps of `World.steps`,
+        to the end.
 
         Called again in each new world.
         """
@@ -35,10 +38,12 @@ class ElasticGroup:
         make: Makes the trainer of a rank: a class, or a function without arguments.
         ranks: How many there are to be. One that dies is replaced, on the same host.
         min_ranks: With how many they go on until then. With fewer they wait.
-        max_losses: How many may be lost before a world begins that is a step farther. No more are started then, until one does.
+        max_losses: How many may be lost before a world begins that is a step farther. No more are
+            started then, until one does.
         timeout: Of a collective, in seconds.
-        checkpoint: A folder for checkpoints, which all hosts have. If there is one, the training goes on from it: when the
-            program starts, and when ranks are lost with a state that nobody else has.
+        checkpoint: A folder for checkpoints, which all hosts have. If there is one, the training
+            goes on from it: when the program starts, and when ranks are lost with a state that
+            nobody else has.
         checkpoint_every: After how many steps one is written, beside the training.
         checkpoint_keep: How many are kept.
 
@@ -116,7 +121,9 @@ class ElasticGroup:
             self._coordinator.stop("the training is over").get()
 
     def resize(self, ranks: int) -> None:
-        """Aim at another number of ranks, while it runs. Returns at once; the world changes between two steps.
+        """Aim at another number of ranks, while it runs.
+
+        Returns at once; the world changes between two steps.
 
         Raises:
             TypeError: It is no int.

@@ -27,9 +27,12 @@ from .world import Place, Report, World, WorldChanged
 dist: Any = torch.distributed  # which does not export all of its names for type checkers
 T = TypeVar("T")
 
-_MEETING_TIMEOUT = 60.0  # seconds until all ranks have come to the store, once they are called to; `leave` ends it, too
+# seconds until all ranks have come to the store, once they are called to; `leave` ends it, too
+_MEETING_TIMEOUT = 60.0
 _CONNECT_TIMEOUT = (
-    5.0  # seconds in which they then connect to each other, which takes milliseconds and can't be broken off
+    # seconds in which they then connect to each other, which takes milliseconds and can't be broken
+    # off
+    5.0
 )
 _LOOK_AGAIN = 0.1  # seconds until connections that were made meanwhile are shut down as well
 _INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -63,7 +66,9 @@ class End(Enum):
 
 
 class NotFormedError(Exception):
-    """The ranks of a world could not connect to each other, or one could not read its state from others."""
+    """The ranks of a world could not connect to each other, or one could not read its state from
+    others.
+    """
 
 
 class Member(Actor):
@@ -77,13 +82,18 @@ class Member(Actor):
     """
 
     def __init__(
-        self, make: Callable[[], Any], local_rank: int, timeout: float, saving: tuple[Path, int] | None
+        self,
+        make: Callable[[], Any],
+        local_rank: int,
+        timeout: float,
+        saving: tuple[Path, int] | None,
     ) -> None:
         os.environ["LOCAL_RANK"] = str(local_rank)
         self._make = make
         self._timeout = timedelta(seconds=timeout)
         self._saving = saving
-        self._thread = ThreadPoolExecutor(1, "elastic")  # one and the same: CUDA's current device is that of a thread
+        # one and the same: CUDA's current device is that of a thread
+        self._thread = ThreadPoolExecutor(1, "elastic")
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
         self._trainer: Any = None
@@ -101,7 +111,9 @@ class Member(Actor):
         self._lent: list[Lent] = []
 
     def _note_groups(self) -> None:
-        """Know of each process group, whoever makes it: torch has one function for that, below all public ones."""
+        """Know of each process group, whoever makes it: torch has one function for that, below all
+        public ones.
+        """
         module: Any = torch.distributed.distributed_c10d
         make_group = module._new_process_group_helper
 
@@ -109,7 +121,8 @@ class Member(Actor):
             options["timeout"] = timedelta(seconds=_CONNECT_TIMEOUT)
             with self._connections.made():
                 made = make_group(*args, **options)
-            if isinstance(made[0], dist.ProcessGroup):  # it is another thing where this rank is not in the group
+            # it is another thing where this rank is not in the group
+            if isinstance(made[0], dist.ProcessGroup):
                 made[0].set_timeout(self._timeout)
             return made
 
@@ -153,18 +166,27 @@ class Member(Actor):
         """Make a state that with which the world begins, which all ranks have once this returns."""
         place = world.place
         has = self._states[-1:]
-        same = bool(has) and has[0].keys() == state.keys() and all(has[0][name] is state[name] for name in state)
+        same = (
+            bool(has)
+            and has[0].keys() == state.keys()
+            and all(has[0][name] is state[name] for name in state)
+        )
         if place.checkpoint is not None:
             checkpoint.load(place.checkpoint, state)
         elif place.sources and not (place.current and same):
             try:
                 take(place.sources, state)
             except RDMAError as error:  # such as the end of a rank that had it
-                raise NotFormedError(f"rank {place.rank} of {place.size} could not read its state: {error}") from None
-        others = self._states if self._progress.done == place.step and place.sources and not same else []
+                raise NotFormedError(
+                    f"rank {place.rank} of {place.size} could not read its state: {error}"
+                ) from None
+        others = (
+            self._states if self._progress.done == place.step and place.sources and not same else []
+        )
         self._states, self._progress = [*others, state], Progress(place.step)
         self._watch_optimizers(state)
-        dist.barrier()  # whoever has come so far has all of its state: what there was before is not needed any more
+        # whoever has come so far has all of its state: what there was before is not needed any more
+        dist.barrier()
         self._states = [state]
         self._take_back()
         if world.rank == 0:
@@ -179,10 +201,11 @@ class Member(Actor):
             self._hooks += [each.register_step_pre_hook(self._agree) for each in optimizers]
 
     def _agree(self, optimizer: Any, *_: object) -> None:
-        """Change no weights before all ranks can: what one has of a step is of no use without the parts that others have.
+        """Change no weights before all ranks can: what one has of a step is of no use without the
+        parts that others have.
 
-        Where a rank dies within the barrier, some may have passed it and others not; those can still do what is left, which needs
-        nobody else: `finish`.
+        Where a rank dies within the barrier, some may have passed it and others not; those can
+        still do what is left, which needs nobody else: `finish`.
         """
         world = self._world
         if world is not None and not world.prepared:
@@ -202,16 +225,22 @@ class Member(Actor):
         if not world.over:
             state = checkpoint.snapshot(self._states[-1], world.rank)
             run = contextvars.copy_context().run
-            self._writing = self._writer.submit(run, self._write, world, world.step, state, self._saving[0])
+            self._writing = self._writer.submit(
+                run, self._write, world, world.step, state, self._saving[0]
+            )
 
     def _write(self, world: World, step: int, state: Any, folder: Path) -> None:
         part: checkpoint.Part | str
         try:
-            part = checkpoint.write(state, checkpoint.unfinished(folder, step, world.number), world.rank)
+            part = checkpoint.write(
+                state, checkpoint.unfinished(folder, step, world.number), world.rank
+            )
         except Exception as error:  # such as a full disk: no reason to end the training
             part = str(error)
         with suppress(SupervisionError):  # the program has ended
-            self._coordinator.written.call_one(step, world.number, world.rank, world.size, part).get()
+            self._coordinator.written.call_one(
+                step, world.number, world.rank, world.size, part
+            ).get()
 
     def _await_writing(self, world: World) -> None:
         while self._writing is not None and not self._writing.done() and not world.over:
@@ -230,7 +259,9 @@ class Member(Actor):
 
     @concurrent_endpoint
     async def run(self, place: Place, coordinator: Any) -> End:
-        """Train in a world, until it or the training ends; raises what the user's code has raised."""
+        """Train in a world, until it or the training ends; raises what the user's code has
+        raised.
+        """
         self._coordinator = coordinator
         world = self._world = World(place, self)
         try:
@@ -244,11 +275,14 @@ class Member(Actor):
         try:
             self._enter(place)
         except Exception as error:
-            # torch names groups by how many a process has made, those that failed included, until it destroys the default one
+            # torch names groups by how many a process has made, those that failed included, until
+            # it destroys the default one
             if not dist.is_initialized():
                 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
             dist.destroy_process_group()
-            raise NotFormedError(f"rank {place.rank} of {place.size} could not connect: {error}") from None
+            raise NotFormedError(
+                f"rank {place.rank} of {place.size} could not connect: {error}"
+            ) from None
         try:
             if self._states and not place.sources and place.checkpoint is None:
                 self._make_trainer()  # from the beginning, again
@@ -265,7 +299,8 @@ class Member(Actor):
 
     def _enter(self, place: Place) -> None:
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size))
-        self._connections.shut_down()  # of the world before, not sooner: others may have waited for what was sent there
+        # of the world before, not sooner: others may have waited for what was sent there
+        self._connections.shut_down()
         if dist.is_initialized():
             dist.destroy_process_group()
         self._connections = Connections()
@@ -284,7 +319,10 @@ class Member(Actor):
 
     @concurrent_endpoint
     async def leave(self, number: int) -> None:
-        """End a world, from within a collective, too. What ends the loop: the user's code, once it is out of that."""
+        """End a world, from within a collective, too.
+
+        What ends the loop: the user's code, once it is out of that.
+        """
         world = self._world
         if world is None or world.number != number:
             return
@@ -308,7 +346,9 @@ class Member(Actor):
 
     async def _on_thread(self, function: Callable[..., T], *args: Any) -> T:
         run = contextvars.copy_context().run
-        return await asyncio.get_running_loop().run_in_executor(self._thread, lambda: run(function, *args))
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, lambda: run(function, *args)
+        )
 
     async def __cleanup__(self, error: Exception | None) -> None:
         if self._world is not None:

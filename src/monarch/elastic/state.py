@@ -1,7 +1,8 @@
-"""The state of a trainer, from living ranks to others: tensors by `monarch.rdma`, the rest in the message that names them.
+"""The state of a trainer, from living ranks to others: tensors by `monarch.rdma`, the rest in the
+message that names them.
 
-A `DTensor` is a rank's shard of a whole: each rank lends its own shards, and takes the ranges that its own layout needs from
-whichever ranks have them.
+A `DTensor` is a rank's shard of a whole: each rank lends its own shards, and takes the ranges that
+its own layout needs from whichever ranks have them.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ def lend(state: Mapping[str, Any]) -> Lent:
 
 
 def covering(lents: Sequence[Lent]) -> list[Lent]:
-    """Those that are needed for all of a state, the first ones where several have the same; none where it is not all there."""
+    """Those that are needed for all of a state, the first ones where several have the same; none
+    where it is not all there.
+    """
     if not lents:
         return []
     used = {0}  # whose outline counts
@@ -91,7 +94,8 @@ def take(lents: Sequence[Lent], state: Mapping[str, Any]) -> None:
 
     Args:
         lents: What `covering` has chosen.
-        state: Objects with ``load_state_dict``, by the same names. They are changed once all of it is here.
+        state: Objects with ``load_state_dict``, by the same names. They are changed once all of it
+            is here.
 
     Raises:
         KeyError: The names are others.
@@ -118,7 +122,9 @@ def take(lents: Sequence[Lent], state: Mapping[str, Any]) -> None:
 
 
 class Empty:
-    """Tensors to be filled, each laid out as a state has it: a shard where that is sharded, otherwise all of it, on the CPU."""
+    """Tensors to be filled, each laid out as a state has it: a shard where that is sharded,
+    otherwise all of it, on the CPU.
+    """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         self._like = dict(_leaves(state_dicts(state)))
@@ -135,13 +141,25 @@ class Empty:
         shape, _ = _layout(like, keys)
         local = torch.empty(shape, dtype=whole.dtype, device=like.device)
         made: torch.Tensor = sys.modules["torch.distributed.tensor"].DTensor.from_local(
-            local, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+            local,
+            like.device_mesh,
+            like.placements,
+            run_check=False,
+            shape=like.shape,
+            stride=like.stride(),
         )
         return made
 
     def _find(self, keys: Keys) -> Any:
-        """The tensor whose layout counts: what an optimizer knows of a parameter is laid out as that is."""
-        if keys in self._like or len(keys) != 4 or keys[1] != "state" or keys[0] not in self._parameters:
+        """The tensor whose layout counts: what an optimizer knows of a parameter is laid out as
+        that is.
+        """
+        if (
+            keys in self._like
+            or len(keys) != 4
+            or keys[1] != "state"
+            or keys[0] not in self._parameters
+        ):
             return self._like.get(keys)
         return self._parameters[keys[0]][keys[2]]
 
@@ -154,7 +172,9 @@ def state_dicts(state: Mapping[str, Any]) -> dict[str, Any]:
 def load_state_dicts(state: Mapping[str, Any], found: Mapping[str, Any]) -> None:
     """Raises KeyError if the names are others than those that the state had."""
     if state.keys() != found.keys():
-        raise KeyError(f"restore({', '.join(state)}): the state that there is has {', '.join(found)}")
+        raise KeyError(
+            f"restore({', '.join(state)}): the state that there is has {', '.join(found)}"
+        )
     for name, each in state.items():
         each.load_state_dict(found[name])
 
@@ -175,7 +195,9 @@ def replaced(value: Any, change: Callable[[Keys, Any], Any], keys: Keys = ()) ->
     if isinstance(value, Mapping):
         return {key: replaced(each, change, (*keys, key)) for key, each in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(replaced(each, change, (*keys, index)) for index, each in enumerate(value))
+        return type(value)(
+            replaced(each, change, (*keys, index)) for index, each in enumerate(value)
+        )
     return change(keys, value)
 
 
@@ -191,9 +213,13 @@ def _layout(tensor: Any, keys: Keys) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if not is_sharded(tensor):
         return shape, (0,) * len(shape)
     if any(placement.is_partial() for placement in tensor.placements):
-        raise TypeError(f"{'.'.join(map(str, keys))} is a partial result, {tensor.placements}: reduce it first")
+        raise TypeError(
+            f"{'.'.join(map(str, keys))} is a partial result, {tensor.placements}: reduce it first"
+        )
     utils = import_module("torch.distributed.tensor._utils")  # as torch's own checkpoints do
-    found = utils.compute_local_shape_and_global_offset(shape, tensor.device_mesh, tensor.placements)
+    found = utils.compute_local_shape_and_global_offset(
+        shape, tensor.device_mesh, tensor.placements
+    )
     return tuple(found[0]), tuple(found[1])
 
 

@@ -61,7 +61,10 @@ class Report(NamedTuple):
 
 
 class WorldChanged(BaseException):
-    """Ends `Trainer.train` in a world that is over. No Exception, so that code which goes on after those does not keep it."""
+    """Ends `Trainer.train` in a world that is over.
+
+    No Exception, so that code which goes on after those does not keep it.
+    """
 
 
 class Keeper(Protocol):
@@ -78,7 +81,9 @@ class Keeper(Protocol):
 
 
 class World:
-    """A world, as one of its ranks sees it. The default group of `torch.distributed` is that of its ranks.
+    """A world, as one of its ranks sees it.
+
+    The default group of `torch.distributed` is that of its ranks.
 
     Attributes:
         number: 1, 2, ...
@@ -94,7 +99,8 @@ class World:
         self.size = place.size
         self.step = place.step
         self.restored = False
-        self.prepared = False  # all that this rank needs of others to change the weights in this step is there
+        # all that this rank needs of others to change the weights in this step is there
+        self.prepared = False
         self.applied = False  # an optimizer has changed the weights in this step
         self._keeper = keeper
         self._sent: Future[None] | None = None
@@ -103,14 +109,16 @@ class World:
         self._end: int | None = None
 
     def restore(self, **state: Any) -> None:
-        """Give the state with which this world begins to these objects; call it once in `train`, before `steps`.
+        """Give the state with which this world begins to these objects; call it once in `train`,
+        before `steps`.
 
-        It comes from the memory of ranks that were in the world before, or from a checkpoint. In the first world there is none, and
-        nothing is changed: all ranks have to begin with the same weights. Sharded tensors may be laid out otherwise than before.
+        It comes from the memory of ranks that were in the world before, or from a checkpoint. In
+        the first world there is none, and nothing is changed: all ranks have to begin with the same
+        weights. Sharded tensors may be laid out otherwise than before.
 
         Args:
-            **state: Objects with ``state_dict`` and ``load_state_dict``; the same names in each world. The optimizers are among
-                them: they tell how far a step has come.
+            **state: Objects with ``state_dict`` and ``load_state_dict``; the same names in each
+                world. The optimizers are among them: they tell how far a step has come.
 
         Raises:
             TypeError: An object has no such methods.
@@ -121,14 +129,19 @@ class World:
             raise RuntimeError("restore() comes once in a world, with all of the state")
         for name, each in state.items():
             if not hasattr(each, "state_dict") or not hasattr(each, "load_state_dict"):
-                raise TypeError(f"restore({name}={each!r}): expected an object with state_dict and load_state_dict")
+                raise TypeError(
+                    f"restore({name}={each!r}): expected an object with state_dict and"
+                    " load_state_dict"
+                )
         self._keeper.restore(self, state)
         self.restored = True
 
     def steps(self, stop: int) -> Iterator[int]:
-        """The steps to do, one after the other, from the first that is not done to `stop`, which is not among them.
+        """The steps to do, one after the other, from the first that is not done to `stop`, which is
+        not among them.
 
-        A step is done when the next one is asked for. Where the world ends between two steps, this ends `train`.
+        A step is done when the next one is asked for. Where the world ends between two steps, this
+        ends `train`.
 
         Raises:
             RuntimeError: `restore` was not called.
@@ -144,11 +157,15 @@ class World:
             self._keeper.completed(self)
 
     def part(self, count: int) -> slice:
-        """This rank's part of `count` things that all ranks share out: as even as it can be, in the order of ranks."""
+        """This rank's part of `count` things that all ranks share out: as even as it can be, in the
+        order of ranks.
+        """
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def report(self, value: Any) -> None:
-        """Say something to the program, such as the loss: `ElasticGroup.run` gives it a `Report`."""
+        """Say something to the program, such as the loss: `ElasticGroup.run` gives it a
+        `Report`.
+        """
         self.flush()
         self._sent = self._keeper.send(Report(self.step, self.rank, self.number, self.size, value))
 
@@ -194,9 +211,11 @@ class World:
 
 
 class Batches:
-    """Which samples are in the batch of a step: the same however many ranks share it, whenever it is asked for.
+    """Which samples are in the batch of a step: the same however many ranks share it, whenever it
+    is asked for.
 
-    Every epoch goes through all samples in an order of its own; what is left at its end, less than a batch, is left out.
+    Every epoch goes through all samples in an order of its own; what is left at its end, less than
+    a batch, is left out.
 
     Args:
         length: How many samples there are.
@@ -215,7 +234,9 @@ class Batches:
         epoch, position = divmod(step, self._length // self._size)
         if epoch != self._epoch:
             torch = import_module("torch")
-            generator = torch.Generator().manual_seed(Random(f"{self._seed}.{epoch}").getrandbits(32))
+            generator = torch.Generator().manual_seed(
+                Random(f"{self._seed}.{epoch}").getrandbits(32)
+            )
             self._epoch, self._order = epoch, torch.randperm(self._length, generator=generator)
         batch = self._order[position * self._size : (position + 1) * self._size]  # type: ignore[index]
         found: list[int] = batch[world.part(self._size)].tolist()

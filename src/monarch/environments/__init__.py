@@ -2,8 +2,8 @@
 
 `in_environment` has a virtual environment made from a file of requirements, by an actor on each
 host (`hosts`); `venv` is what happens there. `mirror` brings a conda environment of this machine
-there, file by file; `enter` is the side of the agents, which have `prefix` write its paths anew, and
-start procs in it.
+there, file by file; `enter` is the side of the agents, which have `prefix` write its paths anew,
+and start procs in it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,9 @@ class CondaEnvironment:
             raise RuntimeError("no conda environment is active: activate one, or give its folder")
         self.conda_prefix = Path(found).expanduser().absolute()
         if not self.conda_prefix.is_dir():
-            raise NotADirectoryError(f"{str(found)!r} is no conda environment: there is no such folder")
+            raise NotADirectoryError(
+                f"{str(found)!r} is no conda environment: there is no such folder"
+            )
 
     def export(self) -> str:
         """Return the packages as an ``environment.yml`` without its name and folder.
@@ -42,13 +44,24 @@ class CondaEnvironment:
         command = ["conda", "env", "export", "--prefix", str(self.conda_prefix)]
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT, check=False
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise EnvironmentFailed(f"conda can't be asked what {self.conda_prefix} consists of: {error}") from None
+            raise EnvironmentFailed(
+                f"conda can't be asked what {self.conda_prefix} consists of: {error}"
+            ) from None
         if done.returncode:
-            raise EnvironmentFailed(f"conda env export ended with status {done.returncode}: {done.stderr.strip()}")
-        lines = [line for line in done.stdout.splitlines() if not line.startswith(("name:", "prefix:"))]
+            raise EnvironmentFailed(
+                f"conda env export ended with status {done.returncode}: {done.stderr.strip()}"
+            )
+        lines = [
+            line for line in done.stdout.splitlines() if not line.startswith(("name:", "prefix:"))
+        ]
         return "\n".join([*lines, ""])
 
     def __repr__(self) -> str:

@@ -26,15 +26,17 @@ from .venv import COMPLETE, made_once, of_worker
 
 
 class Enter(NamedTuple):
-    """Start the procs of a program in a conda environment, which has been synced. Client ──▶ host
-    agents. Answer: its folder there.
+    """Start the procs of a program in a conda environment, which has been synced.
+
+    Client ──▶ host agents. Answer: its folder there.
 
     Attributes:
         key: Of the workspace that it is.
         root: The client of the program.
         python: The interpreter of that, in place of which is the one of the environment.
         prefixes: The folder of the environment over there, as its files may spell it.
-        editable: Other folders over there that it imports from, and where in the workspace they are.
+        editable: Other folders over there that it imports from, and where in the workspace they
+            are.
     """
 
     key: str

@@ -1,7 +1,9 @@
-"""Packages for procs: on each host a virtual environment that is made from a file of requirements, once, and shared.
+"""Packages for procs: on each host a virtual environment that is made from a file of requirements,
+once, and shared.
 
-`in_environment` has it made, by an actor on each host, and gives host meshes whose procs start in it; `venv` is what happens there.
-The file, and wheels for hosts without a network, come with a sync, or are on a disk that the hosts share.
+`in_environment` has it made, by an actor on each host, and gives host meshes whose procs start in
+it; `venv` is what happens there. The file, and wheels for hosts without a network, come with a
+sync, or are on a disk that the hosts share.
 
 What ends the waits: the answer of each host, or its loss. What it waits for is bounded there.
 """
@@ -33,14 +35,17 @@ def in_environment(
     wheels: str | os.PathLike[str] | None = None,
     offline: bool = False,
 ) -> HostMesh:
-    """Make an environment on hosts, unless it is there; return the same hosts, whose procs start in it.
+    """Make an environment on hosts, unless it is there; return the same hosts, whose procs start in
+    it.
 
-    What is not in it comes from the environment of the worker: `monarch` itself, and torch, unless the file asks for another.
+    What is not in it comes from the environment of the worker: `monarch` itself, and torch, unless
+    the file asks for another.
 
     Args:
         hosts: Where.
-        source: ``requirements.txt``, ``pyproject.toml``, ``uv.lock`` or, for conda, ``environment.yml``. A relative path is one in the
-            workspace that was synced last, or in the working directory, where nothing was. Or a conda environment of this machine.
+        source: ``requirements.txt``, ``pyproject.toml``, ``uv.lock`` or, for conda,
+            ``environment.yml``. A relative path is one in the workspace that was synced last, or in
+            the working directory, where nothing was. Or a conda environment of this machine.
         wheels: A folder of wheels to install from as well; a path of the same kind.
         offline: Install from nothing else.
 
@@ -48,8 +53,12 @@ def in_environment(
         EnvironmentFailed: It can't be made on a host; the text has what the installer said.
         ValueError: Wheels are given, and conda is to make it.
     """
-    if wheels is not None and (isinstance(source, CondaEnvironment) or os.fspath(source).endswith(YAML)):
-        raise ValueError(f"conda installs from no folder of wheels: leave out wheels={os.fspath(wheels)!r}")
+    if wheels is not None and (
+        isinstance(source, CondaEnvironment) or os.fspath(source).endswith(YAML)
+    ):
+        raise ValueError(
+            f"conda installs from no folder of wheels: leave out wheels={os.fspath(wheels)!r}"
+        )
     if isinstance(source, CondaEnvironment):
         wanted = Wanted(str(source.conda_prefix), "", offline, source.export())
     else:
@@ -64,7 +73,9 @@ def in_environment(
         owner.stop("the environment is made").get()
     pythons = {each.python for each in made}
     if len(pythons) > 1:
-        raise EnvironmentFailed(f"hosts have different interpreters, or folders: {', '.join(sorted(pythons))}")
+        raise EnvironmentFailed(
+            f"hosts have different interpreters, or folders: {', '.join(sorted(pythons))}"
+        )
     return hosts.with_python_executable(pythons.pop())
 
 
@@ -88,7 +99,10 @@ class _Owner(Actor):
         failed = [each for each in answers if isinstance(each, str)]
         if failed:
             where = f"{len(failed)} of {len(answers)} hosts"
-            texts = [f"the environment can't be made on {where}: {text}" for text in dict.fromkeys(failed)]
+            texts = [
+                f"the environment can't be made on {where}: {text}"
+                for text in dict.fromkeys(failed)
+            ]
             raise EnvironmentFailed("\n".join(texts))
         return [each for each in answers if isinstance(each, Made)]
 
@@ -115,7 +129,9 @@ def _shown(what: str) -> Iterator[None]:
 
     def show() -> None:
         while not done.wait(_SHOWN_EVERY):
-            print(f"\r{what}: {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r{what}: {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True
+            )
 
     thread = threading.Thread(target=show, name="monarch-environment", daemon=True)
     thread.start()

@@ -29,7 +29,9 @@ _LIMIT = 3900.0  # seconds: longer than a host waits for another process that ma
 
 
 class _Environment(Workspace):
-    """A conda environment, and the folders that it imports from: in it, as ``__editable__.NAME``."""
+    """A conda environment, and the folders that it imports from: in it, as
+    ``__editable__.NAME``.
+    """
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = Path(os.path.realpath(prefix))
@@ -76,13 +78,17 @@ async def mirror_to(hosts: Sequence[str], workspace: object) -> SyncResult:
     env = getattr(workspace, "env", None) or CondaEnvironment()
     prefix = getattr(env, "conda_prefix", None)
     if prefix is None:
-        raise TypeError(f"env of a Workspace is a monarch.environments.CondaEnvironment, got {env!r}")
+        raise TypeError(
+            f"env of a Workspace is a monarch.environments.CondaEnvironment, got {env!r}"
+        )
     return await asyncio.to_thread(_mirror, hosts, Path(prefix))
 
 
 def _mirror(hosts: Sequence[str], prefix: Path) -> SyncResult:
     if not (prefix / "conda-meta").is_dir():
-        raise EnvironmentFailed(f"{prefix} is no conda environment: there is no folder conda-meta in it")
+        raise EnvironmentFailed(
+            f"{prefix} is no conda environment: there is no folder conda-meta in it"
+        )
     workspace = _Environment(prefix)
     result = sync_hosts(hosts, workspace)
     hub = current_hub()

@@ -3,8 +3,9 @@
 In packages of conda the prefix is a placeholder, which has been replaced where they were installed;
 ``conda-meta`` says in which files, and how: in text as it is, in binary files with zeros behind the
 string that it is a part of, so that nothing after that moves. That is the *prefix replacement* of
-https://docs.conda.io/projects/conda-build/en/stable/resources/make-relocatable.html. The placeholder
-is longer than any prefix, so there is room for another one. What `pip` and `venv` write is text.
+https://docs.conda.io/projects/conda-build/en/stable/resources/make-relocatable.html. The
+placeholder is longer than any prefix, so there is room for another one. What `pip` and `venv` write
+is text.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _INSTALLED = re.compile(  # text that has paths in it, which no package of conda
     r"pyvenv\.cfg|bin/[^/]+|lib/python3[^/]*/site-packages/"
     r"([^/]+\.(pth|egg-link)|__editable__[^/]+\.py|[^/]+\.dist-info/direct_url\.json)"
 )
-_BEGIN = rb"(?:(?<![\w.)}~])|(?<=-[BFIL])|(?<=-isystem))"  # of a path: /env is no part of /a/env, nor of $A/env
+# of a path: /env is no part of /a/env, nor of $A/env
+_BEGIN = rb"(?:(?<![\w.)}~])|(?<=-[BFIL])|(?<=-isystem))"
 _END = rb"(?![\w.+-])"  # no more of the name: /a/env is no part of /a/env2
 _LONGEST_SHEBANG = 127  # bytes, as conda has it; kernels before Linux 5.1 cut off what follows
 _BINARY = 8192  # bytes, in which a file that is not text has a zero
@@ -47,9 +49,14 @@ def editable_folders(prefix: Path) -> dict[str, str]:
         for file in sorted(packages.glob("*.dist-info/direct_url.json")):
             try:
                 content = json.loads(file.read_bytes())
-                url, editable = urlsplit(content["url"]), content.get("dir_info", {}).get("editable")
+                url, editable = (
+                    urlsplit(content["url"]),
+                    content.get("dir_info", {}).get("editable"),
+                )
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise EnvironmentFailed(f"{file} does not say where its package is: {error!r}") from None
+                raise EnvironmentFailed(
+                    f"{file} does not say where its package is: {error!r}"
+                ) from None
             if editable and url.scheme == "file" and not _is_in(unquote(url.path), inside):
                 found[os.path.normpath(unquote(url.path))] = file.parent.name.partition("-")[0]
         for file in sorted(packages.glob("*.pth")):
@@ -60,7 +67,9 @@ def editable_folders(prefix: Path) -> dict[str, str]:
     return found
 
 
-def relocate(folder: Path, files: Collection[str], prefixes: Collection[str], moved: Mapping[str, str]) -> None:
+def relocate(
+    folder: Path, files: Collection[str], prefixes: Collection[str], moved: Mapping[str, str]
+) -> None:
     """Write paths anew in the files of an environment; what has none stays the file that it is.
 
     Args:
@@ -74,7 +83,10 @@ def relocate(folder: Path, files: Collection[str], prefixes: Collection[str], mo
     """
     places = {os.fsencode(old): os.fsencode(place) for old, place in moved.items()}
     places.update((os.fsencode(old), os.fsencode(folder)) for old in prefixes)
-    names, prefix = re.compile(_BEGIN + _any_of(places).pattern), _any_of(map(os.fsencode, prefixes))
+    names, prefix = (
+        re.compile(_BEGIN + _any_of(places).pattern),
+        _any_of(map(os.fsencode, prefixes)),
+    )
     rooms = _rooms(folder, files)
     for path in sorted({*rooms, *filter(_INSTALLED.fullmatch, files)}):
         old = Path(folder, path).read_bytes()
@@ -89,38 +101,51 @@ def relocate(folder: Path, files: Collection[str], prefixes: Collection[str], mo
 
 
 def _rooms(folder: Path, files: Collection[str]) -> dict[str, int]:
-    """Files with the prefix in them, as packages of conda say, and how many bytes it may have there;
-    0 for any number, in text.
+    """Files with the prefix in them, as packages of conda say, and how many bytes it may have
+    there; 0 for any number, in text.
     """
     rooms = {}
     for path in files:
         if path.startswith("conda-meta/") and path.endswith(".json"):
             try:
-                listed = json.loads(Path(folder, path).read_bytes()).get("paths_data", {}).get("paths", [])
+                listed = (
+                    json.loads(Path(folder, path).read_bytes())
+                    .get("paths_data", {})
+                    .get("paths", [])
+                )
                 found = {
-                    each["_path"]: len(os.fsencode(each["prefix_placeholder"])) * (each["file_mode"] == "binary")
+                    each["_path"]: (
+                        len(os.fsencode(each["prefix_placeholder"]))
+                        * (each["file_mode"] == "binary")
+                    )
                     for each in listed
                     if each.get("prefix_placeholder")
                 }
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise EnvironmentFailed(f"{path} of the environment is none of conda's: {error!r}") from None
+                raise EnvironmentFailed(
+                    f"{path} of the environment is none of conda's: {error!r}"
+                ) from None
             rooms.update({path: room for path, room in found.items() if path in files})
     return rooms
 
 
 def _any_of(paths: Iterable[bytes]) -> re.Pattern[bytes]:
-    return re.compile(rb"(?:%s)%s" % (b"|".join(map(re.escape, sorted(paths, key=len, reverse=True))), _END))
+    return re.compile(
+        rb"(?:%s)%s" % (b"|".join(map(re.escape, sorted(paths, key=len, reverse=True))), _END)
+    )
 
 
 def _in_binary(path: str, data: bytes, prefix: re.Pattern[bytes], new: bytes, room: int) -> bytes:
     def padded(found: re.Match[bytes]) -> bytes:
         string = found[0].rstrip(b"\0")
         moved = prefix.sub(lambda _: new, string)
-        spare = sum(room - len(each) for each in prefix.findall(string))  # the last zero is the end of the string
+        # the last zero is the end of the string
+        spare = sum(room - len(each) for each in prefix.findall(string))
         if len(moved) - len(string) > min(spare, len(found[0]) - len(string) - 1):
             raise EnvironmentFailed(
-                f"{path} of the environment has room for a prefix of {room} bytes, and {os.fsdecode(new)} has {len(new)}: "
-                "set a shorter MONARCH_SYNC_FOLDER for the worker"
+                f"{path} of the environment has room for a prefix of {room} bytes, and"
+                f" {os.fsdecode(new)} has {len(new)}: set a shorter MONARCH_SYNC_FOLDER for the"
+                " worker"
             )
         return moved.ljust(len(found[0]), b"\0")
 

@@ -1,7 +1,8 @@
-"""The content of an environment, by its file: requirements, with those of the files that it names, and code to import
-in place.
+"""The content of an environment, by its file: requirements, with those of the files that it names,
+and code to import in place.
 
-Relative paths begin at the folder of the file that is asked for; those behind ``-r`` and ``-c`` at the file that has them, as for pip.
+Relative paths begin at the folder of the file that is asked for; those behind ``-r`` and ``-c`` at
+the file that has them, as for pip.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Requirements:
         self._read: set[tuple[Path, bool]] = set()
 
     def read_file(self, file: Path, constraint: bool = False) -> None:
-        """Take the lines of a ``requirements.txt``, and of those that it names; each once, as they may name each other.
+        """Take the lines of a ``requirements.txt``, and of those that it names; each once, as they
+        may name each other.
 
         Raises:
             EnvironmentFailed: One can't be read, or names an editable folder that is none.
@@ -58,7 +60,9 @@ class Requirements:
             self._read.add((file, constraint))
             self.read(text_of(file), file.parent, constraint)
 
-    def read(self, text: str, folder: Path, constraint: bool = False, complete: bool = False) -> None:
+    def read(
+        self, text: str, folder: Path, constraint: bool = False, complete: bool = False
+    ) -> None:
         """Take lines.
 
         Args:
@@ -84,7 +88,8 @@ class Requirements:
         """Take the code of a folder, ``./lib`` or ``./lib[extra]``, and its dependencies.
 
         Raises:
-            EnvironmentFailed: There is no such folder; or what it depends on can't be read without building it.
+            EnvironmentFailed: There is no such folder; or what it depends on can't be read without
+                building it.
         """
         found = _WITH_EXTRAS.fullmatch(_path(what))
         assert found is not None
@@ -97,18 +102,26 @@ class Requirements:
             self.lines += _dependencies(project, extras)
 
     def contents(self) -> Iterator[str]:
-        """Iterate over the contents of local files and folders that lines name: the same paths may hold other things in
-        other workspaces."""
+        """Iterate over the contents of local files and folders that lines name: the same paths may
+        hold other things in other workspaces.
+        """
         for line in [*self.lines, *self.constraints]:
             for word in _WORDS.split(os.path.expandvars(line)):
                 path = _path(word).partition("[")[0]
-                looks_like_one = line.startswith("-") or "/" in path or path.startswith(".") or path.endswith(_ARCHIVES)
+                looks_like_one = (
+                    line.startswith("-")
+                    or "/" in path
+                    or path.startswith(".")
+                    or path.endswith(_ARCHIVES)
+                )
                 if path and looks_like_one:
                     yield from content_of(self._folder / path)
 
 
 def content_of(path: Path) -> Iterator[str]:
-    """Digests of a file, or of all files below a folder but those that are hidden or that a build leaves there."""
+    """Digests of a file, or of all files below a folder but those that are hidden or that a build
+    leaves there.
+    """
     if path.is_file():
         yield _digest(path)
     for root, folders, files in os.walk(path):  # of a file, nothing
@@ -163,16 +176,26 @@ def _dependencies(project: Path, extras: list[str]) -> list[str]:
     if "dependencies" in dynamic or (extras and "optional-dependencies" in dynamic):
         raise _dynamic(project)
     found = _strings(file, "project.dependencies", table.get("dependencies", []))
-    optional = _checked(file, "project.optional-dependencies", table.get("optional-dependencies", {}), dict)
+    optional = _checked(
+        file, "project.optional-dependencies", table.get("optional-dependencies", {}), dict
+    )
     there = {_normal(name): value for name, value in optional.items()}
     wanted = [*map(_normal, extras)]
     for extra in wanted:
         if extra not in there:
-            raise EnvironmentFailed(f"{file} has no extra {extra!r}; it has: {', '.join(there) or 'none'}")
+            raise EnvironmentFailed(
+                f"{file} has no extra {extra!r}; it has: {', '.join(there) or 'none'}"
+            )
         for line in _strings(file, f"project.optional-dependencies.{extra}", there[extra]):
             own = _WITH_EXTRAS.fullmatch(line)
-            if own and own["extras"] and _normal(own["what"]) == _normal(str(table.get("name", ""))):
-                wanted += [each for each in map(_normal, own["extras"].split(",")) if each not in wanted]
+            if (
+                own
+                and own["extras"]
+                and _normal(own["what"]) == _normal(str(table.get("name", "")))
+            ):
+                wanted += [
+                    each for each in map(_normal, own["extras"].split(",")) if each not in wanted
+                ]
             else:
                 found.append(line)
     return found
@@ -180,8 +203,9 @@ def _dependencies(project: Path, extras: list[str]) -> list[str]:
 
 def _dynamic(project: Path) -> EnvironmentFailed:
     return EnvironmentFailed(
-        f"what {project} depends on is known only once it is built, and editable code is not built: "
-        "write it into [project] dependencies of its pyproject.toml, or name the folder without -e"
+        f"what {project} depends on is known only once it is built, and editable code is not built:"
+        " write it into [project] dependencies of its pyproject.toml, or name the folder"
+        " without -e"
     )
 
 
@@ -192,7 +216,9 @@ def _toml(file: Path) -> dict[str, Any]:
         else:
             import tomli as tomllib
     except ModuleNotFoundError:
-        raise EnvironmentFailed(f"to read {file}, Python 3.10 needs tomli on the hosts: pip install tomli") from None
+        raise EnvironmentFailed(
+            f"to read {file}, Python 3.10 needs tomli on the hosts: pip install tomli"
+        ) from None
     try:
         whole: dict[str, Any] = tomllib.loads(text_of(file))
     except ValueError as error:
@@ -208,7 +234,9 @@ def _strings(file: Path, name: str, value: Any) -> list[str]:
 
 def _checked(file: Path, name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
-        raise EnvironmentFailed(f"{file}: {name} is a {'table' if kind is dict else 'list'}, got {value!r}")
+        raise EnvironmentFailed(
+            f"{file}: {name} is a {'table' if kind is dict else 'list'}, got {value!r}"
+        )
     return value
 
 

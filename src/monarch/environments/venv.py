@@ -1,12 +1,13 @@
-"""A virtual environment of this host, made from a file of requirements; or by conda, from an ``environment.yml``; or of files that
-a client has mirrored, see `enter`.
+"""A virtual environment of this host, made from a file of requirements; or by conda, from an
+``environment.yml``; or of files that a client has mirrored, see `enter`.
 
     BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
     BASE/environments/DIGEST.lock       held by who makes or removes it, and by the installer, which may outlive who has started it
 
-So what a process left that has died is seen: it has no ``complete``, and the next one removes it, or makes it anew. One that
-nobody has asked for in a while, and no process runs in, is removed when another one is made.
+So what a process left that has died is seen: it has no ``complete``, and the next one removes it,
+or makes it anew. One that nobody has asked for in a while, and no process runs in, is removed when
+another one is made.
 
 What ends a wait: `_LIMIT`, for the installer, and for another process that makes the same one.
 """
@@ -111,17 +112,22 @@ def make(wanted: Wanted) -> Made:
         raise EnvironmentFailed(f"there is no folder of wheels {wheels}")
     folder = root if wanted.conda else source.parent
     conda = wanted.conda or (text_of(source) if source.suffix in YAML else "")
-    plan = _Plan(Requirements(folder) if conda else _read(source), folder, wheels, wanted.offline, conda)
+    plan = _Plan(
+        Requirements(folder) if conda else _read(source), folder, wheels, wanted.offline, conda
+    )
     fill = _make_by_conda if conda else _make_venv
     return made_once(plan.digest, lambda folder, lock: fill(folder, plan, lock), plan.of.editable)
 
 
-def made_once(digest: str, fill: Callable[[Path, int], object], editable: Sequence[str] = ()) -> Made:
+def made_once(
+    digest: str, fill: Callable[[Path, int], object], editable: Sequence[str] = ()
+) -> Made:
     """Have an environment here, on top of that of the worker.
 
     Args:
         digest: Of all that it is made from.
-        fill: Makes it, in a folder that is not there, and says which lock a process that it starts has to inherit.
+        fill: Makes it, in a folder that is not there, and says which lock a process that it starts
+            has to inherit.
         editable: Folders that it imports from as well.
 
     Raises:
@@ -146,7 +152,9 @@ def made_once(digest: str, fill: Callable[[Path, int], object], editable: Sequen
 
 
 def _base() -> Path:
-    """Not among temporary files, by default: of an environment there, files that nobody has read for days are removed."""
+    """Not among temporary files, by default: of an environment there, files that nobody has read
+    for days are removed.
+    """
     if os.environ.get("MONARCH_SYNC_FOLDER"):
         return base_folder() / "environments"
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -159,9 +167,18 @@ def _read(source: Path) -> Requirements:
         uv = _uv()
         if not uv:
             raise EnvironmentFailed(
-                f"uv is not on this host, which reads {source}; `uv export` makes a requirements.txt of it"
+                f"uv is not on this host, which reads {source}; `uv export` makes a"
+                " requirements.txt of it"
             )
-        export = [*uv, "export", "--frozen", "--no-emit-project", "--quiet", "--directory", str(source.parent)]
+        export = [
+            *uv,
+            "export",
+            "--frozen",
+            "--no-emit-project",
+            "--quiet",
+            "--directory",
+            str(source.parent),
+        ]
         found.add_editable(".", complete=True)
         found.read(_run(export, source.parent), source.parent, complete=True)
     elif source.name == "pyproject.toml":
@@ -175,7 +192,8 @@ def _complete(folder: Path, editable: Sequence[str]) -> None:
     packages = _packages(folder)
     # Python runs lines that begin with `import` when it starts; the lock ends with the process.
     used = (
-        f"import fcntl, os; fcntl.flock(os.open({str(folder / COMPLETE)!r}, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)"
+        f"import fcntl, os; fcntl.flock(os.open({str(folder / COMPLETE)!r}, os.O_RDONLY |"
+        " os.O_CLOEXEC), fcntl.LOCK_SH)"
     )
     below = [f"import site; site.addsitedir({each!r})" for each in _below()]
     own = packages / "zz_monarch.pth"
@@ -185,7 +203,8 @@ def _complete(folder: Path, editable: Sequence[str]) -> None:
 
 
 def _packages(folder: Path) -> Path:
-    """Where its Python looks for packages; as that of the worker, as procs load the same extension modules.
+    """Where its Python looks for packages; as that of the worker, as procs load the same extension
+    modules.
 
     Raises:
         EnvironmentFailed: It has none, or another version.
@@ -193,11 +212,15 @@ def _packages(folder: Path) -> Path:
     mine = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python = folder / "bin" / "python"
     if not python.exists():
-        raise EnvironmentFailed(f"the environment has no Python: it needs python={mine}, as of the worker")
+        raise EnvironmentFailed(
+            f"the environment has no Python: it needs python={mine}, as of the worker"
+        )
     asked = "import sysconfig; print(sysconfig.get_python_version(), sysconfig.get_path('purelib'))"
     version, _, packages = _run([str(python), "-I", "-c", asked], folder).strip().partition(" ")
     if version != mine:
-        raise EnvironmentFailed(f"the environment has Python {version}: it needs python={mine}, as of the worker")
+        raise EnvironmentFailed(
+            f"the environment has Python {version}: it needs python={mine}, as of the worker"
+        )
     return Path(packages)
 
 
@@ -209,7 +232,18 @@ def _make_by_conda(folder: Path, plan: _Plan, lock: int) -> None:
         file.write(plan.conda)
         file.flush()
         options = ["--offline"] if plan.offline else []
-        command = [conda, "env", "create", "--yes", "--quiet", *options, "--prefix", str(folder), "--file", file.name]
+        command = [
+            conda,
+            "env",
+            "create",
+            "--yes",
+            "--quiet",
+            *options,
+            "--prefix",
+            str(folder),
+            "--file",
+            file.name,
+        ]
         _run(command, plan.folder, lock)
 
 
@@ -217,7 +251,9 @@ def _make_venv(folder: Path, plan: _Plan, lock: int) -> None:
     uv = _uv()
     python = str(folder / "bin" / "python")
     if not uv and importlib.util.find_spec("pip") is None:
-        raise EnvironmentFailed(f"neither uv nor pip is there for {sys.executable} on this host: install one of them")
+        raise EnvironmentFailed(
+            f"neither uv nor pip is there for {sys.executable} on this host: install one of them"
+        )
     if uv:
         _run([*uv, "venv", "--quiet", "--python", sys.executable, str(folder)], plan.folder, lock)
         install = [*uv, "pip", "install", "--quiet", "--python", python]
@@ -242,7 +278,10 @@ def of_worker() -> list[str]:
 
 def _below() -> list[str]:
     """Folders of packages of the worker."""
-    folders = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    folders = [
+        *site.getsitepackages(),
+        *([site.getusersitepackages()] if site.ENABLE_USER_SITE else []),
+    ]
     with suppress(OSError):  # of a process that is in one of these itself
         folders += Path(sys.prefix, COMPLETE).read_text().splitlines()
     return list(dict.fromkeys([*filter(os.path.isdir, folders), str(Path(__file__).parents[2])]))
@@ -260,7 +299,9 @@ def _run(command: Sequence[str], folder: Path, lock: int | None = None) -> str:
     Raises:
         EnvironmentFailed: It has failed; the text has what it said.
     """
-    name = " ".join(command[:1] if command[0] != sys.executable else [Path(sys.executable).name, *command[1:3]])
+    name = " ".join(
+        command[:1] if command[0] != sys.executable else [Path(sys.executable).name, *command[1:3]]
+    )
     try:
         done = subprocess.run(
             command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT, check=False,
@@ -272,7 +313,9 @@ def _run(command: Sequence[str], folder: Path, lock: int | None = None) -> str:
     if done.returncode:
         said = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
         said = [line for line in said if line.startswith("ERROR")] or said
-        raise EnvironmentFailed("\n  ".join([f"{name} ended with status {done.returncode}:", *said[-_MOST_LINES:]]))
+        raise EnvironmentFailed(
+            "\n  ".join([f"{name} ended with status {done.returncode}:", *said[-_MOST_LINES:]])
+        )
     return done.stdout
 
 
@@ -300,7 +343,9 @@ def _lock_of(path: Path) -> int | None:
 
 
 def _collect(base: Path) -> None:
-    """Remove environments that nobody has asked for in a while, and no process runs in; and what is left of half made ones."""
+    """Remove environments that nobody has asked for in a while, and no process runs in; and what is
+    left of half made ones.
+    """
     for folder in {each.with_suffix("") for each in base.iterdir()}:
         path = Path(f"{folder}.lock")
         with suppress(OSError, EnvironmentFailed), _locked(path, 0):

@@ -1,7 +1,8 @@
 """Jobs: how the hosts of a program come to be, are found again by its next run, and go away.
 
-A job is a description, such as ``ProcessJob({"trainers": 2})``. Its `state()` starts workers, or finds those that an
-earlier run of the same description has left running, and gives a host mesh for each name. `kill()` ends them.
+A job is a description, such as ``ProcessJob({"trainers": 2})``. Its `state()` starts workers, or
+finds those that an earlier run of the same description has left running, and gives a host mesh for
+each name. `kill()` ends them.
 
     trait     `JobTrait`: the life cycle, the same for every way to get machines. Read this first
     cache     the file through which the next run finds a running job
@@ -23,7 +24,8 @@ earlier run of the same description has left running, and gives a host mesh for 
     service_identity  names that launchers give workers
     spmd      `SPMDJob`, a command of torchrun on hosts; `StoreJob`, the hosts of a running torchrun
 
-Only public names of the packages below are used here, so that a job of another kind can be written anywhere.
+Only public names of the packages below are used here, so that a job of another kind can be written
+anywhere.
 """
 
 from __future__ import annotations

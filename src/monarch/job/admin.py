@@ -15,13 +15,16 @@ logger = logging.getLogger("monarch.job")
 _URL = "MONARCH_ADMIN_URL"  # in the environment, as Monarch 0.7 has it
 
 
-def open_for(wanted: MeshAdminConfig | None, observed: TelemetryConfig | None) -> dict[str, str] | None:
-    """Open the interface of this program, if the job asks for it, and this program does more than to look; returns how to get in.
+def open_for(
+    wanted: MeshAdminConfig | None, observed: TelemetryConfig | None
+) -> dict[str, str] | None:
+    """Open the interface of this program, if the job asks for it, and this program does more than
+    to look; returns how to get in.
 
     Args:
         wanted: How.
-        observed: The telemetry of the job: its dashboard is a part of the interface, which then is at its port, unless `wanted` has
-            an address.
+        observed: The telemetry of the job: its dashboard is a part of the interface, which then is
+            at its port, unless `wanted` has an address.
 
     Raises:
         JobError: Its address is taken, or none; or it would need TLS.

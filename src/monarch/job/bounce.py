@@ -1,10 +1,13 @@
-"""New workers in the place of those that run, on the same hosts, in the same allocation: `monarch bounce`.
+"""New workers in the place of those that run, on the same hosts, in the same allocation:
+`monarch bounce`.
 
-A worker that is told so starts its program anew when it has been shut down, as the same process: with the same address, owner and
-lifeline, whoever has started it. What ran there ends; code and settings are read anew. What was synced is synced before that, while
-the old ones run, and the new ones are told of it.
+A worker that is told so starts its program anew when it has been shut down, as the same process:
+with the same address, owner and lifeline, whoever has started it. What ran there ends; code and
+settings are read anew. What was synced is synced before that, while the old ones run, and the new
+ones are told of it.
 
-What ends the waits: the answer of each host, or its loss; the end of each shutdown, which is bounded; `_UP_WITHIN` for the new ones.
+What ends the waits: the answer of each host, or its loss; the end of each shutdown, which is
+bounded; `_UP_WITHIN` for the new ones.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ def bounce(job: JobTrait) -> int:
         The number of workers.
 
     Raises:
-        JobError: One of them does not know how to, and nothing was changed; or did not come up again.
+        JobError: One of them does not know how to, and nothing was changed; or did not come up
+            again.
         NotADirectoryError: A folder that was synced is gone; nothing was changed.
         SupervisionError: One is lost.
         SyncError: One of those that run did not get what was synced before; nothing was changed.
@@ -47,7 +51,10 @@ def bounce(job: JobTrait) -> int:
         answers = ask_agents(addresses, StartAgain(START_AGAIN, sure))
         for address, answer in zip(addresses, answers, strict=True):
             if not answer.get(timeout=PATIENCE):
-                raise JobError(f"the worker on {address} was not started by a job: end it and start another by hand")
+                raise JobError(
+                    f"the worker on {address} was not started by a job: end it and start another by"
+                    " hand"
+                )
     for ended in [hosts.shutdown() for hosts in meshes.values()]:
         ended.get()
     _wait_until_up(job, workspace)
@@ -70,5 +77,7 @@ def _wait_until_up(job: JobTrait, workspace: Workspace | None) -> None:
             return
         except (MonarchError, RuntimeError, TimeoutError) as error:
             if time.monotonic() >= end:
-                raise JobError(f"{job!r} did not come up again: {str(error).strip() or 'no answer'}") from error
+                raise JobError(
+                    f"{job!r} did not come up again: {str(error).strip() or 'no answer'}"
+                ) from error
         time.sleep(_AGAIN)

@@ -1,12 +1,13 @@
 """The file through which the next run of a program finds a job that is still running.
 
-The file is a pickle, and unpickling runs code. So it is read only if it belongs to this user, and nobody else may write it,
-nor has made a folder or a link on the way to it (see `trusted`). Writing replaces it as a whole: a reader sees the old job or the new one,
-also after a crash. Whoever looks at the file in order to act on it holds its lock, a file beside it that stays.
+The file is a pickle, and unpickling runs code. So it is read only if it belongs to this user, and
+nobody else may write it, nor has made a folder or a link on the way to it (see `trusted`). Writing
+replaces it as a whole: a reader sees the old job or the new one, also after a crash. Whoever looks
+at the file in order to act on it holds its lock, a file beside it that stays.
 
-The path may be a symlink, which is followed and kept: contexts of the command line select the active job that way.
-Who holds the lock is another program that starts or ends a job here; waiting for it ends when that is done, when it died,
-or after `_LOCK_PATIENCE`.
+The path may be a symlink, which is followed and kept: contexts of the command line select the
+active job that way. Who holds the lock is another program that starts or ends a job here; waiting
+for it ends when that is done, when it died, or after `_LOCK_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from ..errors import JobError
 from . import trusted
 
 FORMAT = 2
-"""Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or a new one has no default."""
+"""Of what is saved: raised whenever an attribute of a kind of job gets another name or meaning, or
+a new one has no default.
+"""
 
 _FORMAT_KEY = "_format"
 _LOCK_PATIENCE = 120.0  # seconds
@@ -44,12 +47,14 @@ def checked_format(saved: dict[str, Any]) -> dict[str, Any]:
     """The attributes in what was saved.
 
     Raises:
-        ValueError: Another version of the code has saved it, which gave them other names or meanings.
+        ValueError: Another version of the code has saved it, which gave them other names or
+            meanings.
     """
     attributes = dict(saved)
     if (found := attributes.pop(_FORMAT_KEY, "none")) != FORMAT:
         raise ValueError(
-            f"it was saved by another version of pymonarch, in format {found}; this one has format {FORMAT}"
+            f"it was saved by another version of pymonarch, in format {found}; this one has format"
+            f" {FORMAT}"
         )
     return attributes
 
@@ -81,17 +86,21 @@ class CacheFile:
         """Keep other programs from starting or ending a job here.
 
         Raises:
-            JobError: The place is not this user's alone; or another program has held it for two minutes.
+            JobError: The place is not this user's alone; or another program has held it for two
+                minutes.
         """
         self._make_folder()
-        lock = os.open(f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = os.open(
+            f"{self._file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             self._check_owner(os.fstat(lock))
             _lock(lock, self.path)
             try:
                 yield
             finally:
-                fcntl.flock(lock, fcntl.LOCK_UN)  # said, as a child that was forked meanwhile has the descriptor, too
+                # said, as a child that was forked meanwhile has the descriptor, too
+                fcntl.flock(lock, fcntl.LOCK_UN)
         finally:
             os.close(lock)
 
@@ -117,7 +126,8 @@ class CacheFile:
             JobError: The place is not this user's alone.
         """
         self._make_folder()
-        fd, temporary = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self.folder)  # mode 0600
+        # mode 0600
+        fd, temporary = tempfile.mkstemp(prefix=f".{self._file.name}.", dir=self.folder)
         try:
             with open(fd, "wb") as file:
                 file.write(content)
@@ -142,13 +152,14 @@ class CacheFile:
             raise JobError(f"{self.path} is not a file")
         if status.st_uid != os.getuid():
             raise JobError(
-                f"{self.path} belongs to user {status.st_uid}, you are {os.getuid()}; it is not read, as reading a saved job "
-                "runs code. Use another path, or make the file your own if you trust what is in it"
+                f"{self.path} belongs to user {status.st_uid}, you are {os.getuid()}; it is not"
+                " read, as reading a saved job runs code. Use another path, or make the file your"
+                " own if you trust what is in it"
             )
         if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise JobError(
-                f"others may write {self.path} (mode {stat.S_IMODE(status.st_mode):o}); it is not read, as reading a saved job "
-                "runs code. If you trust what is in it: chmod 600"
+                f"others may write {self.path} (mode {stat.S_IMODE(status.st_mode):o}); it is not"
+                " read, as reading a saved job runs code. If you trust what is in it: chmod 600"
             )
 
 
@@ -165,8 +176,8 @@ def _lock(fd: int, path: Path) -> None:
                 waited = True
             if time.monotonic() > end:
                 raise JobError(
-                    f"{_holder(fd)} has been starting or ending the job of {path} for {_LOCK_PATIENCE:g}s. Wait for it or "
-                    "end it, or use another path"
+                    f"{_holder(fd)} has been starting or ending the job of {path} for"
+                    f" {_LOCK_PATIENCE:g}s. Wait for it or end it, or use another path"
                 ) from None
             time.sleep(_LOCK_PAUSE)
 
@@ -178,7 +189,12 @@ def _holder(fd: int) -> str:
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()
             if fields[1] == "FLOCK" and fields[5].endswith(inode):
-                command = Path(f"/proc/{fields[4]}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command = (
+                    Path(f"/proc/{fields[4]}/cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode(errors="replace")
+                )
                 return f"process {fields[4]} ({command.strip()[:100]})"
     except (OSError, IndexError):  # it has just let go
         pass
@@ -197,6 +213,7 @@ def conflict(saved: object, spec: object, path: Path) -> str:
     """Why a job is not started where another one is kept."""
     alike = " (they differ in something that is not shown)" if repr(saved) == repr(spec) else ""
     return (
-        f"{path} keeps {saved!r}, which runs and is not what this program describes: {spec!r}{alike}. Nothing was changed. "
-        f"End it (`monarch kill`, or job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
+        f"{path} keeps {saved!r}, which runs and is not what this program describes:"
+        f" {spec!r}{alike}. Nothing was changed. End it (`monarch kill`, or"
+        f" job_load({str(path)!r}).kill()), or keep both: state(cached_path=...) with another file"
     )

@@ -1,7 +1,9 @@
-"""The survey of `monarch doctor`: properties of hosts, and those that would make a job fail later. The actor needs
-nothing but Monarch there.
+"""The survey of `monarch doctor`: properties of hosts, and those that would make a job fail later.
 
-What ends the waits: an answer of each host, or its loss; `PATIENCE`; the time limit of each connection that is tried.
+The actor needs nothing but Monarch there.
+
+What ends the waits: an answer of each host, or its loss; `PATIENCE`; the time limit of each
+connection that is tried.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ PATIENCE = 30.0
 """Seconds in which a host answers."""
 
 _CONNECT = 3.0  # seconds for a connection to another host
-_MOST_SKEW = 1.0  # seconds by which clocks may differ: more, and logs of several hosts are in the wrong order
+# seconds by which clocks may differ: more, and logs of several hosts are in the wrong order
+_MOST_SKEW = 1.0
 _FEWEST_FILES = 4096  # open files: a host with many procs, or a program with many hosts, needs them
 
 
@@ -42,7 +45,8 @@ class Host(NamedTuple):
         rdma: Names of the network adapters that can.
         files: How many a proc may have open.
         time: Its clock, in seconds since 1970.
-        next_host: Why the next host of the mesh can't be reached from there; empty if it can, or there is none.
+        next_host: Why the next host of the mesh can't be reached from there; empty if it can, or
+            there is none.
     """
 
     machine: str
@@ -85,7 +89,9 @@ class Checkup(Actor):
     def look(self) -> Host:
         """Say what there is."""
         neighbour = (
-            self._addresses[(current_rank().rank + 1) % len(self._addresses)] if len(self._addresses) > 1 else ""
+            self._addresses[(current_rank().rank + 1) % len(self._addresses)]
+            if len(self._addresses) > 1
+            else ""
         )
         return look(_unreachable(neighbour))
 
@@ -129,7 +135,9 @@ def examine(name: str, hosts: HostMesh, addresses: Sequence[str]) -> list[Findin
     finally:
         doctor.stop("it has looked")
     several = len(found) > 1 or hosts.sizes
-    return [Finding(f"{name}[{rank}]" if several else name, *each) for rank, each in enumerate(found)]
+    return [
+        Finding(f"{name}[{rank}]" if several else name, *each) for rank, each in enumerate(found)
+    ]
 
 
 def look(next_host: str = "") -> Host:
@@ -160,16 +168,24 @@ def problems(here: Host, findings: Sequence[Finding]) -> list[str]:
     for name, host, skew in findings:
         who = f"{name} on {host.machine}"
         if host.monarch != here.monarch:
-            found.append(f"{who} has pymonarch {host.monarch}, and here is {here.monarch}: install the same on both")
+            found.append(
+                f"{who} has pymonarch {host.monarch}, and here is {here.monarch}: install the same"
+                " on both"
+            )
         if _minor(host.python) != _minor(here.python):
             found.append(
-                f"{who} has Python {host.python}, and here is {here.python}: functions can't be sent between them"
+                f"{who} has Python {host.python}, and here is {here.python}: functions can't be"
+                " sent between them"
             )
         if abs(skew) > _MOST_SKEW:
-            found.append(f"the clock of {who} is {skew:+.1f} s off: logs will be in the wrong order; start NTP there")
+            found.append(
+                f"the clock of {who} is {skew:+.1f} s off: logs will be in the wrong order; start"
+                " NTP there"
+            )
         if host.files < _FEWEST_FILES:
             found.append(
-                f"{who} lets a process have {host.files} files open: `ulimit -Hn {_FEWEST_FILES}` or more is better"
+                f"{who} lets a process have {host.files} files open: `ulimit -Hn {_FEWEST_FILES}`"
+                " or more is better"
             )
         if host.next_host:
             found.append(f"from {who}, another host can't be reached: {host.next_host}")

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 class SyncedCode:
     """The part of a job that is about code."""
 
-    _workspace: dict[str, str] | None = None  # folders that were synced last, and their places: for `monarch bounce`
+    # folders that were synced last, and their places: for `monarch bounce`
+    _workspace: dict[str, str] | None = None
 
     def sync(self, workspace: Any = None, *, auto_reload: bool = False) -> SyncResult:
-        """Bring folders of this machine to all hosts of the job, as they are now: only what has changed goes there.
+        """Bring folders of this machine to all hosts of the job, as they are now: only what has
+        changed goes there.
 
         Procs that are spawned there afterwards import from it; see `HostMesh.sync_workspace`.
 
@@ -52,12 +54,18 @@ class Synchronizer:
     """
 
     def __init__(
-        self, job: JobTrait, meshes: dict[str, HostMesh], workspace: Workspace, every_program: bool = False
+        self,
+        job: JobTrait,
+        meshes: dict[str, HostMesh],
+        workspace: Workspace,
+        every_program: bool = False,
     ) -> None:
         for mesh in meshes.values():
             mesh.initialized.get()
         self._job = job
-        self._hosts = [mesh._hosts[rank] for mesh in meshes.values() for rank in mesh._shape.ranks()]
+        self._hosts = [
+            mesh._hosts[rank] for mesh in meshes.values() for rank in mesh._shape.ranks()
+        ]
         self._workspace = workspace
         self._scanner = Scanner(workspace)
         self._every_program = every_program
@@ -69,10 +77,15 @@ class Synchronizer:
     def sync(self, auto_reload: bool = False) -> SyncResult:
         """See `SyncedCode.sync`."""
         self._remember()
-        return sync_hosts(self._hosts, self._workspace, auto_reload, self._every_program, self._scanner)
+        return sync_hosts(
+            self._hosts, self._workspace, auto_reload, self._every_program, self._scanner
+        )
 
     def _remember(self) -> None:
-        owner, dirs = self._job._owner, {str(folder): place for folder, place in self._workspace.dirs.items()}
+        owner, dirs = (
+            self._job._owner,
+            {str(folder): place for folder, place in self._workspace.dirs.items()},
+        )
         if owner._workspace == dirs:
             return
         owner._workspace = dirs

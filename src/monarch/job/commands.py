@@ -1,7 +1,8 @@
 """Commands on hosts: `exec_command`, and the actor that runs them.
 
-A command is a program of its own on each rank, in the process group of the rank's proc, so it ends with that in any case. It
-writes to what its proc writes to: each line is shown at the client as it comes, with its rank in front if there are several.
+A command is a program of its own on each rank, in the process group of the rank's proc, so it ends
+with that in any case. It writes to what its proc writes to: each line is shown at the client as it
+comes, with its rank in front if there are several.
 """
 
 from __future__ import annotations
@@ -48,31 +49,34 @@ def exec_command(
 ) -> Future[int]:
     """Run a command on hosts. It starts at once; its output is shown line by line.
 
-    Each rank has the variables ``MONARCH_RANK_<dim>`` and ``MONARCH_SIZE_<dim>`` for each dimension of `host_mesh` as it was
-    given, and of `per_host`.
+    Each rank has the variables ``MONARCH_RANK_<dim>`` and ``MONARCH_SIZE_<dim>`` for each dimension
+    of `host_mesh` as it was given, and of `per_host`.
 
     Args:
         host_mesh: The hosts.
-        cmd: The command and its arguments. ``["train.py", ...]`` and ``["-m", "module", ...]`` are run by the interpreter of
-            the host.
+        cmd: The command and its arguments. ``["train.py", ...]`` and ``["-m", "module", ...]`` are
+            run by the interpreter of the host.
         env: Variables for it, beside those of the host.
         workdir: Its working directory; by default that of this program where the host has it.
-        output_dir: Folder on each host for the files ``stdout.txt`` and ``stderr.txt``, in place of the client;
-            ``$SUBDIR`` in it stands for the rank, such as ``hosts_1_gpus_0``. Without it, several ranks have a folder each.
+        output_dir: Folder on each host for the files ``stdout.txt`` and ``stderr.txt``, in place of
+            the client; ``$SUBDIR`` in it stands for the rank, such as ``hosts_1_gpus_0``. Without
+            it, several ranks have a folder each.
         rank: Only the host of this number.
         point: Only these hosts, by coordinates.
         per_host: Ranks of each host, as `HostMesh.spawn_procs` has them.
 
     Returns:
-        A future of the highest exit status; 128 + the signal for a command that a signal has ended; 127 or 126, as of a
-        shell, for one that can't be started.
+        A future of the highest exit status; 128 + the signal for a command that a signal has ended;
+        127 or 126, as of a shell, for one that can't be started.
 
     Raises:
         TypeError: The command is no list.
         ValueError: It is empty; both `rank` and `point` are given, or there is no such host.
     """
     if isinstance(cmd, str):
-        raise TypeError(f"cmd is a list: the command and its arguments, such as {shlex.split(cmd)}; got {cmd!r}")
+        raise TypeError(
+            f"cmd is a list: the command and its arguments, such as {shlex.split(cmd)}; got {cmd!r}"
+        )
     if not cmd:
         raise ValueError("cmd is the command and its arguments, and there is none")
     command = Command(tuple(cmd), dict(env or {}), workdir, output_dir)
@@ -86,7 +90,8 @@ class Command(NamedTuple):
         words: The command and its arguments.
         env: Variables for it, beside those of the host.
         workdir: Its working directory; None for that of this program where the host has it.
-        output_dir: Folder on each host for its output, as `exec_command` has it; None for the client.
+        output_dir: Folder on each host for its output, as `exec_command` has it; None for the
+            client.
     """
 
     words: tuple[str, ...]
@@ -108,7 +113,10 @@ class Running(NamedTuple):
 
 
 def start(
-    host_mesh: HostMesh, command: Command, places: Sequence[Place], per_host: Mapping[str, int] | None = None
+    host_mesh: HostMesh,
+    command: Command,
+    places: Sequence[Place],
+    per_host: Mapping[str, int] | None = None,
 ) -> Running:
     """As `exec_command`, for those who may have to end the command.
 
@@ -123,7 +131,9 @@ def start(
     per_host = dict(per_host or {})
     coordinates = [{**place, **each} for _, place in places for each in _points(per_host)]
     runner: Any = this_proc().spawn("exec", _Runner, command, os.getcwd())
-    status: Future[int] = runner.run.call_one(hosts, per_host, coordinates, {**host_mesh.sizes, **per_host})
+    status: Future[int] = runner.run.call_one(
+        hosts, per_host, coordinates, {**host_mesh.sizes, **per_host}
+    )
     status.add_done_callback(lambda _: runner.stop("the command has ended"))
     return Running(status, runner.signal.broadcast)
 
@@ -150,7 +160,9 @@ class _Runner(Actor):
     ) -> int:
         procs = hosts.spawn_procs(per_host or None, name="exec")
         try:
-            self._ranks = procs.spawn("exec", _CommandRank, self._command, self._folder, coordinates, sizes)
+            self._ranks = procs.spawn(
+                "exec", _CommandRank, self._command, self._folder, coordinates, sizes
+            )
             if self._signal:
                 self._ranks.signal.broadcast(self._signal)
             statuses: dict[Point, int] = dict((await self._ranks.run.call()).items())
@@ -166,7 +178,13 @@ class _Runner(Actor):
 
 
 class _CommandRank(Actor):
-    def __init__(self, command: Command, folder: str, coordinates: list[dict[str, int]], sizes: dict[str, int]) -> None:
+    def __init__(
+        self,
+        command: Command,
+        folder: str,
+        coordinates: list[dict[str, int]],
+        sizes: dict[str, int],
+    ) -> None:
         self._command = command
         self._folder = folder if os.path.isdir(folder) else None  # that of the client
         self._place = coordinates[current_rank().rank]
@@ -177,7 +195,8 @@ class _CommandRank(Actor):
     @concurrent_endpoint
     async def run(self) -> int:
         """Run it to its end; its exit status, negative for a signal."""
-        import asyncio  # is there already, in an async actor; programs that only describe jobs need none of it
+        # is there already, in an async actor; programs that only describe jobs need none of it
+        import asyncio
 
         if self._signal:
             return -self._signal
@@ -219,7 +238,9 @@ class _CommandRank(Actor):
         if _SUBDIR not in output and len(self._sizes) and self._place:
             folder /= place
         folder.mkdir(parents=True, exist_ok=True)
-        out, err = (files.enter_context((folder / name).open("wb")) for name in ("stdout.txt", "stderr.txt"))
+        out, err = (
+            files.enter_context((folder / name).open("wb")) for name in ("stdout.txt", "stderr.txt")
+        )
         return out, err
 
 
@@ -242,7 +263,9 @@ class BashActor(Actor):
         """
         if target_ranks is not None and current_rank().rank not in target_ranks:
             return {"skipped": True}
-        found = subprocess.run(["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=False)
+        found = subprocess.run(
+            ["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True, check=False
+        )
         answer = {
             "returncode": found.returncode,
             "stdout": found.stdout.decode(errors="replace"),
@@ -256,9 +279,12 @@ class BashActor(Actor):
         return answer
 
     @endpoint
-    def run_streaming(self, script: str, port: Port[str], ranks: Sequence[int] | None = None) -> None:
-        """Run a script, and send each line through a port as it comes: ``RANK:out:LINE``, ``RANK:err:LINE``, and at the end
-        ``RANK:rc:STATUS``; ``skip:RANK`` from a rank that does not run it.
+    def run_streaming(
+        self, script: str, port: Port[str], ranks: Sequence[int] | None = None
+    ) -> None:
+        """Run a script, and send each line through a port as it comes: ``RANK:out:LINE``,
+        ``RANK:err:LINE``, and at the end ``RANK:rc:STATUS``; ``skip:RANK`` from a rank that does
+        not run it.
 
         Args:
             script: For ``bash -c``.
@@ -270,11 +296,17 @@ class BashActor(Actor):
             port.send(f"skip:{rank}")
             return
         process = subprocess.Popen(
-            ["bash", "-c", script], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ["bash", "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         assert process.stdout is not None and process.stderr is not None
         streams = (process.stdout, "out"), (process.stderr, "err")
-        threads = [threading.Thread(target=_send_lines, args=(*each, rank, port), daemon=True) for each in streams]
+        threads = [
+            threading.Thread(target=_send_lines, args=(*each, rank, port), daemon=True)
+            for each in streams
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -293,7 +325,9 @@ def _with_interpreter(words: Sequence[str]) -> list[str]:
     return [sys.executable, "-u", *words] if is_python else list(words)
 
 
-def places_of(sizes: Mapping[str, int], rank: int | None = None, point: Mapping[str, int] | None = None) -> list[Place]:
+def places_of(
+    sizes: Mapping[str, int], rank: int | None = None, point: Mapping[str, int] | None = None
+) -> list[Place]:
     """The hosts that are meant.
 
     Args:
@@ -309,11 +343,15 @@ def places_of(sizes: Mapping[str, int], rank: int | None = None, point: Mapping[
         raise ValueError("give either a rank or a point, not both")
     if rank is not None:
         if not 0 <= rank < len(everywhere):
-            raise ValueError(f"there is no host {rank}: they are numbered from 0 to {len(everywhere) - 1}")
+            raise ValueError(
+                f"there is no host {rank}: they are numbered from 0 to {len(everywhere) - 1}"
+            )
         return [everywhere[rank]]
     unknown = sorted(set(point or ()) - set(sizes))
     if unknown:
-        raise ValueError(f"hosts have no dimension {unknown[0]!r}; they have {list(sizes) or 'none'}")
+        raise ValueError(
+            f"hosts have no dimension {unknown[0]!r}; they have {list(sizes) or 'none'}"
+        )
     meant = dict(point or {})
     found = [(number, place) for number, place in everywhere if meant.items() <= place.items()]
     if not found:
@@ -323,4 +361,7 @@ def places_of(sizes: Mapping[str, int], rank: int | None = None, point: Mapping[
 
 def _points(sizes: Mapping[str, int]) -> list[dict[str, int]]:
     """All coordinates, the last dimension fastest."""
-    return [dict(zip(sizes, place, strict=True)) for place in itertools.product(*map(range, sizes.values()))]
+    return [
+        dict(zip(sizes, place, strict=True))
+        for place in itertools.product(*map(range, sizes.values()))
+    ]

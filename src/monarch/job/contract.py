@@ -1,4 +1,5 @@
-"""The contract between a job and its workers, wherever a launcher starts them: rank, address, lifeline.
+"""The contract between a job and its workers, wherever a launcher starts them: rank, address,
+lifeline.
 
 A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for each host. The worker
 
@@ -6,12 +7,14 @@ A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for eac
     reports    which host of which mesh it is, and where it listens: as a file in a folder that the job sees too, or as a
                line on its lifeline
     ends       in order, when a client shuts the host down, or no client has been attached for the idle limit;
-               at once, with all that it runs, when its lifeline breaks or its launcher ends it; where a scheduler warns first,
-               by SIGTERM, the worker leaves a file, and goes on while a client is attached
+               at once, with all that it runs, when its lifeline breaks or its launcher ends it;
+               where a scheduler warns first, by SIGTERM, the worker leaves a file, and goes on
+               while a client is attached
 
-So the job needs to know no address before, and nothing stays when a client, a launcher or a login node dies. Who may attach
-is told by a secret that the job has made (`make_secret_file`): a worker on TCP takes it from ``MONARCH_SECRET_FILE``. Before
-the first pickle, both sides of a link compare their releases, and say which side to upgrade.
+So the job needs to know no address before, and nothing stays when a client, a launcher or a login
+node dies. Who may attach is told by a secret that the job has made (`make_secret_file`): a worker
+on TCP takes it from ``MONARCH_SECRET_FILE``. Before the first pickle, both sides of a link compare
+their releases, and say which side to upgrade.
 """
 
 from __future__ import annotations
@@ -39,13 +42,17 @@ KEEP = b"k"
 """What a job writes on a lifeline when the worker may outlive it."""
 
 START_AGAIN = signal.SIGUSR1
-"""To a worker: when it has been shut down, it starts its program anew, as the same process and at the same address."""
+"""To a worker: when it has been shut down, it starts its program anew, as the same process and at
+the same address.
+"""
 
 IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
 """Environment variable: the configuration key `worker_idle_limit` of a worker."""
 
 WARNS = "MONARCH_SIGTERM_WARNS"
-"""Environment variable: the configuration key `sigterm_warns` of a worker that has a `warning` to give."""
+"""Environment variable: the configuration key `sigterm_warns` of a worker that has a `warning` to
+give.
+"""
 
 KILLED = "killed"
 """File beside the warning of a worker: SIGTERM is none now, as its job is being ended."""
@@ -55,12 +62,14 @@ SECRET_FILE = "MONARCH_SECRET_FILE"
 
 _REACHABLE = 2.0  # seconds in which a worker must accept a connection
 _TRIED_AT_ONCE = 64
-_SHUTDOWN_BOUND = 20.0  # seconds that hosts get to end in order, before their machines are given back
+# seconds that hosts get to end in order, before their machines are given back
+_SHUTDOWN_BOUND = 20.0
 
 logger = logging.getLogger("monarch.job")
 _told = logging.getLogger("monarch.supervision")
 
-# The package is found where this program found it, and nothing in the working directory is mistaken for a standard module.
+# The package is found where this program found it, and nothing in the working directory is mistaken
+# for a standard module.
 _CODE = (
     f"import sys; sys.path[:] = [*filter(None, sys.path), {str(Path(__file__).parents[2])!r}]; "
     "from monarch.job.worker_main import main; main()"
@@ -68,22 +77,27 @@ _CODE = (
 
 
 class WorkerSpec(NamedTuple):
-    """A launcher's specification of a worker. Variables of the worker's environment may stand in the strings, as
-    ``$NAME``.
+    """A launcher's specification of a worker.
+
+    Variables of the worker's environment may stand in the strings, as ``$NAME``.
 
     Attributes:
         mesh: The mesh of its host.
-        rank: Which host of it, from 0 on; a string, as launchers that start the same command everywhere have it in a variable.
-        listen: ``ipc:///path`` or ``tcp://host:port``, where port 0 is any free one. ``tcp://:port`` is the address of this
-            machine on the way to `towards`.
+        rank: Which host of it, from 0 on; a string, as launchers that start the same command
+            everywhere have it in a variable.
+        listen: ``ipc:///path`` or ``tcp://host:port``, where port 0 is any free one.
+            ``tcp://:port`` is the address of this machine on the way to `towards`.
         towards: A machine that all others of the job can reach.
         bind: Where to listen if not there: an IP address of this machine, or ``*``.
         folder: Where to leave the report as a file; empty for nowhere.
-        report: Descriptor to write the report to, and another line when `KEEP` was read from another one; -1 for none.
-        lifeline: Descriptor to read from: the worker ends when its other side closes, unless `KEEP` comes before; -1 for none.
+        report: Descriptor to write the report to, and another line when `KEEP` was read from
+            another one; -1 for none.
+        lifeline: Descriptor to read from: the worker ends when its other side closes, unless `KEEP`
+            comes before; -1 for none.
         farewell: File to make when the end is in order; empty for none.
         machine: What to call its machine in the report; empty for the name that it has itself.
-        warning: File to make at SIGTERM, by which a scheduler says that it will end the worker; empty to end at once then.
+        warning: File to make at SIGTERM, by which a scheduler says that it will end the worker;
+            empty to end at once then.
     """
 
     mesh: str
@@ -100,7 +114,9 @@ class WorkerSpec(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A worker's report once it serves: its host, its address, and for people, its process and machine."""
+    """A worker's report once it serves: its host, its address, and for people, its process and
+    machine.
+    """
 
     mesh: str
     rank: int
@@ -146,7 +162,8 @@ def parse_report(line: str) -> Report | None:
 def read_reports(folder: Path) -> Iterator[Report]:
     """The reports in a folder; nothing if there is none."""
     try:
-        names = os.listdir(folder)  # reads it anew on network file systems too, as looking for one file does not
+        # reads it anew on network file systems too, as looking for one file does not
+        names = os.listdir(folder)
     except FileNotFoundError:
         return
     for name in names:
@@ -155,12 +172,18 @@ def read_reports(folder: Path) -> Iterator[Report]:
 
 
 def unreachable(addresses: Iterable[str]) -> set[str]:
-    """Return those of the workers at ``ipc://`` and ``tcp://`` addresses that do not accept a connection."""
+    """Return those of the workers at ``ipc://`` and ``tcp://`` addresses that do not accept a
+    connection.
+    """
     from concurrent.futures import ThreadPoolExecutor
 
     tried = list(addresses)
     with ThreadPoolExecutor(_TRIED_AT_ONCE) as pool:
-        return {address for address, accepts in zip(tried, pool.map(_accepts, tried), strict=True) if not accepts}
+        return {
+            address
+            for address, accepts in zip(tried, pool.map(_accepts, tried), strict=True)
+            if not accepts
+        }
 
 
 def _accepts(address: str) -> bool:
@@ -179,7 +202,9 @@ def _accepts(address: str) -> bool:
 
 
 def make_secret_file(folder: Path) -> Path:
-    """Make a folder for a job, for its user alone, with a new secret in it; return the file of the secret."""
+    """Make a folder for a job, for its user alone, with a new secret in it; return the file of the
+    secret.
+    """
     trusted.make_folder(folder)
     secret = folder / "secret"
     write_secret_file(secret)
@@ -191,10 +216,13 @@ def check_meshes(kind: str, meshes: Mapping[str, int]) -> dict[str, int]:
 
     Raises:
         TypeError: It is no mapping, or a number is none.
-        ValueError: There is none, a number is below 1, or a name could not be read as an attribute of the state.
+        ValueError: There is none, a number is below 1, or a name could not be read as an attribute
+            of the state.
     """
     if not isinstance(meshes, Mapping):
-        raise TypeError(f'{kind} takes names and numbers of hosts, such as {{"trainers": 2}}; got {meshes!r}')
+        raise TypeError(
+            f'{kind} takes names and numbers of hosts, such as {{"trainers": 2}}; got {meshes!r}'
+        )
     check_mesh_names(meshes)
     if not meshes:
         raise ValueError("a job needs at least one mesh of hosts, got none")
@@ -212,7 +240,9 @@ def check_size(name: str, size: int) -> None:
 
 
 def check_idle_limit(seconds: float) -> float:
-    """Check after how many seconds without a client workers end; a ValueError if that is no such number."""
+    """Check after how many seconds without a client workers end; a ValueError if that is no such
+    number.
+    """
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {seconds!r}")
     return seconds
@@ -243,9 +273,12 @@ def hosts_of(meshes: Mapping[str, int]) -> list[HostId]:
 
 
 class WorkersJob(JobTrait):
-    """Base of the jobs that start a worker for each host. A kind says how: `_create` starts them, `_addresses` waits for
-    their reports. One whose hosts can be scaled has `_add_hosts`, `_remove_hosts` and `_reported`, too. One whose workers would
-    outlive the program calls `_end_with_program` when it has started them, and `_outlive_program` when it ends them.
+    """Base of the jobs that start a worker for each host.
+
+    A kind says how: `_create` starts them, `_addresses` waits for their reports. One whose hosts
+    can be scaled has `_add_hosts`, `_remove_hosts` and `_reported`, too. One whose workers would
+    outlive the program calls `_end_with_program` when it has started them, and `_outlive_program`
+    when it ends them.
 
     Args:
         meshes: Name to number of hosts.
@@ -254,13 +287,15 @@ class WorkersJob(JobTrait):
     _LIVE = (*JobTrait._LIVE, "_ends_with_program")
     _ends_with_program = False
     _secret_file: Path | None = None
-    _described_meshes: Mapping[str, int] | None = None  # as they were before `scale`; None if they are as described
+    # as they were before `scale`; None if they are as described
+    _described_meshes: Mapping[str, int] | None = None
 
     def __init__(self, meshes: Mapping[str, int]) -> None:
         self._meshes = check_meshes(type(self).__name__, meshes)
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        """Return where the workers of each mesh listen, in the order of their ranks; wait for those that start.
+        """Return where the workers of each mesh listen, in the order of their ranks; wait for those
+        that start.
 
         Raises:
             JobError: One has ended, or will not start.
@@ -268,15 +303,22 @@ class WorkersJob(JobTrait):
         raise NotImplementedError
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
-        """Raise a JobError if these hosts can't be added, replaced or removed: it is called before anything changes."""
+        """Raise a JobError if these hosts can't be added, replaced or removed: it is called before
+        anything changes.
+        """
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
-        """Start workers of further hosts, or others for lost ones, and don't wait for machines. If it raises, none may be left."""
+        """Start workers of further hosts, or others for lost ones, and don't wait for machines.
+
+        If it raises, none may be left.
+        """
         raise NotImplementedError
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
-        """End workers and give their machines back. `_meshes` has the new sizes. Those that could be reached have ended already,
-        in order. If it raises, it is called again for the same hosts when they are to go once more.
+        """End workers and give their machines back.
+
+        `_meshes` has the new sizes. Those that could be reached have ended already, in order. If it
+        raises, it is called again for the same hosts when they are to go once more.
         """
         raise NotImplementedError
 
@@ -285,8 +327,8 @@ class WorkersJob(JobTrait):
         raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
-        """Find the hosts that were there and are lost, by what `_reported` has just said: by default, those whose workers can't
-        be reached.
+        """Find the hosts that were there and are lost, by what `_reported` has just said: by
+        default, those whose workers can't be reached.
         """
         lost = unreachable(reported.values())
         return sorted(host for host, address in reported.items() if address in lost)
@@ -294,11 +336,18 @@ class WorkersJob(JobTrait):
     def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
         for name, size in meshes.items():
             if name not in self._meshes:
-                raise ValueError(f"there is no mesh {name!r} in this job; it has: {', '.join(self._meshes)}")
+                raise ValueError(
+                    f"there is no mesh {name!r} in this job; it has: {', '.join(self._meshes)}"
+                )
             check_size(name, size)
-        reported = self._reported()  # raises for a kind that can't be scaled, before anything has changed
+        # raises for a kind that can't be scaled, before anything has changed
+        reported = self._reported()
         old, new = self._meshes, {**self._meshes, **meshes}
-        lost = [(mesh, rank) for mesh, rank in (self._lost_hosts(reported) if replace_lost else ()) if rank < new[mesh]]
+        lost = [
+            (mesh, rank)
+            for mesh, rank in (self._lost_hosts(reported) if replace_lost else ())
+            if rank < new[mesh]
+        ]
         further = [(mesh, rank) for mesh, size in new.items() for rank in range(old[mesh], size)]
         gone = [(mesh, rank) for mesh, size in old.items() for rank in range(new[mesh], size)]
         self._check_scalable([*lost, *further, *gone])
@@ -314,7 +363,11 @@ class WorkersJob(JobTrait):
                 self._meshes = {mesh: max(size, new[mesh]) for mesh, size in old.items()}
                 raise
         for mesh, rank in lost:
-            _told.warning("host %d of mesh %r was lost; another takes its place in the next state()", rank, mesh)
+            _told.warning(
+                "host %d of mesh %r was lost; another takes its place in the next state()",
+                rank,
+                mesh,
+            )
 
     def _shut_down(self, addresses: Collection[str]) -> None:
         """End hosts in order, as far as they can be reached."""
@@ -327,7 +380,9 @@ class WorkersJob(JobTrait):
                 logger.info("hosts did not end in order: %s", error)
 
     def _same_meshes(self, spec: WorkersJob) -> bool:
-        """Return whether `spec` describes the meshes of this job as first described, or as scaled since."""
+        """Return whether `spec` describes the meshes of this job as first described, or as scaled
+        since.
+        """
         return spec._meshes in (self._meshes, self._described_meshes)
 
     def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:
@@ -335,7 +390,9 @@ class WorkersJob(JobTrait):
         super()._start(client_script, cache)
 
     def _end_with_program(self) -> None:
-        """Have the job end with this program, unless it is saved or will be: nobody else could find it."""
+        """Have the job end with this program, unless it is saved or will be: nobody else could find
+        it.
+        """
         if self._cache is None:
             self._ends_with_program = True
             atexit.register(self._program_ends)
@@ -353,8 +410,12 @@ class WorkersJob(JobTrait):
 
     @property
     def _home(self) -> Path:
-        """The folder of the file that the job is saved to, where a kind may have a folder of its own."""
-        return (Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path).parent
+        """The folder of the file that the job is saved to, where a kind may have a folder of its
+        own.
+        """
+        return (
+            Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path
+        ).parent
 
     def _secret(self) -> str | None:
         try:

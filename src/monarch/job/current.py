@@ -1,8 +1,9 @@
 """The job that the command line works on, in this folder.
 
-A *context* is a folder below ``.monarch`` with a file ``spec``, which names a job as ``module.attribute``, and the cache
-file of that job, ``state.pkl``. The link ``.monarch/job_state.pkl`` points into the active context; so a program that
-calls ``job.state()`` there, without a path, uses the same running job.
+A *context* is a folder below ``.monarch`` with a file ``spec``, which names a job as
+``module.attribute``, and the cache file of that job, ``state.pkl``. The link
+``.monarch/job_state.pkl`` points into the active context; so a program that calls ``job.state()``
+there, without a path, uses the same running job.
 """
 
 from __future__ import annotations
@@ -51,13 +52,21 @@ def load_current_job() -> JobTrait:
     spec = _spec(active_context())
     if not spec:
         folder = _folder(active_context())
-        raise FileNotFoundError(f"no job is set in {folder}: `monarch apply module.attribute` sets one")
+        raise FileNotFoundError(
+            f"no job is set in {folder}: `monarch apply module.attribute` sets one"
+        )
     return import_spec(spec)
 
 
 def contexts() -> list[str]:
     """Names of the contexts of this folder, sorted."""
-    return sorted({found.parent.name for file in (_SPEC, _STATE) for found in _link().parent.glob(f"*/{file}")})
+    return sorted(
+        {
+            found.parent.name
+            for file in (_SPEC, _STATE)
+            for found in _link().parent.glob(f"*/{file}")
+        }
+    )
 
 
 def running_job(name: str) -> JobTrait:
@@ -73,7 +82,8 @@ def running_job(name: str) -> JobTrait:
     named = [each for each in known if name in (each, _spec(each))]
     if not named:
         raise JobError(
-            f"there is no job {name!r} here, only {', '.join(known) or 'none'}: `monarch context ls` lists them"
+            f"there is no job {name!r} here, only {', '.join(known) or 'none'}: `monarch context"
+            " ls` lists them"
         )
     path = state_path(named[0])
     if not path.exists():
@@ -89,7 +99,11 @@ def _spec(context: str) -> str:
 def active_context() -> str:
     """Name of the active context."""
     link = _link()
-    return Path(os.readlink(link)).parent.name or DEFAULT_CONTEXT if link.is_symlink() else DEFAULT_CONTEXT
+    return (
+        Path(os.readlink(link)).parent.name or DEFAULT_CONTEXT
+        if link.is_symlink()
+        else DEFAULT_CONTEXT
+    )
 
 
 def state_path(context: str) -> Path:
@@ -129,14 +143,17 @@ def use_context(name: str) -> None:
 
 
 def remove_context(name: str) -> None:
-    """End the job of a context and remove it; if it was the active one, the default context is that now.
+    """End the job of a context and remove it; if it was the active one, the default context is that
+    now.
 
     Raises:
         ValueError: There is no such context.
         JobError: Its job could not be ended; the context stays.
     """
     if name not in contexts():
-        raise ValueError(f"there is no context {name!r}; there are: {', '.join(contexts()) or 'none'}")
+        raise ValueError(
+            f"there is no context {name!r}; there are: {', '.join(contexts()) or 'none'}"
+        )
     if state_path(name).exists():
         job_load(state_path(name)).kill()
     was_active = name == active_context()
@@ -148,7 +165,9 @@ def remove_context(name: str) -> None:
 def _adopt(file: Path) -> None:
     default = state_path(DEFAULT_CONTEXT)
     if default.exists():
-        raise JobError(f"both {file} and {default} keep a job; end one of them: job_load(path).kill()")
+        raise JobError(
+            f"both {file} and {default} keep a job; end one of them: job_load(path).kill()"
+        )
     make_context(DEFAULT_CONTEXT)
     file.replace(default)
 
@@ -160,7 +179,12 @@ def _link() -> Path:
 
 
 def _folder(context: str) -> Path:
-    if not context or "/" in context or context.startswith(".") or context in ("logs", "engine", "failures"):
+    if (
+        not context
+        or "/" in context
+        or context.startswith(".")
+        or context in ("logs", "engine", "failures")
+    ):
         raise ValueError(f"a context can't be called {context!r}")
     folder = _link().parent / context
     for file in (_SPEC, _STATE):

@@ -1,4 +1,7 @@
-"""The features that a job can be asked for beside hosts. The requests are kept with the job; they are served elsewhere."""
+"""The features that a job can be asked for beside hosts.
+
+The requests are kept with the job; they are served elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,13 @@ class TelemetryConfig:
 
     Attributes:
         retention_secs: Age in seconds after which records may go.
-        include_dashboard: Whether to serve the dashboard as well: then ``state().dashboard_url`` is a link to it.
-        dashboard_port: TCP port of the dashboard, on this machine; 0 for any. It is a part of the admin interface: where that has an
-            address of its own, it is there.
+        include_dashboard: Whether to serve the dashboard as well: then ``state().dashboard_url`` is
+            a link to it.
+        dashboard_port: TCP port of the dashboard, on this machine; 0 for any. It is a part of the
+            admin interface: where that has an address of its own, it is there.
         snapshot_interval_secs: Seconds between two records of the whole tree of actors.
-        keep_run: Whether to keep the file of the run at its end, too, and not only where a failure ends it.
+        keep_run: Whether to keep the file of the run at its end, too, and not only where a failure
+            ends it.
     """
 
     retention_secs: int = 3600
@@ -33,15 +38,17 @@ class MeshAdminConfig:
     """Configuration of the admin interface of a job.
 
     Attributes:
-        admin_addr: Where it listens: ``"host:port"``, port 0 for any; None for the key ``mesh_admin_addr`` of the configuration, which
-            is any port of this machine.
+        admin_addr: Where it listens: ``"host:port"``, port 0 for any; None for the key
+            ``mesh_admin_addr`` of the configuration, which is any port of this machine.
     """
 
     admin_addr: str | None = None
 
 
 class ImpliedAdmin(MeshAdminConfig):
-    """That of a job that has telemetry and has said nothing of it: the job goes on without, where its packages are missing."""
+    """That of a job that has telemetry and has said nothing of it: the job goes on without, where
+    its packages are missing.
+    """
 
 
 def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any]) -> ConfigT:
@@ -53,7 +60,9 @@ def config_of(kind: type[ConfigT], config: ConfigT | None, fields: dict[str, Any
     if config is None:
         return kind(**fields)
     if fields:
-        raise TypeError(f"give either a {kind.__name__} or its fields, got both: {config!r} and {fields}")
+        raise TypeError(
+            f"give either a {kind.__name__} or its fields, got both: {config!r} and {fields}"
+        )
     if not isinstance(config, kind):
         raise TypeError(f"expected a {kind.__name__}, got {config!r}")
     return config

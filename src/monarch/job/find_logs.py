@@ -22,7 +22,8 @@ class JobLogs(NamedTuple):
         name: Its id, or the folder that was given.
         folder: Where they are; it may not exist yet.
         state: The file of the job, if that is known.
-        all_here: Whether all hosts of the job are this machine; of a program without a job nothing else is looked for.
+        all_here: Whether all hosts of the job are this machine; of a program without a job nothing
+            else is looked for.
     """
 
     name: str
@@ -38,7 +39,10 @@ class JobLogs(NamedTuple):
         return job if job.apply_id == self.name and job._is_running() else None
 
     def other_hosts(self) -> list[HostMesh]:
-        """Attach the hosts of the job, if it runs and has others than this machine. They keep the settings of its program."""
+        """Attach the hosts of the job, if it runs and has others than this machine.
+
+        They keep the settings of its program.
+        """
         job = self.job()
         if job is None or self.all_here:
             return []
@@ -51,8 +55,8 @@ def find_logs(job: str | None = None) -> JobLogs:
     """Find the logs of a job, running or ended, in the working directory.
 
     Args:
-        job: Name of a context, for its last job; the beginning of an id; or a folder. None: the job of the active context, or
-            the one that has written last.
+        job: Name of a context, for its last job; the beginning of an id; or a folder. None: the job
+            of the active context, or the one that has written last.
 
     Raises:
         FileNotFoundError: There is none; the message names the last ones.
@@ -62,9 +66,14 @@ def find_logs(job: str | None = None) -> JobLogs:
         return _of_context(current.active_context()) or _latest() or _missing("no logs")
     if job in current.contexts():
         return _of_context(job) or _missing(f"no logs of context {job!r}")
-    folders = [folder for folder in _folders() if folder.name.startswith(job)] if "/" not in job else []
+    folders = (
+        [folder for folder in _folders() if folder.name.startswith(job)] if "/" not in job else []
+    )
     if len(folders) > 1:
-        raise ValueError(f"several ids begin with {job!r}: {', '.join(folder.name for folder in folders[:_SHOWN])}")
+        raise ValueError(
+            f"several ids begin with {job!r}:"
+            f" {', '.join(folder.name for folder in folders[:_SHOWN])}"
+        )
     if folders:
         return _of_folder(folders[0])
     if Path(job).is_dir():
@@ -98,7 +107,8 @@ def _of_context(context: str) -> JobLogs | None:
     """Those of its job that runs, else of the last one that ran."""
     path = current.state_path(context)
     places = {str(path)}
-    if context == current.DEFAULT_CONTEXT:  # its file is in another place until somebody uses contexts
+    # its file is in another place until somebody uses contexts
+    if context == current.DEFAULT_CONTEXT:
         plain = Path(DEFAULT_JOB_PATH).absolute()
         places.add(str(plain))
         path = path if plain.is_symlink() or not plain.exists() else plain

@@ -1,9 +1,11 @@
-"""TCP ports of workers, reached from elsewhere: each connection goes as messages between two actors.
+"""TCP ports of workers, reached from elsewhere: each connection goes as messages between two
+actors.
 
-One listens where clients connect, the other connects to the port. Each direction is a loop that reads, then has what it read
-written on the other side before it reads more: so a slow reader slows its writer, as without anything in between. What ends a
-connection: both sides have sent all; one of them, or one of the actors, or its host, is gone, and then it ends with a reset, so
-that nobody takes what has come for the whole.
+One listens where clients connect, the other connects to the port. Each direction is a loop that
+reads, then has what it read written on the other side before it reads more: so a slow reader slows
+its writer, as without anything in between. What ends a connection: both sides have sent all; one of
+them, or one of the actors, or its host, is gone, and then it ends with a reset, so that nobody
+takes what has come for the whole.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ from ..actor import (
     this_proc,
 )
 
-if TYPE_CHECKING:  # it is there already in an async actor; programs that only describe jobs need none of it
+# it is there already in an async actor; programs that only describe jobs need none of it
+if TYPE_CHECKING:
     import asyncio
 
 _MOST = 1 << 18  # bytes that are read at once
 _LAST_PORT = 65535
 
-_RESET = struct.pack("ii", 1, 0)  # as SO_LINGER: the end of the connection is a reset, and what is not sent yet is lost
+# as SO_LINGER: the end of the connection is a reset, and what is not sent yet is lost
+_RESET = struct.pack("ii", 1, 0)
 
 Address = tuple[str, int]
 
@@ -44,7 +48,10 @@ logger = logging.getLogger("monarch.job")
 
 
 class PortForwarder(Actor):
-    """Reaches TCP ports of procs through actors: ``this_proc().spawn("forwarder", PortForwarder)``. Its `stop` ends all."""
+    """Reaches TCP ports of procs through actors: ``this_proc().spawn("forwarder", PortForwarder)``.
+
+    Its `stop` ends all.
+    """
 
     def __init__(self) -> None:
         self._pairs: list[tuple[Any, Any]] = []  # who listens, and who connects
@@ -65,7 +72,8 @@ class PortForwarder(Actor):
         src_proc_mesh: ProcMesh,
         src_address: str | Callable[[Point], str],
     ) -> None:
-        """Listen on the procs of one mesh, and connect who comes to ports of the procs of another, point by point.
+        """Listen on the procs of one mesh, and connect who comes to ports of the procs of another,
+        point by point.
 
         Args:
             dst_proc_mesh: Where the ports are, on the loopback interface.
@@ -79,11 +87,15 @@ class PortForwarder(Actor):
         """
         if dst_proc_mesh.extent != src_proc_mesh.extent:
             raise ValueError(
-                f"the meshes are paired point by point: {src_proc_mesh.extent} and {dst_proc_mesh.extent} differ"
+                f"the meshes are paired point by point: {src_proc_mesh.extent} and"
+                f" {dst_proc_mesh.extent} differ"
             )
         points = [Point(rank, dst_proc_mesh.extent) for rank in range(len(dst_proc_mesh))]
         ports = [_port(dst_port(point) if callable(dst_port) else dst_port) for point in points]
-        addresses = [_address(src_address(point) if callable(src_address) else src_address) for point in points]
+        addresses = [
+            _address(src_address(point) if callable(src_address) else src_address)
+            for point in points
+        ]
         await self._pair(dst_proc_mesh, ports, src_proc_mesh, addresses)
 
     async def _pair(
@@ -143,7 +155,9 @@ class ForwardedPort:
 
 
 class _HostForwarder(PortForwarder):
-    """In the client: owns the proc on the host, so that its end is no failure of the program; who waits is told."""
+    """In the client: owns the proc on the host, so that its end is no failure of the program; who
+    waits is told.
+    """
 
     @endpoint
     async def open(self, host: HostMesh, port: int, local: int) -> tuple[Any, int]:
@@ -169,7 +183,9 @@ class _Listener(Actor):
         """Begin."""
         import asyncio
 
-        self._server = await asyncio.start_server(self._serve, *self._address, limit=_MOST, reuse_address=True)
+        self._server = await asyncio.start_server(
+            self._serve, *self._address, limit=_MOST, reuse_address=True
+        )
 
     @endpoint
     async def port(self) -> int:

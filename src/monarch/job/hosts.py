@@ -1,7 +1,7 @@
 """Hosts that a file names, so that a program need not.
 
-The file is ``monarch.toml`` in the working directory or the nearest folder above it, or the one that the environment
-variable MONARCH_HOSTS names. It has a table for each mesh of hosts::
+The file is ``monarch.toml`` in the working directory or the nearest folder above it, or the one
+that the environment variable MONARCH_HOSTS names. It has a table for each mesh of hosts::
 
     [hosts.trainers]
     workers = ["tcp://10.0.0.7:26600", "tcp://10.0.0.8:26600"]   # each runs `monarch worker --listen ...`
@@ -12,8 +12,9 @@ variable MONARCH_HOSTS names. It has a table for each mesh of hosts::
     [hosts.laptop]
     processes = 2                      # worker processes on this machine, as long as the program runs
 
-Relative paths are relative to the file. It is data: nothing in it is run. But workers run what they are sent, and what they
-answer is unpickled, so a file that another user has made is used only if the variable names it.
+Relative paths are relative to the file. It is data: nothing in it is run. But workers run what they
+are sent, and what they answer is unpickled, so a file that another user has made is used only if
+the variable names it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
 
 _FILES = ("ca", "private_key", "secret_file")
 
-_started: dict[tuple[Path, str], ProcessJob] = {}  # one set of processes per table, however often it is asked for
+# one set of processes per table, however often it is asked for
+_started: dict[tuple[Path, str], ProcessJob] = {}
 
 
 def hosts_from_config(name: str) -> HostMesh:
@@ -63,13 +65,16 @@ def hosts_from_config(name: str) -> HostMesh:
     Raises:
         FileNotFoundError: There is no file; the message says where it was looked for.
         KeyError: The file has no such table.
-        JobError: The file is not TOML, or the table makes no sense; the message names the file and the key. Or another user
-            owns or may write it, or a folder on the way to it, and MONARCH_HOSTS does not name it.
+        JobError: The file is not TOML, or the table makes no sense; the message names the file and
+            the key. Or another user owns or may write it, or a folder on the way to it, and
+            MONARCH_HOSTS does not name it.
     """
     path = _find()
     if not os.environ.get(VARIABLE):  # who names a file trusts it
         trusted.check_all_levels(
-            path, f"it is not read, as it says to whom objects are sent. If you trust it: {VARIABLE}={path}"
+            path,
+            "it is not read, as it says to whom objects are sent. If you trust it:"
+            f" {VARIABLE}={path}",
         )
     tables = _read(path).get("hosts")
     if not isinstance(tables, Mapping) or name not in tables:
@@ -83,7 +88,9 @@ def hosts_from_config(name: str) -> HostMesh:
 
 
 def _remote(name: str, path: Path, table: Mapping[str, Any], where: str) -> HostMesh:
-    files = {key: str(path.parent / Path(table[key]).expanduser()) for key in _FILES if key in table}
+    files = {
+        key: str(path.parent / Path(table[key]).expanduser()) for key in _FILES if key in table
+    }
     try:
         secret = read_secret_file(files["secret_file"]) if "secret_file" in files else None
         return attach_to_workers(
@@ -117,7 +124,9 @@ def _find() -> Path:
     for folder in (here, *here.parents):
         if (folder / FILE).is_file():
             return folder / FILE
-    raise FileNotFoundError(f"no {FILE} in {here} or a folder above it, and {VARIABLE} names no file; {_EXAMPLE}")
+    raise FileNotFoundError(
+        f"no {FILE} in {here} or a folder above it, and {VARIABLE} names no file; {_EXAMPLE}"
+    )
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -137,7 +146,9 @@ def _toml() -> Any:
         else:
             import tomli as tomllib
     except ModuleNotFoundError:
-        raise JobError(f"to read {FILE}, Python 3.10 needs a package: pip install 'pymonarch[jobs]'") from None
+        raise JobError(
+            f"to read {FILE}, Python 3.10 needs a package: pip install 'pymonarch[jobs]'"
+        ) from None
     return tomllib
 
 
@@ -146,14 +157,26 @@ def _checked(table: Any, where: str) -> Mapping[str, Any]:
         raise JobError(f"{where}: expected a table, got {table!r}; {_EXAMPLE}")
     kinds = [kind for kind in _KEYS if kind in table]
     if len(kinds) != 1:
-        raise JobError(f"{where}: needs either `workers` or `processes`, has {sorted(table)}; {_EXAMPLE}")
+        raise JobError(
+            f"{where}: needs either `workers` or `processes`, has {sorted(table)}; {_EXAMPLE}"
+        )
     allowed = {kinds[0], *_KEYS[kinds[0]]}
     unknown = sorted(set(table) - allowed)
     if unknown:
-        raise JobError(f"{where}: {', '.join(unknown)} makes no sense there; with `{kinds[0]}`: {sorted(allowed)}")
+        raise JobError(
+            f"{where}: {', '.join(unknown)} makes no sense there; with `{kinds[0]}`:"
+            f" {sorted(allowed)}"
+        )
     workers = table.get("workers", ["-"])
-    if not isinstance(workers, list) or not workers or not all(isinstance(worker, str) for worker in workers):
-        raise JobError(f'{where}: workers is a list of addresses such as "tcp://10.0.0.7:26600", got {workers!r}')
+    if (
+        not isinstance(workers, list)
+        or not workers
+        or not all(isinstance(worker, str) for worker in workers)
+    ):
+        raise JobError(
+            f'{where}: workers is a list of addresses such as "tcp://10.0.0.7:26600", got'
+            f" {workers!r}"
+        )
     for key in _FILES:
         if not isinstance(table.get(key, ""), str):
             raise JobError(f"{where}: {key} is the path of a file, got {table[key]!r}")

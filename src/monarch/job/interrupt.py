@@ -11,7 +11,9 @@ from types import FrameType
 
 @contextmanager
 def one_interrupt_held() -> Iterator[None]:
-    """Hold the first SIGINT back until the end of the block; a second is for somebody who does not want to wait for it."""
+    """Hold the first SIGINT back until the end of the block; a second is for somebody who does not
+    want to wait for it.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # no other thread is interrupted, nor one where SIGINT is ignored

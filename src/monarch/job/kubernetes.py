@@ -1,10 +1,12 @@
 """`KubernetesJob`: workers in pods of a Kubernetes cluster.
 
-The job makes one object for each mesh, from which a controller makes pods with ranks (see `kubernetes_manifest`), and a Secret that
-lets clients and workers in. A list of pods, and a watch from there on, say which serve and why the others do not (`kubernetes_pods`).
+The job makes one object for each mesh, from which a controller makes pods with ranks (see
+`kubernetes_manifest`), and a Secret that lets clients and workers in. A list of pods, and a watch
+from there on, say which serve and why the others do not (`kubernetes_pods`).
 
-What ends the workers: `kill`; where a ``Job`` makes them, also `idle_limit` seconds without a client. What ends the wait for them: all
-serve; one can't come up; no node has had room for `schedule_timeout`; `timeout`; ten minutes without an answer of the API.
+What ends the workers: `kill`; where a ``Job`` makes them, also `idle_limit` seconds without a
+client. What ends the wait for them: all serve; one can't come up; no node has had room for
+`schedule_timeout`; `timeout`; ten minutes without an answer of the API.
 """
 
 from __future__ import annotations
@@ -50,31 +52,36 @@ from .trait import JobTrait
 from .waiting import Waiting
 
 _CONFLICT = 409
-_KILL_LIMIT = 45.0  # seconds for which the end of pods is waited for: more than they get to end in order
+# seconds for which the end of pods is waited for: more than they get to end in order
+_KILL_LIMIT = 45.0
 _ASK = 0.1  # seconds between two looks for their end
 
 logger = logging.getLogger("monarch.job")
 
-_forwards: dict[str, Forward] = {}  # by job: what leads into the cluster is one for all objects that stand for it
+# by job: what leads into the cluster is one for all objects that stand for it
+_forwards: dict[str, Forward] = {}
 
 
 class KubernetesJob(WorkersJob):
     """Hosts that are pods, with one worker each. `add_mesh` says which.
 
-    `state` asks for the pods, waits until they serve, and shows what keeps them from it. The job outlives the program, and the next
-    run of it finds the same pods. With ``cached_path=None`` it ends with the program.
+    `state` asks for the pods, waits until they serve, and shows what keeps them from it. The job
+    outlives the program, and the next run of it finds the same pods. With ``cached_path=None`` it
+    ends with the program.
 
     Args:
         namespace: Where the pods are.
         timeout: Seconds for which `state` waits for them; None is for ever.
-        kubeconfig: How to reach the cluster; by default from one of its pods. With one, all traffic passes through one worker, to which
-            ``kubectl port-forward`` leads.
-        attach_to: Address at which this machine reaches one worker, if not by kubectl: ``"tcp://127.0.0.1:26600"``.
-        controller: What makes the pods: ``"MonarchMesh"``, with Monarch's operator, or on any cluster ``"StatefulSet"`` or ``"Job"``.
-        idle_limit: Seconds without a client after which a worker ends; 0 is no limit. A ``Job`` gives its node back then; the others
-            start it again.
-        schedule_timeout: Seconds for which no node may have room for a pod, in which others end or an autoscaler adds some; None is
-            for ever.
+        kubeconfig: How to reach the cluster; by default from one of its pods. With one, all traffic
+            passes through one worker, to which ``kubectl port-forward`` leads.
+        attach_to: Address at which this machine reaches one worker, if not by kubectl:
+            ``"tcp://127.0.0.1:26600"``.
+        controller: What makes the pods: ``"MonarchMesh"``, with Monarch's operator, or on any
+            cluster ``"StatefulSet"`` or ``"Job"``.
+        idle_limit: Seconds without a client after which a worker ends; 0 is no limit. A ``Job``
+            gives its node back then; the others start it again.
+        schedule_timeout: Seconds for which no node may have room for a pod, in which others end or
+            an autoscaler adds some; None is for ever.
         secret: The shared secret of pods that are attached; by default the usual one.
 
     Raises:
@@ -97,7 +104,9 @@ class KubernetesJob(WorkersJob):
         if controller not in CONTROLLERS:
             raise ValueError(f"controller is one of {', '.join(CONTROLLERS)}; got {controller!r}")
         if kubeconfig is not None and not isinstance(kubeconfig, KubeConfig):
-            raise TypeError(f"kubeconfig is a KubeConfig, such as KubeConfig.from_path(...); got {kubeconfig!r}")
+            raise TypeError(
+                f"kubeconfig is a KubeConfig, such as KubeConfig.from_path(...); got {kubeconfig!r}"
+            )
         self._namespace = namespace
         self._timeout = timeout
         self._kubeconfig = kubeconfig or KubeConfig()
@@ -122,7 +131,10 @@ class KubernetesJob(WorkersJob):
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Add a mesh. With an image or a template the job makes its pods; otherwise it takes those that somebody else has made.
+        """Add a mesh.
+
+        With an image or a template the job makes its pods; otherwise it takes those that somebody
+        else has made.
 
         Args:
             name: Of the mesh, and of the object of which its pods are made.
@@ -131,29 +143,40 @@ class KubernetesJob(WorkersJob):
             pod_rank_label: Their label with the rank, such as ``"volcano.sh/task-index"``.
             image_spec: What pods to make.
             port: Where workers listen.
-            pod_template: What pods to make, as a ``V1PodTemplateSpec`` or a dictionary. Its container called ``worker``, or else the first,
-                gets what a worker needs, where it has nothing else: command, variables, port and readiness probe.
+            pod_template: What pods to make, as a ``V1PodTemplateSpec`` or a dictionary. Its
+                container called ``worker``, or else the first, gets what a worker needs, where it
+                has nothing else: command, variables, port and readiness probe.
             labels: Of the object; ``{"kueue.x-k8s.io/queue-name": "research"}`` queues it in Kueue.
             annotations: Of the object.
 
         Raises:
             TypeError: The number is none.
-            ValueError: The name is not usable or taken, the number is below 1, arguments exclude each other, or the job runs.
+            ValueError: The name is not usable or taken, the number is below 1, arguments exclude
+                each other, or the job runs.
         """
         check_name(name)
         check_size(name, num_replicas)
         if name in self._meshes or self.active:
-            raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
+            raise ValueError(
+                f"mesh {name!r} can't be added: "
+                + ("the job runs" if self.active else "there is one")
+            )
         if image_spec is not None and pod_template is not None:
             raise ValueError(f"mesh {name!r}: give either an image_spec or a pod_template")
         makes = image_spec is not None or pod_template is not None
         if makes and (label_selector is not None or pod_rank_label != INDEX_LABEL):
-            raise ValueError(f"mesh {name!r}: label_selector and pod_rank_label are for pods that somebody else makes")
+            raise ValueError(
+                f"mesh {name!r}: label_selector and pod_rank_label are for pods that somebody else"
+                " makes"
+            )
         if not makes and (labels is not None or annotations is not None):
             raise ValueError(
-                f"mesh {name!r}: labels and annotations are for pods that the job makes, which needs an image_spec"
+                f"mesh {name!r}: labels and annotations are for pods that the job makes, which"
+                " needs an image_spec"
             )
-        mesh = Mesh(name, num_replicas, label_selector or default_selector(name), pod_rank_label, port)
+        mesh = Mesh(
+            name, num_replicas, label_selector or default_selector(name), pod_rank_label, port
+        )
         if makes:
             mesh.template = (
                 template_of(name, image_spec, port)
@@ -170,20 +193,28 @@ class KubernetesJob(WorkersJob):
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
             raise JobError(
-                "KubernetesJob runs no scripts of its own: run the program in a pod, or outside with a kubeconfig"
+                "KubernetesJob runs no scripts of its own: run the program in a pod, or outside"
+                " with a kubeconfig"
             )
         if not self._meshes:
-            raise ValueError("a job needs at least one mesh of hosts, got none: add_mesh() adds them")
+            raise ValueError(
+                "a job needs at least one mesh of hosts, got none: add_mesh() adds them"
+            )
         made = [mesh for mesh in self._all_meshes() if mesh.is_made]
         if not made:
             return
         if len(made) < len(self._meshes) and self._own_secret is None:
             raise JobError(
-                "a job that makes some pods and attaches others needs to know their secret, as all talk to each other: KubernetesJob(..., "
-                "secret=...)"
+                "a job that makes some pods and attaches others needs to know their secret, as all"
+                " talk to each other: KubernetesJob(..., secret=...)"
             )
         user, api = _user(), self._api()
-        self._make(api, SECRETS, secret_object(self._secret_name, self._own_secret or make_secret(), user), user)
+        self._make(
+            api,
+            SECRETS,
+            secret_object(self._secret_name, self._own_secret or make_secret(), user),
+            user,
+        )
         for mesh in made:
             content = mesh_object(self._kind, mesh, self._secret_name, self._idle_limit, user)
             self._make(api, self._controller, content, user)
@@ -196,7 +227,8 @@ class KubernetesJob(WorkersJob):
         except ApiError as error:
             if error.status == 404 and self._kind == "MonarchMesh":
                 raise JobError(
-                    f"{error}. This cluster has no MonarchMesh: it needs Monarch's operator, or KubernetesJob(..., controller='Job')"
+                    f"{error}. This cluster has no MonarchMesh: it needs Monarch's operator, or"
+                    " KubernetesJob(..., controller='Job')"
                 ) from error
             if error.status != _CONFLICT:
                 raise
@@ -204,16 +236,24 @@ class KubernetesJob(WorkersJob):
         self._made.append((resource, name))
 
     def _take_over(self, api: Api, resource: Resource, content: Object, user: str) -> None:
-        """There is one, as of a program that has lost the file of its job. Pods that are alike stay."""
+        """There is one, as of a program that has lost the file of its job.
+
+        Pods that are alike stay.
+        """
         name = content["metadata"]["name"]
         old = api.get(resource, name)
         is_ending = old is None or "deletionTimestamp" in old["metadata"]
         owner = None if old is None else old["metadata"].get("annotations", {}).get(USER)
         which = f"{resource.plural} {name!r} in namespace {self._namespace!r}"
         if old is None or is_ending or owner != user:
-            why = "it is just being deleted" if is_ending else f"{owner or 'somebody else'} has made it"
+            why = (
+                "it is just being deleted"
+                if is_ending
+                else f"{owner or 'somebody else'} has made it"
+            )
             raise JobError(
-                f"there is {which}, and {why}: choose another name, or see to its end: kubectl delete {resource.plural} {name}"
+                f"there is {which}, and {why}: choose another name, or see to its end: kubectl"
+                f" delete {resource.plural} {name}"
             )
         if resource == SECRETS and self._own_secret is None:  # its pods have that
             return
@@ -242,7 +282,10 @@ class KubernetesJob(WorkersJob):
             for mesh in [mesh for mesh in self._all_meshes() if mesh.name in names]:
                 while left := api.list(PODS, labelSelector=mesh.selector)["items"]:
                     if time.monotonic() > end:
-                        logger.warning("pods that are still ending: %s", [pod["metadata"]["name"] for pod in left])
+                        logger.warning(
+                            "pods that are still ending: %s",
+                            [pod["metadata"]["name"] for pod in left],
+                        )
                         return
                     waiting.show(f"{len(left)} pods of {mesh.name} are ending")
                     time.sleep(_ASK)
@@ -262,16 +305,22 @@ class KubernetesJob(WorkersJob):
     # finding
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, its objects are there, and no pod of it is beyond hope."""
+        """Check whether `spec` describes the same job, its objects are there, and no pod of it is
+        beyond hope.
+        """
         if not self._same_spec(spec) or not self._is_running():
             return False
         api = self._api()
-        return not any(trouble.is_hopeless for pods in self._look(api) for trouble in pods.troubles())
+        return not any(
+            trouble.is_hopeless for pods in self._look(api) for trouble in pods.troubles()
+        )
 
     def _same_spec(self, spec: JobTrait) -> bool:
         if not isinstance(spec, KubernetesJob) or not self._same_meshes(spec):
             return False
-        ours, theirs = ((job._namespace, job._kind, job._idle_limit, _alike(job._pods)) for job in (self, spec))
+        ours, theirs = (
+            (job._namespace, job._kind, job._idle_limit, _alike(job._pods)) for job in (self, spec)
+        )
         return ours == theirs
 
     def _is_running(self) -> bool:
@@ -309,7 +358,8 @@ class KubernetesJob(WorkersJob):
         found = self._api().get(SECRETS, self._secret_name)
         if found is None:
             raise JobError(
-                f"the Secret {self._secret_name!r} of {self!r} is gone: kill() it, and state() starts it anew"
+                f"the Secret {self._secret_name!r} of {self!r} is gone: kill() it, and state()"
+                " starts it anew"
             )
         return base64.b64decode(found["data"][SECRET_KEY]).decode()
 
@@ -326,14 +376,16 @@ class KubernetesJob(WorkersJob):
             for rank, trouble in pods.completed().items():
                 if (pods.mesh.name, rank) in hosts:
                     raise JobError(
-                        f"host {rank} of mesh {pods.mesh.name!r} can't be replaced: pod {trouble.pod} has completed: {trouble.text}. "
-                        "kill() the job, and state() starts it anew"
+                        f"host {rank} of mesh {pods.mesh.name!r} can't be replaced: pod"
+                        f" {trouble.pod} has completed: {trouble.text}. kill() the job, and state()"
+                        " starts it anew"
                     )
         for pods in found_pods:
             name, size = pods.mesh.name, self._meshes[pods.mesh.name]
             lost = {rank for mesh, rank in hosts if mesh == name and rank < size}
             for pod, found in pods.all.items():
-                if pods.rank(found) in lost:  # by force: on a node that is gone, nothing would say that it has ended
+                # by force: on a node that is gone, nothing would say that it has ended
+                if pods.rank(found) in lost:
                     api.delete(PODS, pod, gracePeriodSeconds="0")
             if further := [rank for mesh, rank in hosts if mesh == name and rank >= size]:
                 api.patch(self._controller, name, scaled(self._kind, max(further) + 1))
@@ -344,7 +396,10 @@ class KubernetesJob(WorkersJob):
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
         if others := sorted({mesh for mesh, _ in hosts if not self._pods[mesh].is_made}):
-            raise JobError(f"the pods of {', '.join(others)} can't be scaled by {self!r}: somebody else has made them")
+            raise JobError(
+                f"the pods of {', '.join(others)} can't be scaled by {self!r}: somebody else has"
+                " made them"
+            )
 
     def _reported(self) -> Mapping[HostId, str]:
         return {
@@ -360,7 +415,8 @@ class KubernetesJob(WorkersJob):
     # the way there
 
     def _refuse_imports(self) -> None:
-        if self._kubeconfig.is_in_cluster and self._attach_to is None:  # otherwise `attach` does, before anything else
+        # otherwise `attach` does, before anything else
+        if self._kubeconfig.is_in_cluster and self._attach_to is None:
             super()._refuse_imports()
 
     def _prepare_client_gateway(self) -> None:
@@ -375,7 +431,9 @@ class KubernetesJob(WorkersJob):
             first = self._wait_for_pods()[0]
             pod = first.serving()[0]
             port = port_of(worker_container(pod["spec"]), first.mesh.port)
-            _forwards[self._apply_id] = Forward(self._kubeconfig, self._namespace, pod["metadata"]["name"], port)
+            _forwards[self._apply_id] = Forward(
+                self._kubeconfig, self._namespace, pod["metadata"]["name"], port
+            )
         return _forwards[self._apply_id].address
 
     # parts
@@ -396,7 +454,10 @@ class KubernetesJob(WorkersJob):
         return f"{next(mesh.name for mesh in self._pods.values() if mesh.is_made)}-monarch"
 
     def _cleanup_log_context(self) -> str:
-        return f"(namespace {self._namespace}: {[f'{resource.plural}/{name}' for resource, name in self._made]})"
+        return (
+            f"(namespace {self._namespace}:"
+            f" {[f'{resource.plural}/{name}' for resource, name in self._made]})"
+        )
 
     def __repr__(self) -> str:
         return f"KubernetesJob({self._namespace!r}, {self._meshes!r})"
@@ -422,7 +483,9 @@ def _plain(template: Any) -> Object:
     try:
         from kubernetes import client
     except ModuleNotFoundError:
-        raise TypeError(f"a pod_template is a dictionary or a V1PodTemplateSpec, got {template!r}") from None
+        raise TypeError(
+            f"a pod_template is a dictionary or a V1PodTemplateSpec, got {template!r}"
+        ) from None
     plain: Object = client.ApiClient().sanitize_for_serialization(template)
     return plain
 

@@ -1,7 +1,9 @@
-"""The API of Kubernetes, as far as a job needs it: six verbs on objects of one namespace, and errors that say what to do.
+"""The API of Kubernetes, as far as a job needs it: six verbs on objects of one namespace, and
+errors that say what to do.
 
-It speaks HTTP itself. The official client is needed for the credentials of a kubeconfig alone (see `kubernetes_config`): its generated
-calls differ from release to release, take 130 MB, and give no hold on the socket of a watch.
+It speaks HTTP itself. The official client is needed for the credentials of a kubeconfig alone (see
+`kubernetes_config`): its generated calls differ from release to release, take 130 MB, and give no
+hold on the socket of a watch.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ _MERGE = "application/merge-patch+json"
 
 
 class Resource(NamedTuple):
-    """A kind of object: ``Resource("apps", "v1", "statefulsets")``; the group of the oldest ones is empty."""
+    """A kind of object: ``Resource("apps", "v1", "statefulsets")``; the group of the oldest ones is
+    empty.
+    """
 
     group: str
     version: str
@@ -50,7 +54,8 @@ class Server(NamedTuple):
 
     Attributes:
         url: ``https://host:port``, and maybe a path.
-        headers: Gives the headers with the credentials; asked before each request, as tokens expire.
+        headers: Gives the headers with the credentials; asked before each request, as tokens
+            expire.
         ca_file: Certificates of those who signed that of the server; None for those of the system.
         cert_file: Our certificate, if that is how it knows us.
         key_file: Its key.
@@ -114,19 +119,27 @@ class Api:
         """Return the list of those that a `labelSelector` or a `fieldSelector` matches."""
         return self._ask("list", "GET", resource, query=query)
 
-    def watch(self, resource: Resource, version: str, seconds: int, **query: str) -> Iterator[tuple[str, Object]]:
-        """Watch matching objects for some seconds, from a version of their list on: pairs of ``"ADDED"``,
-        ``"MODIFIED"``, ``"DELETED"`` or ``"BOOKMARK"``, and the object. If the version is too old, the error has status
-        410."""
+    def watch(
+        self, resource: Resource, version: str, seconds: int, **query: str
+    ) -> Iterator[tuple[str, Object]]:
+        """Watch matching objects for some seconds, from a version of their list on: pairs of
+        ``"ADDED"``, ``"MODIFIED"``, ``"DELETED"`` or ``"BOOKMARK"``, and the object. If the version
+        is too old, the error has status 410.
+        """
         query = {**query, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = str(seconds)
-        connection, answer = self._request("watch", "GET", resource, query=query, limit=seconds + _LIMIT)
+        connection, answer = self._request(
+            "watch", "GET", resource, query=query, limit=seconds + _LIMIT
+        )
         try:
             while line := self._read(answer.readline):
                 event = self._parse(line)
                 if event["type"] == "ERROR":
                     status = event["object"]
-                    raise ApiError(f"watch of {resource.plural}: {status.get('message')}", status.get("code", 500))
+                    raise ApiError(
+                        f"watch of {resource.plural}: {status.get('message')}",
+                        status.get("code", 500),
+                    )
                 yield event["type"], event["object"]
         finally:
             answer.close()
@@ -141,15 +154,26 @@ class Api:
         return self._ask("patch", "PATCH", resource, name, body=content)
 
     def delete(self, resource: Resource, name: str, **query: str) -> None:
-        """Delete an object, and in the background what belongs to it. Without effect if there is none."""
+        """Delete an object, and in the background what belongs to it.
+
+        Without effect if there is none.
+        """
         try:
-            self._ask("delete", "DELETE", resource, name, query={"propagationPolicy": "Background", **query})
+            self._ask(
+                "delete",
+                "DELETE",
+                resource,
+                name,
+                query={"propagationPolicy": "Background", **query},
+            )
         except ApiError as error:
             if error.status != 404:
                 raise
 
     def log(self, pod: str, container: str, lines: int, previous: bool) -> str:
-        """Return the last lines that a container has printed; with `previous`, those of the run before."""
+        """Return the last lines that a container has printed; with `previous`, those of the run
+        before.
+        """
         query = {"container": container, "tailLines": str(lines), "previous": str(previous).lower()}
         connection, answer = self._request("get", "GET", PODS, f"{pod}/log", query=query)
         with closing(connection):
@@ -210,31 +234,43 @@ class Api:
     def _no_answer(self, error: Exception) -> ApiError:
         return ApiError(
             f"the API of Kubernetes at {self._server.url} can't be reached: {error}",
-            401 if isinstance(error, ssl.SSLError) else NO_ANSWER,  # who it is does not change by itself
+            # who it is does not change by itself
+            401 if isinstance(error, ssl.SSLError) else NO_ANSWER,
         )
 
-    def _refusal(self, answer: http.client.HTTPResponse, verb: str, resource: Resource, name: str) -> ApiError:
+    def _refusal(
+        self, answer: http.client.HTTPResponse, verb: str, resource: Resource, name: str
+    ) -> ApiError:
         text = answer.read().decode(errors="replace")
         try:
             said = json.loads(text)["message"]
         except (ValueError, KeyError, TypeError):
             said = text.strip() or answer.reason
-        what = f"{verb} {resource.plural}{f' {name!r}' if name else ''} in namespace {self._namespace!r}"
+        what = (
+            f"{verb} {resource.plural}{f' {name!r}' if name else ''} in namespace"
+            f" {self._namespace!r}"
+        )
         if answer.status == 401:
             said = (
-                f"{self._server.url} does not accept the credentials ({said}): the token has expired, or the kubeconfig is of "
-                "another cluster; `kubectl auth whoami` tries them"
+                f"{self._server.url} does not accept the credentials ({said}): the token has"
+                " expired, or the kubeconfig is of another cluster; `kubectl auth whoami` tries"
+                " them"
             )
         elif answer.status == 403:
             part = f"{resource.plural}/{name.partition('/')[2]}" if "/" in name else resource.plural
-            said += f". A Role must allow it: apiGroups: [{json.dumps(resource.group)}], resources: [{part}], verbs: [{verb}]"
+            said += (
+                f". A Role must allow it: apiGroups: [{json.dumps(resource.group)}], resources:"
+                f" [{part}], verbs: [{verb}]"
+            )
         return ApiError(f"{what}: {said}", answer.status)
 
 
 class _Tls(http.client.HTTPSConnection):
     """Of a server whose certificate may call it otherwise."""
 
-    def __init__(self, host: str, port: int, limit: float, context: ssl.SSLContext, name: str) -> None:
+    def __init__(
+        self, host: str, port: int, limit: float, context: ssl.SSLContext, name: str
+    ) -> None:
         super().__init__(host, port, timeout=limit, context=context)
         self._tls, self._name = context, name
 

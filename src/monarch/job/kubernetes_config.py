@@ -1,7 +1,8 @@
 """`KubeConfig`: which cluster of Kubernetes, and by which credentials.
 
-In a pod, both are files that Kubernetes puts there. Elsewhere a kubeconfig has them, with all that it may say of plugins and
-proxies; that is read by the official client, the extra ``kubernetes``, which is imported for this alone.
+In a pod, both are files that Kubernetes puts there. Elsewhere a kubeconfig has them, with all that
+it may say of plugins and proxies; that is read by the official client, the extra ``kubernetes``,
+which is imported for this alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ logger = logging.getLogger("monarch.job")
 
 
 class KubeConfig:
-    """How to reach a cluster. By itself: from one of its pods, as the service account of that; `from_path` and `from_config`
+    """How to reach a cluster.
+
+    By itself: from one of its pods, as the service account of that; `from_path` and `from_config`
     are for programs elsewhere.
     """
 
@@ -33,7 +36,9 @@ class KubeConfig:
 
     @classmethod
     def from_path(cls, path: str | os.PathLike[str]) -> KubeConfig:
-        """Use the current context of a kubeconfig. The file is read when it is needed, and again by each program.
+        """Use the current context of a kubeconfig.
+
+        The file is read when it is needed, and again by each program.
 
         Args:
             path: Of the file; ``~`` is your home.
@@ -44,7 +49,8 @@ class KubeConfig:
 
     @classmethod
     def from_config(cls, configuration: Any) -> KubeConfig:
-        """Use a configuration of this program alone: it is not saved with a job, and the next program has to bring its own.
+        """Use a configuration of this program alone: it is not saved with a job, and the next
+        program has to bring its own.
 
         Args:
             configuration: A ``kubernetes.client.Configuration``.
@@ -53,7 +59,9 @@ class KubeConfig:
             TypeError: It is none.
         """
         if not hasattr(configuration, "auth_settings") or not hasattr(configuration, "host"):
-            raise TypeError(f"from_config takes a kubernetes.client.Configuration, got {configuration!r}")
+            raise TypeError(
+                f"from_config takes a kubernetes.client.Configuration, got {configuration!r}"
+            )
         config = cls()
         config._configuration = configuration
         return config
@@ -67,12 +75,14 @@ class KubeConfig:
         """Return the API server.
 
         Raises:
-            JobError: There is no such file, it makes no sense, or the extra ``kubernetes`` is missing.
+            JobError: There is no such file, it makes no sense, or the extra ``kubernetes`` is
+                missing.
         """
         if self._lost:
             raise JobError(
-                "the job was saved by a program that reached the cluster by KubeConfig.from_config(...), which is not saved: "
-                "describe the job again with such a configuration, or use KubeConfig.from_path(...)"
+                "the job was saved by a program that reached the cluster by"
+                " KubeConfig.from_config(...), which is not saved: describe the job again with such"
+                " a configuration, or use KubeConfig.from_path(...)"
             )
         if self.is_in_cluster:
             return _of_this_pod()
@@ -81,7 +91,9 @@ class KubeConfig:
         def headers() -> dict[str, str]:
             found = configuration.auth_settings().values()
             return {
-                setting["key"]: setting["value"] for setting in found if setting["in"] == "header" and setting["value"]
+                setting["key"]: setting["value"]
+                for setting in found
+                if setting["in"] == "header" and setting["value"]
             }
 
         return Server(
@@ -107,7 +119,10 @@ class KubeConfig:
             JobError: As `server`.
         """
         server = self.server()
-        cluster: dict[str, Any] = {"server": server.url, "insecure-skip-tls-verify": not server.verify}
+        cluster: dict[str, Any] = {
+            "server": server.url,
+            "insecure-skip-tls-verify": not server.verify,
+        }
         user: dict[str, Any] = {}
         for place, key, file in (
             (cluster, "certificate-authority-data", server.ca_file if server.verify else None),
@@ -117,7 +132,9 @@ class KubeConfig:
             if file:
                 place[key] = base64.b64encode(Path(file).read_bytes()).decode()
         cluster |= {
-            key: value for key, value in (("tls-server-name", server.name), ("proxy-url", server.proxy)) if value
+            key: value
+            for key, value in (("tls-server-name", server.name), ("proxy-url", server.proxy))
+            if value
         }
         for value in server.headers().values():
             user["token"] = value.removeprefix("Bearer ")
@@ -132,8 +149,15 @@ class KubeConfig:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._configuration is not None:
-            logger.warning("KubeConfig.from_config(...) is not saved: the next program has to describe it again")
-        return {"_path": self._path, "_configuration": None, "_lost": self._lost or self._configuration is not None}
+            logger.warning(
+                "KubeConfig.from_config(...) is not saved: the next program has to describe it"
+                " again"
+            )
+        return {
+            "_path": self._path,
+            "_configuration": None,
+            "_lost": self._lost or self._configuration is not None,
+        }
 
     def __repr__(self) -> str:
         if self._path is not None:
@@ -142,16 +166,20 @@ class KubeConfig:
 
 
 def _of_this_pod() -> Server:
-    host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    host, port = (
+        os.environ.get("KUBERNETES_SERVICE_HOST"),
+        os.environ.get("KUBERNETES_SERVICE_PORT", "443"),
+    )
     if not host or not (ACCOUNT / "token").exists():
         raise JobError(
-            "this program runs in no pod with a service account: KubernetesJob(..., kubeconfig=KubeConfig.from_path("
-            '"~/.kube/config")) reaches a cluster from elsewhere'
+            "this program runs in no pod with a service account: KubernetesJob(...,"
+            ' kubeconfig=KubeConfig.from_path("~/.kube/config")) reaches a cluster from elsewhere'
         )
     address = f"[{host}]" if ":" in host else host
     return Server(
         f"https://{address}:{port}",
-        lambda: {"Authorization": f"Bearer {(ACCOUNT / 'token').read_text().strip()}"},  # it is replaced every hour
+        # it is replaced every hour
+        lambda: {"Authorization": f"Bearer {(ACCOUNT / 'token').read_text().strip()}"},
         str(ACCOUNT / "ca.crt"),
     )
 
@@ -160,7 +188,9 @@ def _read(path: str) -> Any:
     try:
         from kubernetes import client, config
     except ModuleNotFoundError:
-        raise JobError("to read a kubeconfig, a package is missing: pip install 'pymonarch[kubernetes]'") from None
+        raise JobError(
+            "to read a kubeconfig, a package is missing: pip install 'pymonarch[kubernetes]'"
+        ) from None
     configuration = client.Configuration()
     try:
         config.load_kube_config(config_file=path, client_configuration=configuration)

@@ -1,8 +1,9 @@
 """The way of a program outside of a cluster to a worker in it: ``kubectl port-forward`` to its pod.
 
-kubectl runs under a shell that ends it when this program ends, however that happens: the program holds the other end of the shell's
-stdin. If kubectl ends by itself, as when its connection breaks, it is started again at the same local port, and the links over it go on.
-What ends that: `close`, the end of the program, or of the pod.
+kubectl runs under a shell that ends it when this program ends, however that happens: the program
+holds the other end of the shell's stdin. If kubectl ends by itself, as when its connection breaks,
+it is started again at the same local port, and the links over it go on. What ends that: `close`,
+the end of the program, or of the pod.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ _LIMIT = 30.0  # seconds until kubectl listens
 _AGAIN = 0.5  # seconds before it is started again
 _LISTENS = re.compile(r"Forwarding from 127\.0\.0\.1:(\d+) -> ")
 _GONE = re.compile(r"\(NotFound\)|not found|not running|current phase")
-# The shell lets go of the output, so that its end is that of kubectl; and removes what has credentials.
+# The shell lets go of the output, so that its end is that of kubectl; and removes what has
+# credentials.
 _LEASH = (
-    'folder=$1; shift; "$@" & kubectl=$!; exec >/dev/null 2>&1; cat; kill $kubectl; [ -z "$folder" ] || rm -r "$folder"'
+    'folder=$1; shift; "$@" & kubectl=$!; exec >/dev/null 2>&1; cat; kill $kubectl; [ -z "$folder"'
+    ' ] || rm -r "$folder"'
 )
 
 logger = logging.getLogger("monarch.job")
@@ -48,8 +51,9 @@ class Forward:
     def __init__(self, config: KubeConfig, namespace: str, pod: str, port: int) -> None:
         if shutil.which("kubectl") is None:
             raise JobError(
-                "there is no kubectl on the PATH of this machine, through which a program outside of the cluster reaches pods: install "
-                "it, or forward a port by other means and say where: KubernetesJob(..., attach_to='tcp://127.0.0.1:26600')"
+                "there is no kubectl on the PATH of this machine, through which a program outside"
+                " of the cluster reaches pods: install it, or forward a port by other means and say"
+                " where: KubernetesJob(..., attach_to='tcp://127.0.0.1:26600')"
             )
         self._closed = threading.Event()
         self._listens = threading.Event()  # or it never will
@@ -66,7 +70,9 @@ class Forward:
         if not self._local:
             self.close()
             if self._error is not None:
-                raise JobError(f"kubectl port-forward to pod {pod!r} can't be started: {self._error}") from self._error
+                raise JobError(
+                    f"kubectl port-forward to pod {pod!r} can't be started: {self._error}"
+                ) from self._error
             said = "\n".join(f"  | {line}" for line in self._said) or "  | nothing"
             how = "has ended" if in_time else f"does not listen after {_LIMIT:g} s"
             raise JobError(f"kubectl port-forward to pod {pod!r} {how}; it said:\n{said}")
@@ -93,11 +99,17 @@ class Forward:
                 self._run_once()
             except Exception as error:  # credentials may be there again a moment later
                 self._error = error
-            if not self._local or (self._error is None and self._said and _GONE.search(self._said[-1])):
+            if not self._local or (
+                self._error is None and self._said and _GONE.search(self._said[-1])
+            ):
                 break
             if not self._closed.wait(_AGAIN):
                 why = self._error or [*self._said][-1:]
-                logger.info("kubectl port-forward to pod %s has ended: %s; starting it again", self._pod, why)
+                logger.info(
+                    "kubectl port-forward to pod %s has ended: %s; starting it again",
+                    self._pod,
+                    why,
+                )
         self._listens.set()
 
     def _run_once(self) -> None:
@@ -129,12 +141,22 @@ class Forward:
             "127.0.0.1",
         ]
         return subprocess.Popen(
-            ["sh", "-c", _LEASH, "sh", folder, *command, f"pod/{self._pod}", f"{self._local or ''}:{self._remote}"],
+            [
+                "sh",
+                "-c",
+                _LEASH,
+                "sh",
+                folder,
+                *command,
+                f"pod/{self._pod}",
+                f"{self._local or ''}:{self._remote}",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,  # Ctrl-C is for the program; the shell ends, and cleans up, when that does
+            # Ctrl-C is for the program; the shell ends, and cleans up, when that does
+            start_new_session=True,
         )
 
     def _follow(self, shell: subprocess.Popen[str]) -> None:

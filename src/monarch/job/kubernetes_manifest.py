@@ -1,7 +1,8 @@
 """The objects that a job creates in Kubernetes. Pure: nothing is sent here.
 
-A mesh of hosts is one object, of which a controller makes pods with ranks, in one of three ways (`CONTROLLERS`). All have the same
-template of a pod: one worker, with the secret of the job in its environment and a probe that says when it listens.
+A mesh of hosts is one object, of which a controller makes pods with ranks, in one of three ways
+(`CONTROLLERS`). All have the same template of a pod: one worker, with the secret of the job in its
+environment and a probe that says when it listens.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ class Controller(NamedTuple):
 
 
 CONTROLLERS = {
-    "MonarchMesh": Controller(Resource("monarch.pytorch.org", "v1alpha1", "monarchmeshes"), INDEX_LABEL),
+    "MonarchMesh": Controller(
+        Resource("monarch.pytorch.org", "v1alpha1", "monarchmeshes"), INDEX_LABEL
+    ),
     "StatefulSet": Controller(Resource("apps", "v1", "statefulsets"), INDEX_LABEL),
     "Job": Controller(Resource("batch", "v1", "jobs"), "batch.kubernetes.io/job-completion-index"),
 }
@@ -66,9 +69,11 @@ class ImageSpec:
 
     Attributes:
         image: Its name.
-        resources: What each pod needs, and gets at most: ``{"cpu": 4, "memory": "16Gi", "nvidia.com/gpu": 8}``.
+        resources: What each pod needs, and gets at most:
+            ``{"cpu": 4, "memory": "16Gi", "nvidia.com/gpu": 8}``.
         enable_fuse: Whether workers may mount file systems; the container is privileged then.
-        shared_memory_size: Size of ``/dev/shm``, such as ``"8Gi"``; by default what the cluster gives, often 64 MB.
+        shared_memory_size: Size of ``/dev/shm``, such as ``"8Gi"``; by default what the cluster
+            gives, often 64 MB.
     """
 
     image: str
@@ -112,15 +117,18 @@ def check_name(name: str) -> None:
 
     Raises:
         TypeError: It is no string.
-        ValueError: It is empty, too long, or has other characters than lower-case letters and digits, with a letter first.
+        ValueError: It is empty, too long, or has other characters than lower-case letters and
+            digits, with a letter first.
     """
     check_mesh_names([name])
     if len(name) > _LONGEST_NAME:
-        raise ValueError(f"mesh {name!r}: a name has at most {_LONGEST_NAME} characters, got {len(name)}")
+        raise ValueError(
+            f"mesh {name!r}: a name has at most {_LONGEST_NAME} characters, got {len(name)}"
+        )
     if not re.fullmatch("[a-z][a-z0-9]*", name):
         raise ValueError(
-            f"mesh {name!r}: Kubernetes and Python both use the name, so it has lower-case letters and digits only, and begins "
-            "with a letter"
+            f"mesh {name!r}: Kubernetes and Python both use the name, so it has lower-case letters"
+            " and digits only, and begins with a letter"
         )
 
 
@@ -148,7 +156,10 @@ def template_of(mesh: str, image: ImageSpec, port: int) -> Object:
     if image.shared_memory_size:
         mounts.append({"name": "shared-memory", "mountPath": "/dev/shm"})
         volumes.append(
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": image.shared_memory_size}}
+            {
+                "name": "shared-memory",
+                "emptyDir": {"medium": "Memory", "sizeLimit": image.shared_memory_size},
+            }
         )
     if mounts:
         container["volumeMounts"], spec["volumes"] = mounts, volumes
@@ -156,8 +167,8 @@ def template_of(mesh: str, image: ImageSpec, port: int) -> Object:
 
 
 def with_worker(template: Object, mesh: str, port: int) -> Object:
-    """Complete a template of pods: its container `worker`, or the first one, gets what a worker needs, where it has nothing else
-    for that.
+    """Complete a template of pods: its container `worker`, or the first one, gets what a worker
+    needs, where it has nothing else for that.
 
     Raises:
         ValueError: It has no container.
@@ -165,12 +176,16 @@ def with_worker(template: Object, mesh: str, port: int) -> Object:
     template = copy.deepcopy(template)
     containers = template.get("spec", {}).get("containers")
     if not containers:
-        raise ValueError(f"mesh {mesh!r}: the template of its pods has no container: {json.dumps(template)}")
+        raise ValueError(
+            f"mesh {mesh!r}: the template of its pods has no container: {json.dumps(template)}"
+        )
     template.setdefault("metadata", {}).setdefault("labels", {}).update(_pod_labels(mesh))
     worker = worker_container(template["spec"])
     port = port_of(worker, port)
     if "command" not in worker and "args" not in worker:
-        spec = WorkerSpec(mesh, f"${SERVICE_PROC_RANK_ENV}", f"tcp://${ADDRESS_ENV}:{port}", bind="*")
+        spec = WorkerSpec(
+            mesh, f"${SERVICE_PROC_RANK_ENV}", f"tcp://${ADDRESS_ENV}:{port}", bind="*"
+        )
         worker["command"] = ["python", "-u", "-c", _WORKER, json.dumps(spec._asdict())]
     if port not in [each.get("containerPort") for each in worker.setdefault("ports", [])]:
         worker["ports"].append({"containerPort": port, "name": "monarch"})
@@ -181,12 +196,16 @@ def with_worker(template: Object, mesh: str, port: int) -> Object:
 def worker_container(pod_spec: Object) -> Object:
     """The container of a pod that runs the worker."""
     containers: list[Object] = pod_spec["containers"]
-    return next((container for container in containers if container.get("name") == "worker"), containers[0])
+    return next(
+        (container for container in containers if container.get("name") == "worker"), containers[0]
+    )
 
 
 def port_of(container: Object, default: int) -> int:
     """Where the worker in a container listens."""
-    values = [each.get("value", "") for each in container.get("env", []) if each.get("name") == PORT_ENV]
+    values = [
+        each.get("value", "") for each in container.get("env", []) if each.get("name") == PORT_ENV
+    ]
     return int(values[0]) if values and str(values[0]).isdecimal() else default
 
 
@@ -216,7 +235,11 @@ def mesh_object(kind: str, mesh: Mesh, secret: str, idle_limit: float, user: str
     worker = worker_container(template["spec"])
     env = worker.setdefault("env", [])
     known = {each["name"] for each in env}
-    env += [each for each in _environment(mesh, controller, secret, idle_limit) if each["name"] not in known]
+    env += [
+        each
+        for each in _environment(mesh, controller, secret, idle_limit)
+        if each["name"] not in known
+    ]
     if kind == "MonarchMesh":
         port = port_of(worker, mesh.port)
         spec: Object = {"replicas": mesh.size, "port": port, "podTemplate": template}
@@ -229,7 +252,8 @@ def mesh_object(kind: str, mesh: Mesh, secret: str, idle_limit: float, user: str
             "template": template,
         }
     else:
-        # Not `Never`, which would make a new pod for each worker that is killed. The limit is for what never comes up.
+        # Not `Never`, which would make a new pod for each worker that is killed. The limit is for
+        # what never comes up.
         template["spec"].setdefault("restartPolicy", "OnFailure")
         spec = {
             **scaled(kind, mesh.size)["spec"],
@@ -244,30 +268,48 @@ def mesh_object(kind: str, mesh: Mesh, secret: str, idle_limit: float, user: str
         "annotations": annotations,
         "labels": {MESH_LABEL: mesh.name, **(mesh.labels or {})},
     }
-    return {"apiVersion": controller.resource.api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": controller.resource.api_version,
+        "kind": kind,
+        "metadata": metadata,
+        "spec": spec,
+    }
 
 
 def scaled(kind: str, size: int) -> Object:
     """Return the patch that gives an object another number of pods."""
-    return {"spec": {"completions": size, "parallelism": size} if kind == "Job" else {"replicas": size}}
+    return {
+        "spec": {"completions": size, "parallelism": size} if kind == "Job" else {"replicas": size}
+    }
 
 
 def differences(old: Any, new: Any) -> Any:
     """Return the patch that turns `old` into `new`; fields that are not in `new` are removed."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return new
-    return {**dict.fromkeys(old.keys() - new.keys()), **{key: differences(old.get(key), new[key]) for key in new}}
+    return {
+        **dict.fromkeys(old.keys() - new.keys()),
+        **{key: differences(old.get(key), new[key]) for key in new},
+    }
 
 
-def _environment(mesh: Mesh, controller: Controller, secret: str, idle_limit: float) -> list[Object]:
+def _environment(
+    mesh: Mesh, controller: Controller, secret: str, idle_limit: float
+) -> list[Object]:
     def field(path: str) -> Object:
         return {"fieldRef": {"fieldPath": path}}
 
     return [
         {"name": PORT_ENV, "value": str(mesh.port)},
         {"name": ADDRESS_ENV, "valueFrom": field("status.podIP")},
-        {"name": SERVICE_PROC_RANK_ENV, "valueFrom": field(f"metadata.labels['{controller.rank_label}']")},
-        {"name": "MONARCH_SECRET", "valueFrom": {"secretKeyRef": {"name": secret, "key": SECRET_KEY}}},
+        {
+            "name": SERVICE_PROC_RANK_ENV,
+            "valueFrom": field(f"metadata.labels['{controller.rank_label}']"),
+        },
+        {
+            "name": "MONARCH_SECRET",
+            "valueFrom": {"secretKeyRef": {"name": secret, "key": SECRET_KEY}},
+        },
         {"name": IDLE_LIMIT, "value": f"{idle_limit:f}s"},
     ]
 

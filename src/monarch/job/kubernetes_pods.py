@@ -1,4 +1,6 @@
-"""The state of a mesh's hosts, read from its pods: which serve, at which address, and why the others do not. Pure."""
+"""The state of a mesh's hosts, read from its pods: which serve, at which address, and why the
+others do not. Pure.
+"""
 
 from __future__ import annotations
 
@@ -83,8 +85,9 @@ class Pods:
                 continue
             if rank in found:
                 raise JobError(
-                    f"mesh {self.mesh.name!r}: pods {found[rank]['metadata']['name']!r} and {name!r} both have rank {rank} "
-                    f"({self.mesh.rank_label}): the selector {self.mesh.selector!r} matches pods of others, too"
+                    f"mesh {self.mesh.name!r}: pods {found[rank]['metadata']['name']!r} and"
+                    f" {name!r} both have rank {rank} ({self.mesh.rank_label}): the selector"
+                    f" {self.mesh.selector!r} matches pods of others, too"
                 )
             found[rank] = pod
         return found
@@ -109,7 +112,14 @@ class Pods:
             if not is_ending(pod) and not is_ready(pod)
         ]
         found = [trouble for trouble in known if trouble is not None]
-        return sorted(found, key=lambda trouble: (not trouble.is_hopeless, not trouble.is_unschedulable, trouble.pod))
+        return sorted(
+            found,
+            key=lambda trouble: (
+                not trouble.is_hopeless,
+                not trouble.is_unschedulable,
+                trouble.pod,
+            ),
+        )
 
     def completed(self) -> dict[int, Trouble]:
         """Ranks whose pods have completed, where nothing makes others."""
@@ -122,11 +132,17 @@ class Pods:
         label = pod["metadata"].get("labels", {}).get(mesh.rank_label)
         if label is not None and label.isdecimal() and int(label) < mesh.size:
             return int(label)
-        why = f"has no label {mesh.rank_label}" if label is None else f"has {mesh.rank_label}={label}"
+        why = (
+            f"has no label {mesh.rank_label}" if label is None else f"has {mesh.rank_label}={label}"
+        )
         if (name, why) not in self._reported:
             self._reported.add((name, why))
             logger.warning(
-                "pod %s is no host of mesh %r, which has ranks 0 to %d: it %s", name, mesh.name, mesh.size - 1, why
+                "pod %s is no host of mesh %r, which has ranks 0 to %d: it %s",
+                name,
+                mesh.name,
+                mesh.size - 1,
+                why,
             )
         return None
 
@@ -136,12 +152,26 @@ class Pods:
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
 
     def _end_of(self, pod: Object) -> Trouble | None:
-        """The trouble of a host whose pod has completed, where nothing makes another: a Job does that for no index twice."""
+        """The trouble of a host whose pod has completed, where nothing makes another: a Job does
+        that for no index twice.
+        """
         is_of_job = CONTROLLERS["Job"].rank_label in pod["metadata"].get("labels", {})
-        if not is_of_job or pod.get("status", {}).get("phase") != "Succeeded" or self.rank(pod) is None:
+        if (
+            not is_of_job
+            or pod.get("status", {}).get("phase") != "Succeeded"
+            or self.rank(pod) is None
+        ):
             return None
-        text = "its worker has ended in order, shut down or after idle_limit, and a Job starts it only once"
-        return Trouble(pod["metadata"]["name"], text, True, container=worker_container(pod["spec"]).get("name", ""))
+        text = (
+            "its worker has ended in order, shut down or after idle_limit, and a Job starts it only"
+            " once"
+        )
+        return Trouble(
+            pod["metadata"]["name"],
+            text,
+            True,
+            container=worker_container(pod["spec"]).get("name", ""),
+        )
 
 
 def is_ready(pod: Object) -> bool:
@@ -161,7 +191,10 @@ def _condition(pod: Object, kind: str) -> Object:
 
 def _trouble(pod: Object) -> Trouble | None:
     name, status = pod["metadata"]["name"], pod.get("status", {})
-    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+    statuses = [
+        *(status.get("initContainerStatuses") or []),
+        *(status.get("containerStatuses") or []),
+    ]
     for container in statuses:
         waiting = container.get("state", {}).get("waiting", {})
         reason = waiting.get("reason", "")
@@ -170,7 +203,10 @@ def _trouble(pod: Object) -> Trouble | None:
             return Trouble(name, text, reason in _HOPELESS, container=container["name"])
         ended = container.get("state", {}).get("terminated", {})
         if ended.get("exitCode"):
-            text = f"its container {container['name']!r} has ended with exit status {ended['exitCode']}"
+            text = (
+                f"its container {container['name']!r} has ended with exit status"
+                f" {ended['exitCode']}"
+            )
             return Trouble(name, text + _after(ended.get("message")), container=container["name"])
     scheduled = _condition(pod, "PodScheduled")
     if scheduled.get("status") == "False":

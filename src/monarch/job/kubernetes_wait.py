@@ -1,4 +1,6 @@
-"""Waiting for the pods of a job: a list of them, a watch from there on, and what Kubernetes says of those that do not come."""
+"""Waiting for the pods of a job: a list of them, a watch from there on, and what Kubernetes says of
+those that do not come.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def wait_for_pods(
                     raise
                 outage = f"; {error}"
                 time.sleep(_AGAIN)
-            missing = [followed.pods for followed in all_followed if followed.pods.addresses() is None]
+            missing = [
+                followed.pods for followed in all_followed if followed.pods.addresses() is None
+            ]
             if not missing and not outage:
                 return [followed.pods for followed in all_followed]
             troubles = [(pods.mesh, trouble) for pods in missing for trouble in pods.troubles()]
@@ -66,15 +70,21 @@ def wait_for_pods(
             no_room = [each for each in troubles if each[1].is_unschedulable]
             no_room_since = (no_room_since or waiting.seconds) if no_room else None
             limit = schedule_timeout
-            if no_room_since is not None and limit is not None and waiting.seconds - no_room_since >= limit:
+            if (
+                no_room_since is not None
+                and limit is not None
+                and waiting.seconds - no_room_since >= limit
+            ):
                 why = f"no node has had room for it for {limit:g} s (schedule_timeout)"
                 raise JobError(_hopeless(api, *no_room[0], why))
-            state = "; ".join(_describe(pods) or _without_pods(api, pods, controller) for pods in missing)
+            state = "; ".join(
+                _describe(pods) or _without_pods(api, pods, controller) for pods in missing
+            )
             rows = [(mesh.name, trouble.pod, trouble.text) for mesh, trouble in troubles]
             if timeout is not None and waiting.seconds > timeout:
                 raise JobError(
-                    f"{who} did not come up within {timeout:g} s (timeout): {state}. It was left as it is: state() "
-                    "waits on, kill() ends it"
+                    f"{who} did not come up within {timeout:g} s (timeout): {state}. It was left as"
+                    " it is: state() waits on, kill() ends it"
                 )
             waiting.show(state + outage, rows)
     finally:
@@ -85,7 +95,10 @@ def _hopeless(api: Api, mesh: Mesh, trouble: Trouble, why: str) -> str:
     lines = [f"mesh {mesh.name!r}: pod {trouble.pod!r}: {why}: {trouble.text}"]
     try:
         events = api.list(EVENTS, fieldSelector=f"involvedObject.name={trouble.pod}")["items"]
-        lines += [f"  event: {each.get('reason')}: {each.get('message')}" for each in events[-_SHOWN_EVENTS:]]
+        lines += [
+            f"  event: {each.get('reason')}: {each.get('message')}"
+            for each in events[-_SHOWN_EVENTS:]
+        ]
     except ApiError as error:
         lines.append(f"  its events: {error}")
     if trouble.container:
@@ -97,7 +110,15 @@ def _hopeless(api: Api, mesh: Mesh, trouble: Trouble, why: str) -> str:
             lines += [f"  | {line}" for line in said]
             if said:
                 break
-    return "\n".join([*lines, "It was left as it is: kill() ends it, and so does the next state() that starts it anew"])
+    return "\n".join(
+        [
+            *lines,
+            (
+                "It was left as it is: kill() ends it, and so does the next state() that starts it"
+                " anew"
+            ),
+        ]
+    )
 
 
 class _Followed:
@@ -131,13 +152,18 @@ class _Followed:
 
 def _without_pods(api: Api, pods: Pods, controller: Resource) -> str:
     """For people: why a mesh has no pod at all."""
-    state = f"{pods.mesh.name}: 0 of {pods.mesh.size} pods serve, there are none with {pods.mesh.selector!r} yet"
+    state = (
+        f"{pods.mesh.name}: 0 of {pods.mesh.size} pods serve, there are none with"
+        f" {pods.mesh.selector!r} yet"
+    )
     try:
         maker = api.get(controller, pods.mesh.name) if pods.mesh.is_made else None
     except ApiError:  # it is no trouble that this can't be said
         maker = None
     if maker is not None and maker.get("spec", {}).get("suspend"):
-        state += f": {controller.plural} {pods.mesh.name!r} is suspended, as a queue has not admitted it"
+        state += (
+            f": {controller.plural} {pods.mesh.name!r} is suspended, as a queue has not admitted it"
+        )
     return state
 
 

@@ -1,9 +1,10 @@
 """Starting worker processes on this machine, and waiting until each serves.
 
-A worker leads a session of its own, writes to a file, and holds one end of a socket pair, its *leash*. Over that it says
-when it serves; the wait for this ends with the word, with the worker's end, which closes the leash, or with the time
-limit. Until this side lets go of the leash the worker ends with this program, however that ends: so a program that dies
-between starting workers and saving them leaves none behind.
+A worker leads a session of its own, writes to a file, and holds one end of a socket pair,
+its *leash*. Over that it says when it serves; the wait for this ends with the word, with the
+worker's end, which closes the leash, or with the time limit. Until this side lets go of the leash
+the worker ends with this program, however that ends: so a program that dies between starting
+workers and saving them leaves none behind.
 """
 
 from __future__ import annotations
@@ -49,12 +50,16 @@ class Worker(NamedTuple):
 
     @property
     def goodbye(self) -> Path:
-        """The file that says that its end is in order; it goes with its folder when the job has been ended."""
+        """The file that says that its end is in order; it goes with its folder when the job has
+        been ended.
+        """
         return goodbye_of(self.address)
 
     @property
     def ended_in_order(self) -> bool:
-        """Check whether a worker that is gone was ended on purpose: shut down, or with its job, by any program."""
+        """Check whether a worker that is gone was ended on purpose: shut down, or with its job, by
+        any program.
+        """
         return self.goodbye.exists() or not self.goodbye.parent.exists()
 
     def tail(self) -> str:
@@ -71,16 +76,23 @@ class Worker(NamedTuple):
 
 
 def goodbye_of(address: str) -> Path:
-    """Return the file which says that the end of the worker at an ``ipc://`` address is in order."""
+    """Return the file which says that the end of the worker at an ``ipc://`` address is in
+    order.
+    """
     return Path(address.removeprefix("ipc://") + ".ended")
 
 
-def start(mesh: str, rank: int, address: str, log: Path, env: Mapping[str, str]) -> tuple[Worker, socket.socket]:
+def start(
+    mesh: str, rank: int, address: str, log: Path, env: Mapping[str, str]
+) -> tuple[Worker, socket.socket]:
     """Start one worker; returns at once, with the leash."""
-    spec = WorkerSpec(mesh, str(rank), address, report=_LEASH, lifeline=_LEASH, farewell=str(goodbye_of(address)))
+    spec = WorkerSpec(
+        mesh, str(rank), address, report=_LEASH, lifeline=_LEASH, farewell=str(goodbye_of(address))
+    )
     ours, theirs = socket.socketpair()
     with theirs:
-        # not the number that the child gets: a descriptor that is put in its own place would still close on exec
+        # not the number that the child gets: a descriptor that is put in its own place would still
+        # close on exec
         inherited = fcntl.fcntl(theirs, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD)
     try:
         pid = os.posix_spawn(
@@ -105,7 +117,9 @@ def start(mesh: str, rank: int, address: str, log: Path, env: Mapping[str, str])
     return Worker(f"{mesh}_{rank}", address, pid, log), ours
 
 
-def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], timeout: float | None) -> None:
+def wait_ready(
+    workers: Sequence[Worker], leashes: Sequence[socket.socket], timeout: float | None
+) -> None:
     """Wait until every worker serves.
 
     Args:
@@ -116,7 +130,9 @@ def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], time
     Raises:
         JobError: One has ended instead, with its last output; or the time is over.
     """
-    waiting = {leash.fileno(): (worker, leash) for worker, leash in zip(workers, leashes, strict=True)}
+    waiting = {
+        leash.fileno(): (worker, leash) for worker, leash in zip(workers, leashes, strict=True)
+    }
     poll = select.poll()
     for fd in waiting:
         poll.register(fd, select.POLLIN)
@@ -127,14 +143,18 @@ def wait_ready(workers: Sequence[Worker], leashes: Sequence[socket.socket], time
         if not ready:
             worker, _ = next(iter(waiting.values()))
             raise JobError(
-                f"{len(waiting)} of {len(workers)} workers did not serve within {timeout:g} s (host_spawn_ready_timeout), "
-                f"among them {worker.name}, process {worker.pid}: {worker.tail()}"
+                f"{len(waiting)} of {len(workers)} workers did not serve within {timeout:g} s"
+                f" (host_spawn_ready_timeout), among them {worker.name}, process {worker.pid}:"
+                f" {worker.tail()}"
             )
         for fd, _ in ready:
             worker, leash = waiting.pop(fd)
             poll.unregister(fd)
             if not leash.recv(_MOST_REPORT):
-                raise JobError(f"worker {worker.name} ended before it served{_how(worker.pid)}; {worker.tail()}")
+                raise JobError(
+                    f"worker {worker.name} ended before it served{_how(worker.pid)};"
+                    f" {worker.tail()}"
+                )
 
 
 def let_go(leashes: Sequence[socket.socket]) -> None:
@@ -148,12 +168,15 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
 
 
 def _how(pid: int) -> str:
-    """The exit status of a child that closed its leash, which it does in the last moments of its life."""
+    """The exit status of a child that closed its leash, which it does in the last moments of its
+    life.
+    """
     return describe_status(processes.reap(pid, 1.0))
 
 
 def _flags() -> list[str]:
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+    # as multiprocessing does
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return flags
 
 

@@ -17,7 +17,9 @@ from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
 
 
 class LocalJob(JobTrait):
-    """The machine of this program, under each of some names. There is nothing to start, to find again or to end.
+    """The machine of this program, under each of some names.
+
+    There is nothing to start, to find again or to end.
 
     It neither reads nor writes a cache file, so it leaves alone whatever runs there.
 
@@ -57,14 +59,21 @@ class LocalJob(JobTrait):
         if client_script is None:
             return
         if not Path(client_script).is_file():
-            raise FileNotFoundError(f"client_script is a Python file; there is no {client_script!r} in {Path.cwd()}")
+            raise FileNotFoundError(
+                f"client_script is a Python file; there is no {client_script!r} in {Path.cwd()}"
+            )
         assert self._apply_id is not None
         self._runs_script = True
         folder = logs.folder_of(Path(DEFAULT_JOB_PATH), self._apply_id)
         trusted.make_folder(folder)
         saved = folder / "job.pkl"
         CacheFile(saved).write(BatchJob(self)._pickled())
-        environment = {**os.environ, BATCH: "1", BATCH_FILE: str(saved), processes.TAG: self._apply_id}
+        environment = {
+            **os.environ,
+            BATCH: "1",
+            BATCH_FILE: str(saved),
+            processes.TAG: self._apply_id,
+        }
         with _new_file(folder / "stdout.log") as out, _new_file(folder / "stderr.log") as err:
             self._process = subprocess.Popen(
                 [sys.executable, client_script],
@@ -95,11 +104,16 @@ class LocalJob(JobTrait):
 
 def _new_file(path: Path) -> BinaryIO:
     """A new file that only this user can read."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
+    return open(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600),
+        "wb",
+    )
 
 
 class BatchJob(JobTrait):
-    """The job that a script belongs to. The script gets it in place of the job that it describes itself.
+    """The job that a script belongs to.
+
+    The script gets it in place of the job that it describes itself.
 
     Args:
         job: The job it is a part of.
@@ -117,11 +131,16 @@ class BatchJob(JobTrait):
         return self._job._state()
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Yes within the script, whatever that describes: these are the hosts it was started for."""
+        """Yes within the script, whatever that describes: these are the hosts it was started
+        for.
+        """
         return in_batch()
 
     def kill(self) -> None:
-        """End the job and its script. Without effect within the script: the job ends when that does."""
+        """End the job and its script.
+
+        Without effect within the script: the job ends when that does.
+        """
         if not in_batch():
             super().kill()
 

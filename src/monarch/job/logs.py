@@ -1,4 +1,5 @@
-"""The folder of a job's logs, ``logs/<apply_id>`` beside its file: ``.monarch/logs/<apply_id>`` for most.
+"""The folder of a job's logs, ``logs/<apply_id>`` beside its file: ``.monarch/logs/<apply_id>`` for
+most.
 
 job.json                  which job this is
 <host>/<mesh>_<rank>.log  what a proc has printed and logged; .jsonl beside it for programs, .log.1 and so on before it
@@ -40,7 +41,12 @@ def label(state: Path, apply_id: str, job: str, all_here: bool) -> None:
     """
     folder = folder_of(state, apply_id)
     trusted.make_folder(folder)
-    about = {"job": job, "state": os.path.realpath(state), "all_here": all_here, "started": time.time()}
+    about = {
+        "job": job,
+        "state": os.path.realpath(state),
+        "all_here": all_here,
+        "started": time.time(),
+    }
     (folder / _ABOUT).write_text(json.dumps(about) + "\n")
 
 

@@ -34,9 +34,11 @@ class _Wanted(NamedTuple):
 
 
 class MountingJob:
-    """The part of a job that is about mounts. They are wanted from when they are asked for, there from `state` on, and gone with the
-    job or the program, whichever ends first. Those are the mounts of this program: they are not saved with the job, so others that
-    use it mount what they ask for themselves.
+    """The part of a job that is about mounts.
+
+    They are wanted from when they are asked for, there from `state` on, and gone with the job or
+    the program, whichever ends first. Those are the mounts of this program: they are not saved with
+    the job, so others that use it mount what they ask for themselves.
     """
 
     _mounts: tuple[_Wanted, ...] = ()
@@ -50,14 +52,16 @@ class MountingJob:
         python_exe: str | None = DEFAULT_PYTHON,
         **tuning: Any,
     ) -> None:
-        """Have each `state` show a folder of this machine, as it is then, on hosts of the job, read-only. See docs/mounts.md.
+        """Have each `state` show a folder of this machine, as it is then, on hosts of the job,
+        read-only. See docs/mounts.md.
 
         Args:
             source: The folder.
-            mntpoint: Where it is there, ``$SUBDIR`` for the name of the mesh; None for the same path. ``~`` and relative paths are those
-                of this program.
+            mntpoint: Where it is there, ``$SUBDIR`` for the name of the mesh; None for the same
+                path. ``~`` and relative paths are those of this program.
             meshes: Names of the meshes whose hosts see it; None for all.
-            python_exe: An interpreter in the folder, which procs on these hosts run with; None for none.
+            python_exe: An interpreter in the folder, which procs on these hosts run with; None for
+                none.
             tuning: Of Monarch 0.7, without effect.
 
         Raises:
@@ -66,8 +70,8 @@ class MountingJob:
         source = mounts.folder_here(source)
         if python_exe is not None and not os.path.isfile(os.path.join(source, python_exe)):
             raise ValueError(
-                f"{os.path.join(source, python_exe)!r} should be the interpreter of procs there, and is no file; "
-                "python_exe=None leaves them the one that they have"
+                f"{os.path.join(source, python_exe)!r} should be the interpreter of procs there,"
+                " and is no file; python_exe=None leaves them the one that they have"
             )
         point = source if mntpoint is None else os.path.abspath(os.path.expanduser(mntpoint))
         self._want(_Wanted(False, source, point, _names(meshes), python_exe))
@@ -78,28 +82,35 @@ class MountingJob:
         local_mount_point: str | os.PathLike[str],
         meshes: Collection[str] | None = None,
     ) -> None:
-        """Have `state` show a folder of each host of the job on this machine, read-only, as it grows. See docs/mounts.md.
+        """Have `state` show a folder of each host of the job on this machine, read-only, as it
+        grows. See docs/mounts.md.
 
         Args:
-            remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which the host is seen here.
-            local_mount_point: Where they are seen: ``hosts_0`` and so on below it; a mesh of one host there itself; several meshes
-                below folders of their names.
+            remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which
+                the host is seen here.
+            local_mount_point: Where they are seen: ``hosts_0`` and so on below it; a mesh of one
+                host there itself; several meshes below folders of their names.
             meshes: Names of the meshes; None for all.
         """
         point = os.path.abspath(os.path.expanduser(local_mount_point))
         self._want(_Wanted(True, os.fspath(remote_mount_point), point, _names(meshes), None))
 
     def _want(self, wanted: _Wanted) -> None:
-        """Add a mount, in place of the one that was asked for at the same point of the same meshes."""
+        """Add a mount, in place of the one that was asked for at the same point of the same
+        meshes.
+        """
         others = [
             each
             for each in self._mounts
-            if (each.gather, each.point, each.meshes) != (wanted.gather, wanted.point, wanted.meshes)
+            if (each.gather, each.point, each.meshes)
+            != (wanted.gather, wanted.point, wanted.meshes)
         ]
         self._mounts = (*others, wanted)
 
     def _mount(self, state: JobState, wanted: Collection[_Wanted]) -> None:
-        """Mount what is wanted, show what is mounted as it is now, and unmount what is not wanted any more, or on other hosts."""
+        """Mount what is wanted, show what is mounted as it is now, and unmount what is not wanted
+        any more, or on other hosts.
+        """
         keys = {}
         for each in wanted:
             names = tuple(state._hosts) if each.meshes is None else each.meshes
@@ -122,7 +133,12 @@ class MountingJob:
             for each, name, _, mount in self._mounted
             if each.python is not None
         }
-        state._hosts.update({name: state._hosts[name].with_python_executable(path) for name, path in pythons.items()})
+        state._hosts.update(
+            {
+                name: state._hosts[name].with_python_executable(path)
+                for name, path in pythons.items()
+            }
+        )
 
     def _unmount(self) -> None:
         mounted, self._mounted = self._mounted, ()

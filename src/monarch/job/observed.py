@@ -24,7 +24,9 @@ class Observed:
         raise NotImplementedError
 
     def why(self, seconds: float = 1.0) -> verdicts.Verdict:
-        """Say why this program does not go on, from looks `seconds` apart; a JobError before `state`. See `monarch.why`."""
+        """Say why this program does not go on, from looks `seconds` apart; a JobError before
+        `state`. See `monarch.why`.
+        """
         if not self._owner._connected:
             raise JobError("this program has not connected to the job: call state() first")
         return verdicts.why(seconds=seconds)
@@ -36,15 +38,18 @@ class Observed:
         seconds: float | None = None,
         torch: bool = False,
     ) -> telemetry.Profile:
-        """Record what all processes of this program do while a ``with`` runs, for a file that ui.perfetto.dev opens.
+        """Record what all processes of this program do while a ``with`` runs, for a file that
+        ui.perfetto.dev opens.
 
         Args:
             on_trace_ready: Called with the profile once the block has ended without an exception.
-            seconds: Record for so long now, and return the profile when it is done; without ``with``.
+            seconds: Record for so long now, and return the profile when it is done; without
+                ``with``.
             torch: Have torch's profiler run in each process that uses torch, too.
 
         Returns:
-            A context manager, for one use; then its ``export_perfetto_trace(path)`` writes the file.
+            A context manager, for one use; then its ``export_perfetto_trace(path)`` writes the
+            file.
 
         Raises:
             RuntimeError: The job has no telemetry, or this program has not called `state`.
@@ -56,7 +61,8 @@ class Observed:
         return telemetry.profile(on_trace_ready, seconds, torch)
 
     def telemetry_query_client(self) -> telemetry.QueryEngineClient:
-        """Return a client for the telemetry of the job as it runs, in this program or in another one; attaches nothing.
+        """Return a client for the telemetry of the job as it runs, in this program or in another
+        one; attaches nothing.
 
         Raises:
             JobError: The job does not run, has no telemetry, or no program on this machine uses it.

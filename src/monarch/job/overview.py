@@ -83,9 +83,13 @@ def look_at(path: Path, limit: float) -> Overview:
             if not saved._is_running():
                 return found._replace(runs=False)
             meshes = saved.state(path)._hosts
-            return found._replace(hosts=[row for name, hosts in meshes.items() for row in _rows(name, hosts)])
+            return found._replace(
+                hosts=[row for name, hosts in meshes.items() for row in _rows(name, hosts)]
+            )
     except TimeIsUp:
-        return found._replace(error=f"its hosts have not come up, or do not answer, within {limit:g} s")
+        return found._replace(
+            error=f"its hosts have not come up, or do not answer, within {limit:g} s"
+        )
     except (MonarchError, RuntimeError, OSError) as error:
         return found._replace(error=str(error))
 

@@ -20,20 +20,24 @@ from .launch import Worker
 from .trait import JobTrait
 from .watch import WorkerWatch
 
-_LONGEST_PARENT = 60  # bytes: with the names in it, it must fit into the 107 of a unix socket's address
+# bytes: with the names in it, it must fit into the 107 of a unix socket's address
+_LONGEST_PARENT = 60
 
 logger = logging.getLogger("monarch.job")
 
 _unsaved: set[JobTrait] = set()
-"""Jobs whose workers end with this program, and not before: also if it keeps nothing but their hosts."""
+"""Jobs whose workers end with this program, and not before: also if it keeps nothing but their
+hosts.
+"""
 
 
 class ProcessJob(WorkersJob):
     """Hosts that are worker processes on this machine: a cluster to develop and test on.
 
-    The workers outlive the program, and its next run finds them, if the job is saved: `state` does that unless it gets
-    ``cached_path=None``. Otherwise they end with the program. What they say themselves is kept in
-    ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends), and the end of it is shown when one dies.
+    The workers outlive the program, and its next run finds them, if the job is saved: `state` does
+    that unless it gets ``cached_path=None``. Otherwise they end with the program. What they say
+    themselves is kept in ``logs/<apply_id>/workers`` beside the file (unsaved, until the job ends),
+    and the end of it is shown when one dies.
 
     Args:
         meshes: Name to number of hosts.
@@ -60,7 +64,9 @@ class ProcessJob(WorkersJob):
 
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
-            raise JobError("ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
+            raise JobError(
+                "ProcessJob runs no scripts of its own; LocalJob().apply(client_script=...) does"
+            )
         self._machine = os.uname().nodename
         _unsaved.add(self)
         self._folder = _make_folder()
@@ -83,7 +89,9 @@ class ProcessJob(WorkersJob):
             for mesh, rank in hosts:
                 address = f"ipc://{self._folder}/{self._begun}"
                 self._begun += 1
-                worker, leash = launch.start(mesh, rank, address, own / f"{mesh}_{rank}.log", environment)
+                worker, leash = launch.start(
+                    mesh, rank, address, own / f"{mesh}_{rank}.log", environment
+                )
                 leashes.append(leash)
                 started.append((mesh, rank, worker))
             workers = [worker for *_, worker in started]
@@ -102,7 +110,8 @@ class ProcessJob(WorkersJob):
         for mesh, rank in hosts:
             worker = self._workers[mesh][rank]
             if self._lives(worker):
-                processes.reap(worker.pid, processes.GRACE)  # it has been shut down, unless it hangs
+                # it has been shut down, unless it hangs
+                processes.reap(worker.pid, processes.GRACE)
             self._end_worker(worker)
         for mesh, rank in hosts:
             del self._workers[mesh][rank]
@@ -118,7 +127,11 @@ class ProcessJob(WorkersJob):
         return [(mesh, rank) for mesh, rank in hosts if not self._lives(self._workers[mesh][rank])]
 
     def _reported(self) -> Mapping[HostId, str]:
-        return {(mesh, rank): worker.address for mesh in self._workers for rank, worker in self._workers[mesh].items()}
+        return {
+            (mesh, rank): worker.address
+            for mesh in self._workers
+            for rank, worker in self._workers[mesh].items()
+        }
 
     def _kept(self) -> None:
         _unsaved.discard(self)
@@ -130,19 +143,25 @@ class ProcessJob(WorkersJob):
         ended = [worker for worker in self._all_workers() if not self._lives(worker)]
         if ended:
             raise JobError(
-                f"{len(ended)} of {len(self._all_workers())} workers of this job have ended; scale(replace_lost=True) replaces them, or "
-                f"kill() it, and state() starts it anew. {ended[0].name}, process {ended[0].pid}: {ended[0].tail()}"
+                f"{len(ended)} of {len(self._all_workers())} workers of this job have ended;"
+                " scale(replace_lost=True) replaces them, or kill() it, and state() starts it"
+                f" anew. {ended[0].name}, process {ended[0].pid}: {ended[0].tail()}"
             )
         if unwatched := [worker for worker in self._all_workers() if worker not in self._watched]:
             self._watches += (WorkerWatch(unwatched),)
             self._watched += tuple(unwatched)
         return {
-            mesh: [self._workers[mesh][rank].address for rank in range(size)] for mesh, size in self._meshes.items()
+            mesh: [self._workers[mesh][rank].address for rank in range(size)]
+            for mesh, size in self._meshes.items()
         }
 
     def can_run(self, spec: JobTrait) -> bool:
         """Check whether `spec` describes the same workers, and all of them live."""
-        return self._same_spec(spec) and bool(self._workers) and all(map(self._lives, self._all_workers()))
+        return (
+            self._same_spec(spec)
+            and bool(self._workers)
+            and all(map(self._lives, self._all_workers()))
+        )
 
     def _same_spec(self, spec: JobTrait) -> bool:
         described = type(spec) is type(self) and self._same_meshes(spec) and self._env == spec._env
@@ -161,21 +180,24 @@ class ProcessJob(WorkersJob):
 
     def _kill(self) -> None:
         self._check_that_it_is_here(
-            "only a program there can end it. If there is no such machine any more, remove the file that keeps the job"
+            "only a program there can end it. If there is no such machine any more, remove the file"
+            " that keeps the job"
         )
         for watch in self._watches:
             watch.stop()
         self._watches, self._watched = (), ()
         _unsaved.discard(self)
         for worker in self._all_workers():
-            with suppress(FileNotFoundError):  # a worker that ended by itself has taken the folder with it
+            # a worker that ended by itself has taken the folder with it
+            with suppress(FileNotFoundError):
                 worker.goodbye.touch()  # for other programs that watch it
         for leash in self._leashes:
             leash.close()
         self._leashes = ()
         if self._apply_id is not None:
             processes.end(self._apply_id)
-        for worker in self._all_workers():  # one that was in the last moments of its life had no mark any more
+        # one that was in the last moments of its life had no mark any more
+        for worker in self._all_workers():
             processes.reap(worker.pid, processes.GRACE)
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

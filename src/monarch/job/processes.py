@@ -1,8 +1,10 @@
-"""Finding and ending the processes of a job on this machine, whoever started them and whatever became of their parents.
+"""Finding and ending the processes of a job on this machine, whoever started them and whatever
+became of their parents.
 
-A job marks its workers with a variable in their environment, which everything they start inherits. So its processes are
-those that have the mark, and all in a session that one of them leads, as a process may clear its environment. A process
-number alone is never trusted: it may belong to somebody else by now.
+A job marks its workers with a variable in their environment, which everything they start inherits.
+So its processes are those that have the mark, and all in a session that one of them leads, as a
+process may clear its environment. A process number alone is never trusted: it may belong to
+somebody else by now.
 """
 
 from __future__ import annotations
@@ -57,16 +59,21 @@ def end(job: str, grace: float = GRACE) -> None:
     """
     sessions = _sessions(job)  # now: once its leader is gone, a session can't be told from others
     # leaders first: a script that sees its command end goes on with the next one
-    _signal(sorted(_members(job, sessions), key=lambda pid: pid not in sessions), signal.SIGTERM, grace)
+    _signal(
+        sorted(_members(job, sessions), key=lambda pid: pid not in sessions), signal.SIGTERM, grace
+    )
     give_up = time.monotonic() + _KILL_BOUND
     while left := _members(job, sessions):
         if time.monotonic() > give_up:
-            raise JobError(f"processes {sorted(left)} of a job did not end within {_KILL_BOUND:g} s of SIGKILL")
+            raise JobError(
+                f"processes {sorted(left)} of a job did not end within {_KILL_BOUND:g} s of SIGKILL"
+            )
         _signal(left, signal.SIGKILL, _ROUND)
 
 
 def reap(pid: int, timeout: float = 0.0) -> int | None:
-    """The exit status of a child that has ended, as `subprocess` gives it; None for what is not, or no child.
+    """The exit status of a child that has ended, as `subprocess` gives it; None for what is not, or
+    no child.
 
     Args:
         pid: A process.
@@ -127,11 +134,15 @@ def _wait(pidfds: dict[int, int], timeout: float) -> None:
 
 
 def _sessions(job: str) -> set[int]:
-    return {process.pid for process in _scan(job) if process.tagged and process.session == process.pid}
+    return {
+        process.pid for process in _scan(job) if process.tagged and process.session == process.pid
+    }
 
 
 def _members(job: str, sessions: Collection[int]) -> set[int]:
-    members = {process.pid for process in _scan(job) if process.tagged or process.session in sessions}
+    members = {
+        process.pid for process in _scan(job) if process.tagged or process.session in sessions
+    }
     return members - {os.getpid()}
 
 

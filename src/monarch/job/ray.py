@@ -1,7 +1,9 @@
-"""`RayJob`: workers on the nodes of a running Ray cluster; `ray_hosts` is what runs there, `ray_control` asks for it.
+"""`RayJob`: workers on the nodes of a running Ray cluster; `ray_hosts` is what runs there,
+`ray_control` asks for it.
 
-What ends the workers: `kill`; the end of the node, of the head node or of the cluster; `idle_limit` seconds without a client,
-also if that was killed. What ends the wait for them: all have reported; one has failed; `job_start_timeout`.
+What ends the workers: `kill`; the end of the node, of the head node or of the cluster; `idle_limit`
+seconds without a client, also if that was killed. What ends the wait for them: all have reported;
+one has failed; `job_start_timeout`.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ logger = logging.getLogger("monarch.job")
 
 
 class _Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's
+    place.
+    """
 
     address: str
     bundle: dict[str, float]
@@ -50,19 +54,23 @@ class _Described(NamedTuple):
 class RayJob(WorkersJob):
     """Hosts that are nodes of a running Ray cluster, with one worker each.
 
-    The nodes need pymonarch, of the release of this program, beside Ray: installed, or by `runtime_env`. The job outlives
-    the program, and the next run of it finds the same workers. With ``cached_path=None`` it ends with the program.
+    The nodes need pymonarch, of the release of this program, beside Ray: installed, or by
+    `runtime_env`. The job outlives the program, and the next run of it finds the same workers. With
+    ``cached_path=None`` it ends with the program.
 
     Args:
         meshes: Name to number of hosts. All hosts of a job are different nodes.
-        address: Of the cluster, as `ray.init` takes it. ``"auto"``: ``RAY_ADDRESS``, or the cluster that runs here.
+        address: Of the cluster, as `ray.init` takes it. ``"auto"``: ``RAY_ADDRESS``, or the cluster
+            that runs here.
         cpus_per_host: CPUs to reserve on each node.
         gpus_per_host: GPUs to reserve there; the procs see these.
         resources: Further resources of Ray, by name.
         runtime_env: Ray's runtime environment of the workers, such as ``{"pip": ["pymonarch"]}``.
         env: Environment variables of the workers.
-        idle_limit: Seconds without a client after which workers end, and with the last one the job; 0 is no limit.
-        job_start_timeout: Seconds within which all workers must run, else the job is ended; None waits for ever.
+        idle_limit: Seconds without a client after which workers end, and with the last one the job;
+            0 is no limit.
+        job_start_timeout: Seconds within which all workers must run, else the job is ended; None
+            waits for ever.
 
     Raises:
         TypeError: A number or a variable has the wrong type.
@@ -100,7 +108,10 @@ class RayJob(WorkersJob):
 
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
-            raise JobError("RayJob runs no scripts of its own; `ray job submit` does, and state() works there as well")
+            raise JobError(
+                "RayJob runs no scripts of its own; `ray job submit` does, and state() works there"
+                " as well"
+            )
         assert self._apply_id is not None
         self._folder = self._home / "ray" / self._apply_id
         self._secret_file = make_secret_file(self._folder)
@@ -115,7 +126,9 @@ class RayJob(WorkersJob):
             },
             hosts=hosts_of(self._meshes),
         )
-        logger.info("started in the Ray cluster at %s as actor monarch-%s", self._cluster, self._apply_id)
+        logger.info(
+            "started in the Ray cluster at %s as actor monarch-%s", self._cluster, self._apply_id
+        )
         self._end_with_program()
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
@@ -126,26 +139,36 @@ class RayJob(WorkersJob):
                 if found is None:
                     raise JobError(f"{self!r} has ended; kill() it, and state() starts it anew")
                 if failed := [
-                    f"{mesh}[{rank}]: {why}" for mesh, rank, why in found["failed"] if (mesh, rank) in missing
+                    f"{mesh}[{rank}]: {why}"
+                    for mesh, rank, why in found["failed"]
+                    if (mesh, rank) in missing
                 ]:
-                    raise JobError(f"{self!r}: {len(failed)} of its hosts did not come up: {failed[0]}")
+                    raise JobError(
+                        f"{self!r}: {len(failed)} of its hosts did not come up: {failed[0]}"
+                    )
                 self._note(found["reports"])
                 there = self._reported()
                 state = (
-                    f"{len(there)} of {len(hosts_of(self._meshes))} workers run; each needs a node with {self._described.bundle}, "
-                    f"and {found['nodes']} nodes have that"
+                    f"{len(there)} of {len(hosts_of(self._meshes))} workers run; each needs a node"
+                    f" with {self._described.bundle}, and {found['nodes']} nodes have that"
                 )
-                if self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout:
+                if (
+                    self._job_start_timeout is not None
+                    and waiting.seconds > self._job_start_timeout
+                ):
                     self.kill()
                     raise JobError(
-                        f"{state}; the job was ended after {self._job_start_timeout:g} s (job_start_timeout)"
+                        f"{state}; the job was ended after {self._job_start_timeout:g} s"
+                        " (job_start_timeout)"
                     )
                 waiting.show(state)
                 time.sleep(_ASK)
         finally:
             waiting.end()
             self._disconnect_control()
-        return {mesh: [there[mesh, rank] for rank in range(size)] for mesh, size in self._meshes.items()}
+        return {
+            mesh: [there[mesh, rank] for rank in range(size)] for mesh, size in self._meshes.items()
+        }
 
     def _note(self, reports: Sequence[str]) -> None:
         """Keep what workers have said, so that the next run need not ask Ray."""
@@ -156,7 +179,10 @@ class RayJob(WorkersJob):
     def _reported(self) -> Mapping[HostId, str]:
         if self._folder is None:
             return {}
-        return {(report.mesh, report.rank): report.address for report in read_reports(self._folder / "workers")}
+        return {
+            (report.mesh, report.rank): report.address
+            for report in read_reports(self._folder / "workers")
+        }
 
     def _forget_reports(self, hosts: Sequence[HostId]) -> None:
         assert self._folder is not None
@@ -173,11 +199,21 @@ class RayJob(WorkersJob):
         self._forget_reports(hosts)
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, and all its workers that have come up can be reached."""
-        return self._same_spec(spec) and not unreachable(self._reported().values()) and self._is_running()
+        """Check whether `spec` describes the same job, and all its workers that have come up can be
+        reached.
+        """
+        return (
+            self._same_spec(spec)
+            and not unreachable(self._reported().values())
+            and self._is_running()
+        )
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        return isinstance(spec, RayJob) and self._described == spec._described and self._same_meshes(spec)
+        return (
+            isinstance(spec, RayJob)
+            and self._described == spec._described
+            and self._same_meshes(spec)
+        )
 
     def _is_running(self) -> bool:
         there = self._reported().values()
@@ -236,7 +272,10 @@ def _bundle(cpus: float, gpus: float, others: Mapping[str, float]) -> dict[str, 
             raise ValueError(f"an amount of {name} is at least 0, got {amount!r}")
     bundle = {name: amount for name, amount in bundle.items() if amount}
     if not bundle:
-        raise ValueError("Ray places nothing that needs nothing: ask for a CPU, a GPU or another resource of each host")
+        raise ValueError(
+            "Ray places nothing that needs nothing: ask for a CPU, a GPU or another resource of"
+            " each host"
+        )
     return bundle
 
 

@@ -1,6 +1,8 @@
-"""Talking to a Ray cluster, in a process of its own: Ray's threads, signal handlers and logs stay out of the user's program.
+"""Talking to a Ray cluster, in a process of its own: Ray's threads, signal handlers and logs stay
+out of the user's program.
 
-That process reads requests as lines of JSON from its stdin, and answers each with one. It ends with its stdin.
+That process reads requests as lines of JSON from its stdin, and answers each with one. It ends with
+its stdin.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ _LIMIT = 120.0  # seconds for an answer; Ray needs some to find out that a clust
 _TAIL = 4096  # bytes of what it has said in which its last words are
 _SHOWN_LINES = 5
 _CODE = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from monarch.job.ray_control import main; main()"
+    f"import sys; sys.path.append({str(Path(__file__).parents[2])!r}); from monarch.job.ray_control"
+    " import main; main()"
 )
 
 
@@ -40,7 +43,9 @@ class Control:
 
     def __init__(self, address: str, keeper: str) -> None:
         if importlib.util.find_spec("ray") is None:
-            raise JobError("RayJob needs a package that is missing here: pip install 'pymonarch[ray]'")
+            raise JobError(
+                "RayJob needs a package that is missing here: pip install 'pymonarch[ray]'"
+            )
         self._address = address
         # a pipe would have to be read, or Ray waits once it is full
         self._said = tempfile.TemporaryFile()  # noqa: SIM115
@@ -72,7 +77,9 @@ class Control:
         line = self._process.stdout.readline()
         if not line:
             said = "".join(f"\n  | {said}" for said in self._last_words())
-            raise JobError(f"the connection to Ray at {self._address} is broken{said and f'; it said:{said}'}")
+            raise JobError(
+                f"the connection to Ray at {self._address} is broken{said and f'; it said:{said}'}"
+            )
         answer = json.loads(line)
         if "error" in answer:
             raise JobError(f"Ray at {self._address}: {answer['error']}")
@@ -90,7 +97,9 @@ class Control:
 
 
 def main() -> None:
-    """Serve one program; the arguments are the address of the cluster and the name of the keeper."""
+    """Serve one program; the arguments are the address of the cluster and the name of the
+    keeper.
+    """
     address, keeper = sys.argv[1:]
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(2, 1)  # what Ray prints is no answer
@@ -126,7 +135,11 @@ class _Cluster:
         self._name = keeper
 
     def start(
-        self, bundle: Mapping[str, float], runtime_env: Any, environment: Mapping[str, str], hosts: list[HostId]
+        self,
+        bundle: Mapping[str, float],
+        runtime_env: Any,
+        environment: Mapping[str, str],
+        hosts: list[HostId],
     ) -> str:
         """Start the keeper, on the head node; returns the address of the cluster."""
         import ray
@@ -154,7 +167,9 @@ class _Cluster:
         if keeper is None:
             return None
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        fitting = sum(all(node.get(name, 0) >= amount for name, amount in bundle.items()) for node in nodes)
+        fitting = sum(
+            all(node.get(name, 0) >= amount for name, amount in bundle.items()) for node in nodes
+        )
         try:
             return {**ray.get(keeper.look.remote()), "nodes": fitting}
         except ray.exceptions.RayActorError:

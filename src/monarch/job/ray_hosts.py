@@ -1,8 +1,10 @@
-"""The Ray actors of a job: a keeper that lives as long as the job, and an actor on each host that starts its worker.
+"""The Ray actors of a job: a keeper that lives as long as the job, and an actor on each host that
+starts its worker.
 
-The keeper is detached, so it outlives the program that has started it. It owns the placement groups and the other actors: Ray
-ends them with it, and each worker has its end of a lifeline to its actor. So `ray.kill` of the keeper ends everything; and
-it ends itself when the last worker has ended, which gives the resources back.
+The keeper is detached, so it outlives the program that has started it. It owns the placement groups
+and the other actors: Ray ends them with it, and each worker has its end of a lifeline to its actor.
+So `ray.kill` of the keeper ends everything; and it ends itself when the last worker has ended,
+which gives the resources back.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Host:
         """Return what the worker says once it serves."""
         said = self._lifeline.recv(_MOST_REPORT)
         if not said:
-            raise RuntimeError(f"the worker has ended with exit status {self._worker.wait()}; Ray has its output")
+            raise RuntimeError(
+                f"the worker has ended with exit status {self._worker.wait()}; Ray has its output"
+            )
         return said.decode()
 
     def wait(self) -> int:
@@ -75,7 +79,9 @@ class Keeper:
         environment: Variables for them.
     """
 
-    def __init__(self, bundle: Mapping[str, float], runtime_env: Any, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, bundle: Mapping[str, float], runtime_env: Any, environment: Mapping[str, str]
+    ) -> None:
         self._bundle = dict(bundle)
         self._runtime_env = runtime_env
         self._environment = environment
@@ -85,13 +91,16 @@ class Keeper:
         threading.Thread(target=self._watch, name="monarch-keeper", daemon=True).start()
 
     def add(self, hosts: Sequence[HostId]) -> None:
-        """Ask for further hosts, each on a node of its own, or for others in the place of lost ones."""
+        """Ask for further hosts, each on a node of its own, or for others in the place of lost
+        ones.
+        """
         import ray
         from ray.util.placement_group import placement_group
 
         with self._lock:
             lost = {host: self._placed[host] for host in hosts if host in self._placed}
-        for host, placed in lost.items():  # Ray moves the bundles of a lost node to another one by itself
+        # Ray moves the bundles of a lost node to another one by itself
+        for host, placed in lost.items():
             ray.kill(placed.actor)
             self._place(host, placed.group, placed.bundle)
         if further := [host for host in hosts if host not in lost]:
@@ -113,7 +122,9 @@ class Keeper:
             .remote(host, self._environment)
         )
         with self._lock:
-            self._placed[host] = _Placed(group, index, actor, actor.report.remote(), actor.wait.remote())
+            self._placed[host] = _Placed(
+                group, index, actor, actor.report.remote(), actor.wait.remote()
+            )
 
     def remove(self, hosts: Sequence[HostId]) -> None:
         """End hosts. Their resources are free when all that were asked for with them have ended."""
@@ -124,7 +135,9 @@ class Keeper:
             used = {placed.group.id for placed in self._placed.values()}
         for placed in gone:
             ray.kill(placed.actor)
-        for group in {placed.group.id: placed.group for placed in gone if placed.group.id not in used}.values():
+        for group in {
+            placed.group.id: placed.group for placed in gone if placed.group.id not in used
+        }.values():
             ray.util.remove_placement_group(group)
 
     def look(self) -> dict[str, list[Any]]:
@@ -147,7 +160,9 @@ class Keeper:
                 try:
                     found["reports"].append(ray.get(each.report))
                 except Exception as error:
-                    found["failed"].append([*host, str(getattr(error, "cause", None) or error).splitlines()[0]])
+                    found["failed"].append(
+                        [*host, str(getattr(error, "cause", None) or error).splitlines()[0]]
+                    )
         return found
 
     def _watch(self) -> None:

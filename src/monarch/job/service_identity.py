@@ -1,7 +1,8 @@
-"""Names that a launcher gives the workers that it starts, so that whoever attaches them can say which one is meant.
+"""Names that a launcher gives the workers that it starts, so that whoever attaches them can say
+which one is meant.
 
-A worker is addressed as ``service<id>@tcp://host:port``. Links of this implementation find a worker by its address alone and
-check who it is by its proof; the name is accepted and carried along.
+A worker is addressed as ``service<id>@tcp://host:port``. Links of this implementation find a worker
+by its address alone and check who it is by its proof; the name is accepted and carried along.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from collections.abc import Sequence
 from ..actor import ProcId, Uid
 
 SERVICE_PROC_IDS_ENV = "MONARCH_SERVICE_PROC_IDS"
-"""Environment variable: the ids of a group of workers, as `serialize_service_proc_ids` writes them."""
+"""Environment variable: the ids of a group of workers, as `serialize_service_proc_ids` writes
+them.
+"""
 
 SERVICE_PROC_RANK_ENV = "MONARCH_SERVICE_PROC_RANK"
 """Environment variable: which of them a worker has."""
@@ -30,7 +33,9 @@ def new_service_proc_id() -> ProcId:
 def allocate_service_proc_ids(count: int) -> list[ProcId]:
     """New ids for a group of workers, one after the other."""
     first = int.from_bytes(os.urandom(8), "big")
-    return [ProcId(Uid.instance_from_value((first + rank) % _VALUES, _LABEL)) for rank in range(count)]
+    return [
+        ProcId(Uid.instance_from_value((first + rank) % _VALUES, _LABEL)) for rank in range(count)
+    ]
 
 
 def service_proc_addr(address: str, proc_id: ProcId | None) -> str:
@@ -47,8 +52,13 @@ def service_proc_addrs(addresses: Sequence[str], proc_ids: Sequence[ProcId] | No
     if proc_ids is None:
         return [*addresses]
     if len(addresses) != len(proc_ids):
-        raise ValueError(f"got {len(addresses)} addresses of workers and {len(proc_ids)} ids for them")
-    return [service_proc_addr(address, proc_id) for address, proc_id in zip(addresses, proc_ids, strict=True)]
+        raise ValueError(
+            f"got {len(addresses)} addresses of workers and {len(proc_ids)} ids for them"
+        )
+    return [
+        service_proc_addr(address, proc_id)
+        for address, proc_id in zip(addresses, proc_ids, strict=True)
+    ]
 
 
 def serialize_service_proc_ids(proc_ids: Sequence[ProcId]) -> str:
@@ -66,7 +76,8 @@ def deserialize_service_proc_ids(serialized: str) -> list[ProcId]:
 
 
 def ranked_service_proc_id_from_env(*, rank_env: str = SERVICE_PROC_RANK_ENV) -> ProcId | None:
-    """The id of this worker: that of the group at the rank in `rank_env`; None if either variable is not set.
+    """The id of this worker: that of the group at the rank in `rank_env`; None if either variable
+    is not set.
 
     Raises:
         ValueError: One of them can't be read, or the group has no such rank.
@@ -76,5 +87,7 @@ def ranked_service_proc_id_from_env(*, rank_env: str = SERVICE_PROC_RANK_ENV) ->
         return None
     proc_ids = deserialize_service_proc_ids(serialized)
     if not 0 <= int(rank) < len(proc_ids):
-        raise ValueError(f"{rank_env} is {rank}, and {SERVICE_PROC_IDS_ENV} has {len(proc_ids)} ids, from 0 on")
+        raise ValueError(
+            f"{rank_env} is {rank}, and {SERVICE_PROC_IDS_ENV} has {len(proc_ids)} ids, from 0 on"
+        )
     return proc_ids[int(rank)]

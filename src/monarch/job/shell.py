@@ -1,10 +1,12 @@
 """An interactive shell on a host.
 
-It runs there at a pseudo-terminal, as the leader of a session whose terminal that is. An actor holds the other side; this program
-asks it for what there is to show, and sends what is typed. So what a slow terminal has not shown yet stays there, and waits.
+It runs there at a pseudo-terminal, as the leader of a session whose terminal that is. An actor
+holds the other side; this program asks it for what there is to show, and sends what is typed. So
+what a slow terminal has not shown yet stays there, and waits.
 
-What ends the wait for output: the end of the shell; the end of its proc or its host. What ends the shell: itself; the end of the
-actor, with this program, which hangs up, and kills what does not care. Should the proc be killed, the kernel hangs up.
+What ends the wait for output: the end of the shell; the end of its proc or its host. What ends the
+shell: itself; the end of the actor, with this program, which hangs up, and kills what does not
+care. Should the proc be killed, the kernel hangs up.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ _GRACE = 1.0  # seconds from SIGHUP to SIGTERM, and to SIGKILL
 
 _RESIZED, _TAKEN = b"r", b"t"
 
-# A session's leader that opens a terminal gets it as its own: so nothing of ours has to run between fork and exec.
+# A session's leader that opens a terminal gets it as its own: so nothing of ours has to run between
+# fork and exec.
 _AT_TERMINAL = 'exec <>"$1" >&0 2>&0; exec "$0" -i'
 
 
@@ -49,10 +52,14 @@ class Size(NamedTuple):
     lines: int
 
 
-def shell(host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None) -> int:
-    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program; returns when it has ended.
+def shell(
+    host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None
+) -> int:
+    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program; returns
+    when it has ended.
 
-    Where stdin is no terminal, the shell has none either: it reads commands from what is piped into this program.
+    Where stdin is no terminal, the shell has none either: it reads commands from what is piped into
+    this program.
 
     Args:
         host_mesh: One host.
@@ -68,7 +75,9 @@ def shell(host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: st
         SupervisionError: The host is gone.
     """
     if len(host_mesh) != 1:
-        raise ValueError(f"shell requires a singleton HostMesh; slice the mesh to one host first: {host_mesh!r}")
+        raise ValueError(
+            f"shell requires a singleton HostMesh; slice the mesh to one host first: {host_mesh!r}"
+        )
     size = _size()
     variables = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
     owner: Any = this_proc().spawn("shell", _Owner)
@@ -110,7 +119,9 @@ class _Shell(Actor):
         size: Of its terminal; None if it has none.
     """
 
-    def __init__(self, env: Mapping[str, str], workdir: str | None, client_folder: str, size: Size | None) -> None:
+    def __init__(
+        self, env: Mapping[str, str], workdir: str | None, client_folder: str, size: Size | None
+    ) -> None:
         self._env = {**os.environ, **env}
         self._folder = workdir or (client_folder if os.path.isdir(client_folder) else None)
         self._size = size
@@ -121,7 +132,11 @@ class _Shell(Actor):
     async def start(self) -> None:
         """Start it."""
         program = self._env.get("SHELL") or "/bin/sh"
-        process = self._at_pipes(program) if self._size is None else self._at_terminal(program, self._size)
+        process = (
+            self._at_pipes(program)
+            if self._size is None
+            else self._at_terminal(program, self._size)
+        )
         self._process = process
         self._ended = os.pidfd_open(process.pid)
         # it takes what it has room for: what the shell has started may hold it, and read nothing
@@ -161,7 +176,8 @@ class _Shell(Actor):
 
     def _read(self) -> bytes:
         _ready({self._output: select.POLLIN, self._ended: select.POLLIN})
-        # a look that sees the end may have missed what was written just before it, so there is another one
+        # a look that sees the end may have missed what was written just before it, so there is
+        # another one
         if _ready({self._output: select.POLLIN}, 0):
             with suppress(OSError):  # a terminal whose shell has ended has no end, but this
                 return os.read(self._output, _MOST)
@@ -169,8 +185,10 @@ class _Shell(Actor):
 
     @concurrent_endpoint
     async def write(self, data: bytes) -> None:
-        """It gets this as input; nothing is the end of that, and at a terminal its hanging up. Answers once it is taken: until then
-        its sender has no more, and output is read meanwhile, for which the shell may wait before it takes anything.
+        """It gets this as input; nothing is the end of that, and at a terminal its hanging up.
+
+        Answers once it is taken: until then its sender has no more, and output is read meanwhile,
+        for which the shell may wait before it takes anything.
         """
         import asyncio
 
@@ -184,7 +202,9 @@ class _Shell(Actor):
                 os.killpg(self._process.pid, signal.SIGHUP)
 
     def _type(self, data: bytes) -> None:
-        while data and self._ended not in _ready({self._input: select.POLLOUT, self._ended: select.POLLIN}):
+        while data and self._ended not in _ready(
+            {self._input: select.POLLOUT, self._ended: select.POLLIN}
+        ):
             data = data[os.write(self._input, data) :]
 
     @concurrent_endpoint
@@ -217,8 +237,11 @@ class _Shell(Actor):
 
 @contextmanager
 def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
-    """Send what comes on stdin, and each new size of the terminal, on a thread that takes no more of it when this is over."""
-    told, ours = socket.socketpair()  # and no pipe: what is told late, when this is over, goes nowhere
+    """Send what comes on stdin, and each new size of the terminal, on a thread that takes no more
+    of it when this is over.
+    """
+    # and no pipe: what is told late, when this is over, goes nowhere
+    told, ours = socket.socketpair()
     ours.setblocking(False)
 
     def tell(what: bytes) -> None:
@@ -230,7 +253,8 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
         for fd in (0, told.fileno()):
             poll.register(fd, select.POLLIN)
         sent: Future[None] | None = (
-            None  # which the shell has not taken; a wait for it would see neither a new size nor the end
+            # which the shell has not taken; a wait for it would see neither a new size nor the end
+            None
         )
         while True:
             ready = {fd for fd, _ in poll.poll()}
@@ -268,9 +292,11 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
 
 @contextmanager
 def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
-    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size is told.
+    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size
+    is told.
 
-    The handler of that signal does no more: it runs between any two steps of the main thread, which may hold a lock of ours.
+    The handler of that signal does no more: it runs between any two steps of the main thread, which
+    may hold a lock of ours.
     """
     import termios
     import tty
@@ -288,7 +314,9 @@ def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
 
 
 def _ready(events: Mapping[int, int], timeout: float | None = None) -> set[int]:
-    """Wait until one of some descriptors has one of its events; those that have, none after `timeout` milliseconds."""
+    """Wait until one of some descriptors has one of its events; those that have, none after
+    `timeout` milliseconds.
+    """
     poll = select.poll()
     for fd, wanted in events.items():
         poll.register(fd, wanted)

@@ -1,8 +1,8 @@
 """`SkyPilotJob`: workers on the nodes of a cluster that SkyPilot gets in some cloud.
 
-What ends the workers: `kill`, which ends the cluster; `idle_limit` seconds without a client, after which SkyPilot ends it when it
-has been idle for `idle_minutes_to_autostop`. What ends the wait for them: all can be reached; SkyPilot says that the cluster
-or its job has failed; `job_start_timeout`.
+What ends the workers: `kill`, which ends the cluster; `idle_limit` seconds without a client, after
+which SkyPilot ends it when it has been idle for `idle_minutes_to_autostop`. What ends the wait for
+them: all can be reached; SkyPilot says that the cluster or its job has failed; `job_start_timeout`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 
 from ..errors import JobError
 from ..trust import read_secret_file
-from .contract import IDLE_LIMIT, WorkersJob, WorkerSpec, make_secret_file, unreachable, worker_command
+from .contract import (
+    IDLE_LIMIT,
+    WorkersJob,
+    WorkerSpec,
+    make_secret_file,
+    unreachable,
+    worker_command,
+)
 from .trait import JobTrait
 from .waiting import Waiting
 
@@ -35,7 +42,9 @@ logger = logging.getLogger("monarch.job")
 
 
 class _Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's
+    place.
+    """
 
     resources: dict[str, Any]
     cluster_name: str | None
@@ -52,22 +61,25 @@ class _Described(NamedTuple):
 class SkyPilotJob(WorkersJob):
     """Hosts that are nodes of a cluster of SkyPilot, with one worker each.
 
-    This program has to reach the nodes by their internal addresses: it runs in the same network of the cloud. The nodes need
-    pymonarch, of the release of this program, which `setup_commands` can install.
+    This program has to reach the nodes by their internal addresses: it runs in the same network of
+    the cloud. The nodes need pymonarch, of the release of this program, which `setup_commands` can
+    install.
 
     Args:
         meshes: Name to number of nodes.
         resources: Arguments of `sky.Resources`: ``{"infra": "aws", "accelerators": "H100:8"}``.
         cluster_name: Name of the cluster; by default one of its own.
         monarch_port: TCP port of workers.
-        idle_minutes_to_autostop: Minutes without a running worker after which SkyPilot ends the cluster; None for never.
+        idle_minutes_to_autostop: Minutes without a running worker after which SkyPilot ends the
+            cluster; None for never.
         down_on_autostop: Whether that removes it, or only stops its nodes.
         python_exe: The interpreter of workers.
         setup_commands: Lines of shell to run on each node before: ``"pip install pymonarch"``.
         workdir: Folder of this machine to copy there.
         file_mounts: Further files, path there to path here.
         idle_limit: Seconds without a client after which workers end; 0 is no limit.
-        job_start_timeout: Seconds within which all workers must be reached, else the cluster is removed; None waits for ever.
+        job_start_timeout: Seconds within which all workers must be reached, else the cluster is
+            removed; None waits for ever.
 
     Raises:
         TypeError: A number of nodes has the wrong type.
@@ -141,10 +153,20 @@ class SkyPilotJob(WorkersJob):
         logger.info("asked SkyPilot for cluster %s", self._cluster)
 
     def _script(self) -> str:
-        """Return the script that SkyPilot runs on each node. The node's rank tells its mesh and its host in it."""
-        spec = WorkerSpec("sky", "$SKYPILOT_NODE_RANK", f"tcp://:{self._described.monarch_port}", "$MONARCH_FIRST_NODE")
+        """Return the script that SkyPilot runs on each node.
+
+        The node's rank tells its mesh and its host in it.
+        """
+        spec = WorkerSpec(
+            "sky",
+            "$SKYPILOT_NODE_RANK",
+            f"tcp://:{self._described.monarch_port}",
+            "$MONARCH_FIRST_NODE",
+        )
         command = shlex.join(worker_command(spec, [self._described.python_exe]))
-        return f'export MONARCH_FIRST_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexec {command}\n'
+        return (
+            f'export MONARCH_FIRST_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\nexec {command}\n'
+        )
 
     @property
     def _cluster(self) -> str:
@@ -155,30 +177,46 @@ class SkyPilotJob(WorkersJob):
         try:
             try:
                 number, handle = _answer(
-                    sky, self._request, self._job_start_timeout, lambda: waiting.show("it is being provisioned")
+                    sky,
+                    self._request,
+                    self._job_start_timeout,
+                    lambda: waiting.show("it is being provisioned"),
                 )
             except _Late:
                 self.kill()
                 raise JobError(
-                    f"cluster {self._cluster} was not there within {self._job_start_timeout:g} s (job_start_timeout), and was removed"
+                    f"cluster {self._cluster} was not there within {self._job_start_timeout:g} s"
+                    " (job_start_timeout), and was removed"
                 ) from None
             except Exception as error:
-                raise JobError(f"SkyPilot has not started cluster {self._cluster}: {_first_line(error)}") from error
-            addresses = [f"tcp://{address}:{self._described.monarch_port}" for address in handle.internal_ips()]
+                raise JobError(
+                    f"SkyPilot has not started cluster {self._cluster}: {_first_line(error)}"
+                ) from error
+            addresses = [
+                f"tcp://{address}:{self._described.monarch_port}"
+                for address in handle.internal_ips()
+            ]
             asked = waiting.seconds
             while missing := unreachable(addresses):
-                late = self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout
+                late = (
+                    self._job_start_timeout is not None
+                    and waiting.seconds > self._job_start_timeout
+                )
                 state = f"{len(missing)} of {len(addresses)} workers can't be reached"
                 if late:
                     self.kill()
                     raise JobError(
-                        f"{state} within {self._job_start_timeout:g} s (job_start_timeout): cluster was removed"
+                        f"{state} within {self._job_start_timeout:g} s (job_start_timeout): cluster"
+                        " was removed"
                     )
                 if waiting.seconds - asked > _ASK:
                     asked = waiting.seconds
                     status = _answer(sky, sky.job_status(self._cluster, [number]))[number]
                     if status is not None and status.name.startswith(_OVER):
-                        raise JobError(f"{state}: their job is {status.name}; `sky logs {self._cluster}` says why")
+                        raise JobError(
+                            f"{state}: their job is {status.name}; `sky logs {self._cluster}`"
+                            " says why"
+                        )
                 waiting.show(state)
                 time.sleep(_LOOK)
         finally:
@@ -194,7 +232,11 @@ class SkyPilotJob(WorkersJob):
         return self._same_spec(spec) and self._is_running()
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        return isinstance(spec, SkyPilotJob) and self._described == spec._described and self._same_meshes(spec)
+        return (
+            isinstance(spec, SkyPilotJob)
+            and self._described == spec._described
+            and self._same_meshes(spec)
+        )
 
     def _is_running(self) -> bool:
         sky = _sky()
@@ -208,7 +250,9 @@ class SkyPilotJob(WorkersJob):
                 _answer(sky, sky.down(self._cluster), _DOWN)
             except Exception as error:
                 if self._is_running():
-                    raise JobError(f"SkyPilot has not removed cluster {self._cluster}: {_first_line(error)}") from error
+                    raise JobError(
+                        f"SkyPilot has not removed cluster {self._cluster}: {_first_line(error)}"
+                    ) from error
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder, self._secret_file, self._request = None, None, None
@@ -224,15 +268,24 @@ def _sky() -> Any:
     try:
         return importlib.import_module("sky")
     except ModuleNotFoundError:
-        raise JobError("SkyPilotJob needs a package that is missing here: pip install 'pymonarch[skypilot]'") from None
+        raise JobError(
+            "SkyPilotJob needs a package that is missing here: pip install 'pymonarch[skypilot]'"
+        ) from None
 
 
 class _Late(JobError):
     """SkyPilot takes longer than it may."""
 
 
-def _answer(sky: Any, request: Any, limit: float | None = _LIMIT, meanwhile: Callable[[], None] = lambda: None) -> Any:
-    """Return SkyPilot's answer to a request. SkyPilot has no time limit; a late answer is left to a thread of its own.
+def _answer(
+    sky: Any,
+    request: Any,
+    limit: float | None = _LIMIT,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Any:
+    """Return SkyPilot's answer to a request.
+
+    SkyPilot has no time limit; a late answer is left to a thread of its own.
 
     Args:
         sky: SkyPilot.

@@ -1,12 +1,12 @@
 """`SlurmJob`: workers on the nodes of a Slurm allocation.
 
-One batch script starts a step of workers for each mesh (see `slurm_script`). Each worker takes a free port and leaves its address
-in the folder of the job, below the working directory, which the nodes must share with the client. The secret is in
-that folder, too, for its user alone.
+One batch script starts a step of workers for each mesh (see `slurm_script`). Each worker takes a
+free port and leaves its address in the folder of the job, below the working directory, which the
+nodes must share with the client. The secret is in that folder, too, for its user alone.
 
-What ends the workers: `kill`; the end of the allocation; `idle_limit` seconds without a client, also if that was killed.
-What ends the wait for them: all have reported; the job has ended, or its script; `job_start_timeout`; ten minutes in which
-Slurm does not answer.
+What ends the workers: `kill`; the end of the allocation; `idle_limit` seconds without a client,
+also if that was killed. What ends the wait for them: all have reported; the job has ended, or its
+script; `job_start_timeout`; ten minutes in which Slurm does not answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
 from .waiting import Waiting
 
-_ASK = 1.0  # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
+# seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
+_ASK = 1.0
 _LOOK = 0.05
 _CURRENT = "current"
 
@@ -57,38 +58,48 @@ logger = logging.getLogger("monarch.job")
 class SlurmJob(WorkersJob):
     """Hosts that are nodes of a Slurm allocation, with one worker each.
 
-    `state` submits the job, waits for its nodes, and shows why it does while they are pending. The job outlives the
-    program, and the next run of it finds the same workers. With ``cached_path=None`` it ends with the program.
+    `state` submits the job, waits for its nodes, and shows why it does while they are pending. The
+    job outlives the program, and the next run of it finds the same workers. With
+    ``cached_path=None`` it ends with the program.
 
     Args:
         meshes: Name to number of nodes. `add_mesh` adds others, with resources of their own.
-        python_exe: The interpreter of workers; by default that of this program, which nodes must find at the same path.
-        slurm_args: Further options of sbatch, such as ``["--constraint=h100"]``; the last one of a kind counts.
+        python_exe: The interpreter of workers; by default that of this program, which nodes must
+            find at the same path.
+        slurm_args: Further options of sbatch, such as ``["--constraint=h100"]``; the last one of a
+            kind counts.
         monarch_port: TCP port of workers; 0 is any free one.
         job_name: Name of the job.
         ntasks_per_node: Tasks for which each node has CPUs. There is one worker on each.
         time_limit: Limit of the job, as ``"2:00:00"``.
         partition: Where to queue.
-        log_dir: Folder for the output of Slurm and of workers; by default that of the job, below ``.monarch/logs``.
+        log_dir: Folder for the output of Slurm and of workers; by default that of the job, below
+            ``.monarch/logs``.
         exclusive: Whether no other job may use the nodes.
         gpus_per_node: GPUs of each node.
         cpus_per_task: CPUs of each task.
         mem: Memory of each node, such as ``"64G"``.
-        job_start_timeout: Seconds within which all workers must run, else the job is cancelled; None waits for ever.
+        job_start_timeout: Seconds within which all workers must run, else the job is cancelled;
+            None waits for ever.
         account: To charge.
         qos: Quality of service.
-        out_of_cluster: Whether this machine reaches only the first node, through which all traffic passes then.
-        attach_to: Address at which this machine reaches the first worker, if not the worker's own; needs `monarch_port`.
+        out_of_cluster: Whether this machine reaches only the first node, through which all traffic
+            passes then.
+        attach_to: Address at which this machine reaches the first worker, if not the worker's own;
+            needs `monarch_port`.
         bind_to: IP address on which workers listen, if not the one by which nodes know each other.
-        srun_args: Further options of the steps of workers: ``["--container-image=nvcr.io#nvidia/pytorch:24.10-py3"]``.
+        srun_args: Further options of the steps of workers:
+            ``["--container-image=nvcr.io#nvidia/pytorch:24.10-py3"]``.
         setup: Lines of bash to run before the workers start: ``["module load cuda"]``.
-        idle_limit: Seconds without a client after which workers end, and with them the job; 0 is no limit.
-        allocation: A running job whose nodes to use, by its id, or ``"current"`` for the one in which this program runs;
-            by default a new job is submitted.
+        idle_limit: Seconds without a client after which workers end, and with them the job; 0 is no
+            limit.
+        allocation: A running job whose nodes to use, by its id, or ``"current"`` for the one in
+            which this program runs; by default a new job is submitted.
 
     Raises:
         TypeError: A number of nodes or a list of options has the wrong type.
-        ValueError: A number is below 1, a name or an address is not usable, or an option of sbatch has several lines.
+        ValueError: A number is below 1, a name or an address is not usable, or an option of sbatch
+            has several lines.
     """
 
     _LIVE = (*WorkersJob._LIVE, "_on_warning", "_watch")
@@ -129,7 +140,10 @@ class SlurmJob(WorkersJob):
         if bind_to is not None:
             ipaddress.ip_address(bind_to)  # a ValueError that names it
         if attach_to is not None and not monarch_port:
-            raise ValueError(f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be known")
+            raise ValueError(
+                f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be"
+                " known"
+            )
         self._described = Described(
             python_exe or sys.executable,
             check_strings("srun_args", srun_args),
@@ -171,19 +185,27 @@ class SlurmJob(WorkersJob):
         Args:
             name: Its name.
             num_nodes: Number of its nodes.
-            resources: What its nodes need, where that is something else than for those of the job: `partition`,
-                `gpus_per_node`, `cpus_per_task`, `ntasks_per_node`, `mem`, `exclusive`, `slurm_args`. The job is a heterogeneous one then.
+            resources: What its nodes need, where that is something else than for those of the job:
+                `partition`, `gpus_per_node`, `cpus_per_task`, `ntasks_per_node`, `mem`,
+                `exclusive`, `slurm_args`. The job is a heterogeneous one then.
 
         Raises:
             TypeError: There is no such resource, or the number is none.
-            ValueError: The name is taken or not usable, the number is below 1, a resource has several lines, or the job runs.
+            ValueError: The name is taken or not usable, the number is below 1, a resource has
+                several lines, or the job runs.
         """
         check_mesh_names([name])
         check_size(name, num_nodes)
         if name in self._meshes or self.active:
-            raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
+            raise ValueError(
+                f"mesh {name!r} can't be added: "
+                + ("the job runs" if self.active else "there is one")
+            )
         if unknown := set(resources) - set(Resources._fields):
-            raise TypeError(f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh: {list(Resources._fields)}")
+            raise TypeError(
+                f"mesh {name!r}: {sorted(unknown)} are no resources of a mesh:"
+                f" {list(Resources._fields)}"
+            )
         if resources:
             if "slurm_args" in resources:
                 resources["slurm_args"] = check_strings("slurm_args", resources["slurm_args"])
@@ -194,11 +216,15 @@ class SlurmJob(WorkersJob):
         self._meshes[name] = num_nodes
 
     def on_warning(self, function: Callable[[], object]) -> None:
-        """Call a function when Slurm warns that it will end the job, to save what is needed. Call it before `state`.
+        """Call a function when Slurm warns that it will end the job, to save what is needed.
 
-        Slurm warns before it ends a job by itself: for a preemption, the time limit or a requeue. The hosts go on then, for the
-        ``GraceTime`` of the partition or the ``KillWait`` of the cluster, 30 s by default; earlier if it is asked to, such as by
-        ``slurm_args=["--signal=B:TERM@300"]``. Within a script of `apply`, SIGTERM is the warning instead.
+        Call it before `state`.
+
+        Slurm warns before it ends a job by itself: for a preemption, the time limit or a requeue.
+        The hosts go on then, for the ``GraceTime`` of the partition or the ``KillWait`` of the
+        cluster, 30 s by default; earlier if it is asked to, such as by
+        ``slurm_args=["--signal=B:TERM@300"]``. Within a script of `apply`, SIGTERM is the warning
+        instead.
 
         Args:
             function: Called once, on a thread of its own; it may use the meshes.
@@ -220,7 +246,9 @@ class SlurmJob(WorkersJob):
             CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
         script = self._folder / "job.sh"
         script.write_text(
-            self._script(self._meshes, self._folder, self._logs, allocation, client_script or "").render()
+            self._script(
+                self._meshes, self._folder, self._logs, allocation, client_script or ""
+            ).render()
         )
         if allocation:
             self._run_in(allocation, script)
@@ -240,14 +268,20 @@ class SlurmJob(WorkersJob):
         return f"{Path(given).absolute()}/slurm_%j_"
 
     def _script(
-        self, meshes: Mapping[str, int], folder: Path, prefix: str, allocation: str = "", client: str = ""
+        self,
+        meshes: Mapping[str, int],
+        folder: Path,
+        prefix: str,
+        allocation: str = "",
+        client: str = "",
     ) -> Script:
         described = self._described
         alike = {mesh: size for mesh, size in meshes.items() if mesh not in self._own_resources}
         groups = [Group(alike, self._resources)]
         if len(alike) < len(meshes):  # each mesh is a component of its own, in their order
             groups = [
-                Group({mesh: size}, self._own_resources.get(mesh, self._resources)) for mesh, size in meshes.items()
+                Group({mesh: size}, self._own_resources.get(mesh, self._resources))
+                for mesh, size in meshes.items()
             ]
         for_all = {"time": described.time_limit, "account": described.account, "qos": described.qos}
         output = f"{prefix}{described.job_name}"
@@ -255,7 +289,11 @@ class SlurmJob(WorkersJob):
         return Script(
             groups=groups,
             options=[f"--{name}={value}" for name, value in for_all.items() if value is not None],
-            first_options=[*(f"--{name}={value}" for name, value in own.items()), "--no-kill", "--export=ALL"],
+            first_options=[
+                *(f"--{name}={value}" for name, value in own.items()),
+                "--no-kill",
+                "--export=ALL",
+            ],
             folder=str(folder),
             logs=prefix,
             setup=described.setup,
@@ -263,7 +301,8 @@ class SlurmJob(WorkersJob):
             port=described.monarch_port,
             bind=described.bind_to or "",
             srun_args=described.srun_args,
-            idle_limit=0.0 if client else described.idle_limit,  # a program may prepare for hours before it uses hosts
+            # a program may prepare for hours before it uses hosts
+            idle_limit=0.0 if client else described.idle_limit,
             allocation=allocation,
             step_name=self._step_name,
             client=client,
@@ -278,17 +317,28 @@ class SlurmJob(WorkersJob):
         wanted = self._described.allocation
         if wanted is None:
             if "SLURM_JOB_ID" in os.environ:
-                logger.info('a new job is submitted; SlurmJob(..., allocation="current") uses the nodes of this one')
+                logger.info(
+                    'a new job is submitted; SlurmJob(..., allocation="current") uses the nodes of'
+                    " this one"
+                )
             return ""
         if wanted == _CURRENT:
             if "SLURM_JOB_ID" not in os.environ:
-                raise JobError('allocation="current": this program runs in no Slurm job; salloc or srun starts one')
+                raise JobError(
+                    'allocation="current": this program runs in no Slurm job; salloc or srun'
+                    " starts one"
+                )
             wanted = os.environ["SLURM_JOB_ID"]
         nodes, needed = ask(wanted).nodes, sum(self._meshes.values())
         if nodes < needed:
-            raise JobError(f"Slurm job {wanted} has {nodes} nodes, and {needed} are needed: {self._meshes}")
+            raise JobError(
+                f"Slurm job {wanted} has {nodes} nodes, and {needed} are needed: {self._meshes}"
+            )
         if self._own_resources:
-            raise JobError("resources of single meshes are for jobs that are submitted; an allocation has what it has")
+            raise JobError(
+                "resources of single meshes are for jobs that are submitted; an allocation has what"
+                " it has"
+            )
         return wanted
 
     def _run_in(self, allocation: str, script: Path) -> None:
@@ -314,7 +364,10 @@ class SlurmJob(WorkersJob):
         if self._watch is None and not in_batch():
             assert self._folder is not None
             self._watch = WarningWatch(self._id, self._folder, self._on_warning)
-        return {mesh: [reports[mesh, rank].address for rank in range(size)] for mesh, size in self._meshes.items()}
+        return {
+            mesh: [reports[mesh, rank].address for rank in range(size)]
+            for mesh, size in self._meshes.items()
+        }
 
     def _wait_for_workers(self) -> dict[HostId, Report]:
         held = holders(self._parts(), hosts_of(self._meshes))
@@ -325,12 +378,19 @@ class SlurmJob(WorkersJob):
                 found = reported(held, watched)
                 if len(found) == len(held):
                     return found
-                late = [part for part in watched if any(held[host] == part for host in held.keys() - found.keys())]
+                late = [
+                    part
+                    for part in watched
+                    if any(held[host] == part for host in held.keys() - found.keys())
+                ]
                 for part in late:
                     self._check_that_they_come(part, watched[part].status)
                 job = watched[late[0]]
                 state = job.status.describe() + job.trouble
-                if self._job_start_timeout is not None and waiting.seconds > self._job_start_timeout:
+                if (
+                    self._job_start_timeout is not None
+                    and waiting.seconds > self._job_start_timeout
+                ):
                     self._give_up(late, f"{len(held) - len(found)} of {len(held)}", state)
                 if job.status.state not in PENDING:
                     state = f"{len(found)} of {len(held)} workers run{job.trouble}"
@@ -357,14 +417,15 @@ class SlurmJob(WorkersJob):
                 part.expect_end()
                 cancel(part.job)
         raise JobError(
-            f"Slurm job {jobs} was cancelled: {missing} workers did not run within {self._job_start_timeout:g} s "
-            f"(job_start_timeout); it was {state}"
+            f"Slurm job {jobs} was cancelled: {missing} workers did not run within"
+            f" {self._job_start_timeout:g} s (job_start_timeout); it was {state}"
         )
 
     def _parts(self) -> list[Part]:
         assert self._folder is not None
         first = hosts_of(self._described_meshes or self._meshes)
-        attempt = None if self._described.allocation is None else attempt_here()  # there, steps are started once
+        # there, steps are started once
+        attempt = None if self._described.allocation is None else attempt_here()
         return [Part(self._id, self._folder, tuple(first), attempt), *self._more]
 
     def _reports(self) -> dict[HostId, Report]:
@@ -376,7 +437,11 @@ class SlurmJob(WorkersJob):
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
         held = holders(self._parts(), hosts_of(self._meshes))
-        silent = [host for host in held if host not in reported and held[host].why_none_come(ask(held[host].job))]
+        silent = [
+            host
+            for host in held
+            if host not in reported and held[host].why_none_come(ask(held[host].job))
+        ]
         return sorted([*super()._lost_hosts(reported), *silent])
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
@@ -394,7 +459,9 @@ class SlurmJob(WorkersJob):
         script.write_text(self._script(sizes, folder, f"{self._logs}more.{number}_").render())
         job = submit(script)
         self._more += (Part(job, folder, tuple(ordered)),)
-        logger.info("submitted as Slurm job %s: %d more hosts of job %s", job, len(ordered), self._id)
+        logger.info(
+            "submitted as Slurm job %s: %d more hosts of job %s", job, len(ordered), self._id
+        )
 
     def _remove_hosts(self, hosts: Sequence[HostId]) -> None:
         """Cancel jobs of which no host is left; let others go on with fewer nodes."""
@@ -408,7 +475,9 @@ class SlurmJob(WorkersJob):
                 part.expect_end()
                 cancel(part.job)
             elif not left or self._own_resources or not all(host in reports for host in left):
-                logger.warning("the nodes of %s stay with Slurm job %s until its end", hosts, part.job)
+                logger.warning(
+                    "the nodes of %s stay with Slurm job %s until its end", hosts, part.job
+                )
             else:
                 nodes = ",".join(sorted({reports[host].machine for host in left}))
                 run("scontrol", "update", f"jobid={part.job}", f"nodelist={nodes}", cwd=part.folder)
@@ -421,7 +490,8 @@ class SlurmJob(WorkersJob):
                 else "none of its further hosts; scale(replace_lost=True) asks again"
             )
             raise JobError(
-                f"Slurm job {part.job} has {what}: {how}; {last_words(part.folder / 'srun.log', self._logs.replace('%j', part.job))}"
+                f"Slurm job {part.job} has {what}: {how};"
+                f" {last_words(part.folder / 'srun.log', self._logs.replace('%j', part.job))}"
             )
 
     @property
@@ -431,16 +501,23 @@ class SlurmJob(WorkersJob):
         return self._job_id
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, and it waits for its nodes, or all its workers can be reached."""
+        """Check whether `spec` describes the same job, and it waits for its nodes, or all its
+        workers can be reached.
+        """
         if not self._same_spec(spec) or not self._is_running():
             return False
         pending = ask(self._id).state in PENDING
-        return pending or self._described.out_of_cluster or not unreachable(self._reported().values())
+        return (
+            pending or self._described.out_of_cluster or not unreachable(self._reported().values())
+        )
 
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self):
             return False
-        ours, theirs = ((job._described, job._resources, job._own_resources, job._is_batch) for job in (self, spec))
+        ours, theirs = (
+            (job._described, job._resources, job._own_resources, job._is_batch)
+            for job in (self, spec)
+        )
         return ours == theirs and self._same_meshes(spec)
 
     def _is_running(self) -> bool:
@@ -458,7 +535,8 @@ class SlurmJob(WorkersJob):
         self._on_warning = getattr(spec, "_on_warning", None)
 
     def _refuse_imports(self) -> None:
-        if not self._described.out_of_cluster:  # there, `attach` refuses them, which must come before anything else
+        # there, `attach` refuses them, which must come before anything else
+        if not self._described.out_of_cluster:
             super()._refuse_imports()
 
     def _prepare_client_gateway(self) -> None:
@@ -478,7 +556,8 @@ class SlurmJob(WorkersJob):
                 part.expect_end()
             if self._described.allocation is not None:
                 assert self._apply_id is not None
-                processes.end(self._apply_id)  # first the script here, which may start further steps
+                # first the script here, which may start further steps
+                processes.end(self._apply_id)
                 jobs = steps_of(self._job_id, self._step_name)
             else:
                 jobs = [self._job_id, *(part.job for part in self._more)]

@@ -16,7 +16,9 @@ NOT_FOUND = "Invalid job id"
 """What Slurm says of a job that it does not know, or has forgotten."""
 
 _LIMIT = 60.0  # seconds that a command may take
-_OUTAGE = 600.0  # seconds for which Slurm may not answer while a job is waited for; its controller restarts in a minute or two
+# seconds for which Slurm may not answer while a job is waited for; its controller restarts in a
+# minute or two
+_OUTAGE = 600.0
 
 
 def ask(job: str) -> Status:
@@ -32,8 +34,10 @@ def ask(job: str) -> Status:
 
 
 class Watched:
-    """A job of which is asked again and again. While Slurm does not answer, as when its controller restarts, the last
-    answer counts, for ten minutes.
+    """A job of which is asked again and again.
+
+    While Slurm does not answer, as when its controller restarts, the last answer counts, for ten
+    minutes.
 
     Args:
         job: Its id.
@@ -76,17 +80,25 @@ def submit(script: Path) -> str:
     """
     # what a job around this one has set would count as options of ours
     environment = {
-        name: value for name, value in os.environ.items() if not name.startswith("SLURM_") or name == "SLURM_CONF"
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("SLURM_") or name == "SLURM_CONF"
     }
-    run("sbatch", "--test-only", str(script), env=environment)  # else it may wait for what will never be
+    # else it may wait for what will never be
+    run("sbatch", "--test-only", str(script), env=environment)
     said = run("sbatch", "--parsable", str(script), env=environment)
     return said.strip().splitlines()[-1].partition(";")[0]
 
 
 def steps_of(job: str, name: str) -> list[str]:
     """The steps of a job that have a name."""
-    steps = [line.split() for line in run("squeue", "--steps", "-h", "-j", job, "-o", "%i %j").splitlines()]
-    return [step for step, called in (words for words in steps if len(words) == 2) if called == name]
+    steps = [
+        line.split()
+        for line in run("squeue", "--steps", "-h", "-j", job, "-o", "%i %j").splitlines()
+    ]
+    return [
+        step for step, called in (words for words in steps if len(words) == 2) if called == name
+    ]
 
 
 def cancel(job: str) -> None:
@@ -102,17 +114,27 @@ def run(*command: str, env: Mapping[str, str] | None = None, cwd: Path | None = 
     """Run a command of Slurm, and return its output.
 
     Raises:
-        JobError: There is no such command, or it has failed, with what it said; or it does not come back.
+        JobError: There is no such command, or it has failed, with what it said; or it does not come
+            back.
     """
     try:
         done = subprocess.run(
-            command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT
+            command,
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT,
         )
     except FileNotFoundError:
-        raise JobError(f"there is no {command[0]} on the PATH of this machine: it is not set up to use Slurm") from None
+        raise JobError(
+            f"there is no {command[0]} on the PATH of this machine: it is not set up to use Slurm"
+        ) from None
     except subprocess.TimeoutExpired:
         raise JobError(
-            f"{shlex.join(command)} did not come back within {_LIMIT:g} s: is Slurm's controller up?"
+            f"{shlex.join(command)} did not come back within {_LIMIT:g} s: is Slurm's"
+            " controller up?"
         ) from None
     if done.returncode:
         raise JobError(f"{shlex.join(command[:2])}: {first_error(done.stderr + done.stdout)}")

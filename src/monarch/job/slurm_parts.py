@@ -1,4 +1,6 @@
-"""The Slurm jobs of which one job of ours consists: the first, and one for each time that hosts were added to it."""
+"""The Slurm jobs of which one job of ours consists: the first, and one for each time that hosts
+were added to it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ class Part(NamedTuple):
     Attributes:
         job: Its id.
         folder: Where its workers report.
-        hosts: Which hosts its workers are. The first worker that reports for a mesh is the first of that mesh here.
-        attempt: How often it was requeued, if Slurm need not be asked: it is the allocation of somebody else.
+        hosts: Which hosts its workers are. The first worker that reports for a mesh is the first of
+            that mesh here.
+        attempt: How often it was requeued, if Slurm need not be asked: it is the allocation of
+            somebody else.
     """
 
     job: str
@@ -39,9 +43,14 @@ class Part(NamedTuple):
         return {(report.mesh, ranks[report.mesh][report.rank]): report for report in found}
 
     def has_ended(self, status: Status) -> bool:
-        """Return whether nothing starts workers any more. A waiting job was requeued: its end was that of another
-        attempt."""
-        return status.state not in PENDING and (self.folder / f"ended.{self._attempt(status)}").exists()
+        """Return whether nothing starts workers any more.
+
+        A waiting job was requeued: its end was that of another attempt.
+        """
+        return (
+            status.state not in PENDING
+            and (self.folder / f"ended.{self._attempt(status)}").exists()
+        )
 
     def why_none_come(self, status: Status) -> str:
         """Why it will have no further workers, for people; empty if it may."""
@@ -52,7 +61,9 @@ class Part(NamedTuple):
         return "" if status.lives else f"it is {status.describe()}"
 
     def expect_end(self) -> None:
-        """It is about to be cancelled: the warning that Slurm gives then is no news to the program."""
+        """It is about to be cancelled: the warning that Slurm gives then is no news to the
+        program.
+        """
         with suppress(FileNotFoundError):
             (self.folder / KILLED).touch()
 
@@ -66,7 +77,9 @@ def attempt_here() -> int:
 
 
 def holders(parts: Sequence[Part], hosts: Iterable[HostId]) -> dict[HostId, Part]:
-    """Which part has each host: the latest one, as it was added in the place of one that was lost or given back."""
+    """Which part has each host: the latest one, as it was added in the place of one that was lost
+    or given back.
+    """
     latest = {host: part for part in parts for host in part.hosts}
     return {host: latest[host] for host in hosts}
 
@@ -78,12 +91,15 @@ def reported(held: Mapping[HostId, Part], watched: Mapping[Part, Watched]) -> di
 
 
 def last_words(log: Path, prefix: str) -> str:
-    """Return the last output of Slurm and the workers, for people: in `log`, or in files whose paths begin with
-    `prefix`."""
+    """Return the last output of Slurm and the workers, for people: in `log`, or in files whose
+    paths begin with `prefix`.
+    """
     folder, _, begin = prefix.rpartition("/")
     files = sorted(Path(folder).glob(begin + "*"), key=lambda path: path.suffix != ".err")
     for file in (log, *files):
-        lines = file.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if file.exists() else []
+        lines = (
+            file.read_text(errors="replace").splitlines()[-_TAIL_LINES:] if file.exists() else []
+        )
         if any(line.strip() for line in lines):
             return f"its last output, from {file}:\n" + "\n".join(f"  | {line}" for line in lines)
     return f"nothing was printed (to {folder})"

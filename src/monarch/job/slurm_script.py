@@ -1,7 +1,7 @@
 """The text sent to Slurm, and the parsing of its answers. Pure: nothing is run here.
 
-Answers are read from the text of ``scontrol -o show job``, which has not changed in years, and needs no accounting. The JSON of
-Slurm's commands differs from release to release.
+Answers are read from the text of ``scontrol -o show job``, which has not changed in years, and
+needs no accounting. The JSON of Slurm's commands differs from release to release.
 """
 
 from __future__ import annotations
@@ -13,11 +13,22 @@ from typing import NamedTuple
 
 from .contract import IDLE_LIMIT, KILLED, SECRET_FILE, WARNS, WorkerSpec, worker_command
 
-PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+PENDING = (
+    "PENDING",
+    "CONFIGURING",
+    "REQUEUED",
+    "REQUEUE_FED",
+    "REQUEUE_HOLD",
+    "RESV_DEL_HOLD",
+    "SPECIAL_EXIT",
+)
 LIVE = (*PENDING, "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT")
 COMPLETING = "COMPLETING"
 WARNED = "warned"
-"""File in the folder of a job: Slurm has sent SIGTERM to the batch script, or to workers. Its suffix is the attempt."""
+"""File in the folder of a job: Slurm has sent SIGTERM to the batch script, or to workers.
+
+Its suffix is the attempt.
+"""
 
 ATTEMPT = "MONARCH_ATTEMPT"
 """Environment variable of workers: how often Slurm has requeued their job."""
@@ -61,7 +72,9 @@ class Resources(NamedTuple):
 
 
 class Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's
+    place.
+    """
 
     python_exe: str
     srun_args: tuple[str, ...]
@@ -124,15 +137,23 @@ class Script(NamedTuple):
     batch: Mapping[str, str]
 
     def render(self) -> str:
-        """Return the script. Without a client it ends with the last worker, and with it the allocation."""
+        """Return the script.
+
+        Without a client it ends with the last worker, and with it the allocation.
+        """
         quote = shlex.quote
         lines = ["#!/bin/bash"]
         for index, group in enumerate(self.groups):
             lines += (
-                ["#SBATCH hetjob"] if index else [f"#SBATCH {option}" for option in map(quoted, self.first_options)]
+                ["#SBATCH hetjob"]
+                if index
+                else [f"#SBATCH {option}" for option in map(quoted, self.first_options)]
             )
             nodes = sum(group.meshes.values())
-            lines += [f"#SBATCH {quoted(option)}" for option in (*self.options, *group.resources.options(nodes))]
+            lines += [
+                f"#SBATCH {quoted(option)}"
+                for option in (*self.options, *group.resources.options(nodes))
+            ]
         lines += [
             *self.setup,
             f"[ -d {quote(self.folder)} ] || exit 1  # the job was ended meanwhile",
@@ -150,11 +171,18 @@ class Script(NamedTuple):
                 lines += [f"{self._srun(mesh, size, where)} &", "workers+=($!)"]
                 first += size
         warned = f"{quote(self.folder)}/{WARNED}.${ATTEMPT}"
-        # a job that is being ended by its program warns nobody; network file systems read folders anew
-        lines += [f"warned() {{ ls {quote(self.folder)} | grep -qx {KILLED} || touch {warned}; }}", "trap warned TERM"]
+        # a job that is being ended by its program warns nobody; network file systems read folders
+        # anew
+        lines += [
+            f"warned() {{ ls {quote(self.folder)} | grep -qx {KILLED} || touch {warned}; }}",
+            "trap warned TERM",
+        ]
         if self.client:
             lines += [
-                f"export {' '.join(f'{name}={quote(value)}' for name, value in self.batch.items())}",
+                (
+                    "export"
+                    f" {' '.join(f'{name}={quote(value)}' for name, value in self.batch.items())}"
+                ),
                 f"unset {WARNS}",
                 f"{self.client} &",
                 "client=$!",
@@ -204,7 +232,8 @@ class Status(NamedTuple):
     """Slurm's status of a job.
 
     Attributes:
-        state: As Slurm calls it; of a heterogeneous job, that of the component that is the furthest from running.
+        state: As Slurm calls it; of a heterogeneous job, that of the component that is the furthest
+            from running.
         reason: Why it does not run.
         start: When it will, as far as Slurm knows; empty if it does not.
         nodes: Of all components.
@@ -250,7 +279,8 @@ def parse_status(text: str) -> Status:
 
 
 def quoted(option: str) -> str:
-    """As sbatch reads a line of a script: unless quoted, a space ends a word, ``#`` the line, and quotes are lost.
+    """As sbatch reads a line of a script: unless quoted, a space ends a word, ``#`` the line, and
+    quotes are lost.
 
     Raises:
         ValueError: It has several lines, of which bash would run the second.
@@ -264,15 +294,23 @@ def quoted(option: str) -> str:
 def first_error(text: str) -> str:
     """The first line in which a command of Slurm says what is wrong, without its name."""
     lines = [
-        re.sub(r"^(sbatch|srun|scontrol|scancel|squeue): ", "", line) for line in text.splitlines() if line.strip()
+        re.sub(r"^(sbatch|srun|scontrol|scancel|squeue): ", "", line)
+        for line in text.splitlines()
+        if line.strip()
     ]
     errors = [line for line in lines if "error" in line or "failure" in line or "fatal" in line]
     return re.sub(r"^(error|fatal): ", "", (errors or lines or ["it said nothing"])[0]).strip()
 
 
 def _wait(process: str) -> list[str]:
-    """Wait for the end of a process. A signal that is trapped ends bash's own wait earlier; the last one tells the status."""
-    return [f"while kill -0 {process} 2>/dev/null; do wait {process}; done", f"wait {process}; status=$?"]
+    """Wait for the end of a process.
+
+    A signal that is trapped ends bash's own wait earlier; the last one tells the status.
+    """
+    return [
+        f"while kill -0 {process} 2>/dev/null; do wait {process}; done",
+        f"wait {process}; status=$?",
+    ]
 
 
 def _joined(arguments: Iterable[str]) -> list[str]:

@@ -1,4 +1,6 @@
-"""SPMD programs as jobs: a command of `torchrun` on hosts, and hosts that are found from inside a running `torchrun`."""
+"""SPMD programs as jobs: a command of `torchrun` on hosts, and hosts that are found from inside a
+running `torchrun`.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +38,13 @@ class SPMDJob(JobTrait):
     """A command of `torchrun`, and the hosts that it runs on: the first mesh of another job.
 
     Args:
-        command: As it is typed: ``["torchrun", "--nproc-per-node", "8", "train.py"]``, or ``["python", "train.py"]``.
+        command: As it is typed: ``["torchrun", "--nproc-per-node", "8", "train.py"]``, or
+            ``["python", "train.py"]``.
         hosts: Which hosts.
 
     Raises:
-        ValueError: The command is none of `torchrun`'s; or it asks for several hosts where there is one.
+        ValueError: The command is none of `torchrun`'s; or it asks for several hosts where there is
+            one.
     """
 
     def __init__(self, command: Sequence[str], hosts: JobTrait) -> None:
@@ -49,7 +53,9 @@ class SPMDJob(JobTrait):
         self._hosts = hosts
         self._saves_itself = hosts._saves_itself
         if isinstance(hosts, LocalJob) and self._options.nodes not in (None, (1, 1)):
-            raise ValueError(f"this machine is one host, and the command asks for others: {self._command}")
+            raise ValueError(
+                f"this machine is one host, and the command asks for others: {self._command}"
+            )
 
     def run_spmd(self) -> None:
         """Run the command on the hosts of the job, to its end, as ``monarch run`` does.
@@ -60,7 +66,9 @@ class SPMDJob(JobTrait):
         state = self.state()
         outcome = launch(next(iter(state._hosts.values())), self._options)
         if outcome.status:
-            raise JobError(explain(outcome, self._options) or f"a signal ended it: {outcome.signal}")
+            raise JobError(
+                explain(outcome, self._options) or f"a signal ended it: {outcome.signal}"
+            )
 
     def _create(self, client_script: str | None) -> None:
         self._hosts._apply_id = self._apply_id
@@ -71,7 +79,10 @@ class SPMDJob(JobTrait):
         return JobState(dict(zip((_MESH, *list(found)[1:]), found.values(), strict=True)))
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether the hosts are those that `spec` asks for. Its command may be another one."""
+        """Check whether the hosts are those that `spec` asks for.
+
+        Its command may be another one.
+        """
         return isinstance(spec, SPMDJob) and self._hosts.can_run(spec._hosts)
 
     def _kill(self) -> None:
@@ -85,25 +96,31 @@ class SPMDJob(JobTrait):
 
 
 def serve(
-    appdef: Any, scheduler: str | JobTrait = "local_cwd", scheduler_cfg: Mapping[str, Any] | None = None
+    appdef: Any,
+    scheduler: str | JobTrait = "local_cwd",
+    scheduler_cfg: Mapping[str, Any] | None = None,
 ) -> SPMDJob:
-    """Make a job of a command of `torchrun`. `SPMDJob.run_spmd` runs it; `state` gives its hosts as the mesh ``workers``.
+    """Make a job of a command of `torchrun`.
+
+    `SPMDJob.run_spmd` runs it; `state` gives its hosts as the mesh ``workers``.
 
     Args:
         appdef: The command as a list; or an ``AppDef`` of torchx, of which the first role counts.
-        scheduler: ``"local"``, or a name that begins so, for this machine; or any job, for its hosts.
+        scheduler: ``"local"``, or a name that begins so, for this machine; or any job, for its
+            hosts.
         scheduler_cfg: Ignored for this machine.
 
     Raises:
-        ValueError: The command is empty, or none of `torchrun`'s; or it asks for several hosts on one machine.
+        ValueError: The command is empty, or none of `torchrun`'s; or it asks for several hosts on
+            one machine.
         JobError: There is no such scheduler.
     """
     if isinstance(scheduler, JobTrait):
         return SPMDJob(_command(appdef), scheduler)
     if not scheduler.startswith("local"):
         raise JobError(
-            f"there is no scheduler {scheduler!r} here: give the job that describes the hosts, such as "
-            "serve(command, ProcessJob({'nodes': 2})), or 'local'"
+            f"there is no scheduler {scheduler!r} here: give the job that describes the hosts, such"
+            " as serve(command, ProcessJob({'nodes': 2})), or 'local'"
         )
     return SPMDJob(_command(appdef), LocalJob((_MESH,)))
 
@@ -115,7 +132,9 @@ def _command(appdef: Any) -> list[str]:
         return [str(word) for word in appdef]
     roles = getattr(appdef, "roles", None)
     if not roles:
-        raise ValueError(f"serve takes a command as a list, or an AppDef with a role, got {appdef!r}")
+        raise ValueError(
+            f"serve takes a command as a list, or an AppDef with a role, got {appdef!r}"
+        )
     if len(roles) > 1:
         warnings.warn(f"of {len(roles)} roles only the first runs: {roles[0].name!r}", stacklevel=3)
     return [roles[0].entrypoint, *roles[0].args]
@@ -132,7 +151,8 @@ class Store(Protocol):
 class StoreJob(WorkersJob):
     """The hosts of a running `torchrun`, as seen by its rank 0. Made by `from_store`.
 
-    Its workers end with the ranks that have started them. So there is nothing to find again, and `kill` does nothing.
+    Its workers end with the ranks that have started them. So there is nothing to find again, and
+    `kill` does nothing.
     """
 
     _saves_itself = False
@@ -161,8 +181,10 @@ class StoreJob(WorkersJob):
             store: A store that all ranks share.
             monarch_port: TCP port of the workers; 0 for a free one.
             name: Of the mesh in `state`.
-            transport: ``"ipc"`` where all ranks are on this machine; ``"tcp"``, which needs a shared secret.
-            rank: Of this process. It and what follows are by default those of `torchrun`'s variables.
+            transport: ``"ipc"`` where all ranks are on this machine; ``"tcp"``, which needs a
+                shared secret.
+            rank: Of this process. It and what follows are by default those of `torchrun`'s
+                variables.
             local_rank: Its rank on its host; rank 0 there starts the worker, which ends with it.
             world_size: Number of ranks.
             local_world_size: Number of ranks of each host.
@@ -180,7 +202,8 @@ class StoreJob(WorkersJob):
         number, local, size, local_size = own
         if not (0 <= number < size and 0 <= local < local_size <= size) or size % local_size:
             raise ValueError(
-                f"rank {number} of {size}, local rank {local} of {local_size}: these make no sense together"
+                f"rank {number} of {size}, local rank {local} of {local_size}: these make no sense"
+                " together"
             )
         if transport not in ("ipc", "tcp"):
             raise ValueError(f"transport is 'ipc' or 'tcp', got {transport!r}")
@@ -189,7 +212,9 @@ class StoreJob(WorkersJob):
             store.set(f"{_KEY}/{group}", _start_worker(name, group, transport, monarch_port))
         if number:
             return None
-        return cls(name, [_text(store.get(f"{_KEY}/{group}")) for group in range(size // local_size)])
+        return cls(
+            name, [_text(store.get(f"{_KEY}/{group}")) for group in range(size // local_size)]
+        )
 
     def state(self, cached_path: str | os.PathLike[str] | None = None) -> JobState:
         """Attach the hosts. As `JobTrait.state`, but for the default: nothing is kept in a file."""
@@ -214,8 +239,11 @@ class StoreJob(WorkersJob):
 
 
 def _start_worker(name: str, group: int, transport: str, port: int) -> str:
-    """Start the worker of this host, which ends with this process; return its address when it serves."""
-    folder = Path(tempfile.mkdtemp(prefix="monarch_job_", dir="/tmp"))  # for a socket, so with a short path
+    """Start the worker of this host, which ends with this process; return its address when it
+    serves.
+    """
+    # for a socket, so with a short path
+    folder = Path(tempfile.mkdtemp(prefix="monarch_job_", dir="/tmp"))
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -229,7 +257,12 @@ def _start_worker(name: str, group: int, transport: str, port: int) -> str:
                 lifeline=fd,
                 farewell=str(folder / "ended"),
             )
-            subprocess.Popen(worker_command(spec), stdin=subprocess.DEVNULL, pass_fds=[fd], start_new_session=True)
+            subprocess.Popen(
+                worker_command(spec),
+                stdin=subprocess.DEVNULL,
+                pass_fds=[fd],
+                start_new_session=True,
+            )
         address = _reported(ours)
     except BaseException:
         ours.close()  # ends the worker, if there is one
@@ -246,7 +279,9 @@ def _reported(lifeline: socket.socket) -> str:
     poll = select.poll()
     poll.register(lifeline, select.POLLIN)
     if not poll.poll(None if limit is None else limit * 1000):
-        raise JobError(f"the worker of this host did not serve within {limit:g} s (host_spawn_ready_timeout)")
+        raise JobError(
+            f"the worker of this host did not serve within {limit:g} s (host_spawn_ready_timeout)"
+        )
     report = lifeline.recv(_MOST_REPORT)
     if not report:
         raise JobError("the worker of this host ended before it served; its error stands above")
@@ -255,7 +290,9 @@ def _reported(lifeline: socket.socket) -> str:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """At the end of the program that has started the worker; a fork of it leaves the folder alone."""
+    """At the end of the program that has started the worker; a fork of it leaves the folder
+    alone.
+    """
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,10 +1,12 @@
 """`SSHJob`: workers on machines that ssh reaches. `ssh_reach` has how, and why no port is open.
 
-The names of workers belong to one program: they are paths in a folder that is its own, and goes with it. Another that uses the same
-workers makes connections of its own, where workers may outlive a program (`detach`); otherwise it uses those that are there.
+The names of workers belong to one program: they are paths in a folder that is its own, and goes
+with it. Another that uses the same workers makes connections of its own, where workers may outlive
+a program (`detach`); otherwise it uses those that are there.
 
-What ends the workers: `kill`; the end of the program, in whatever way, or of the connection, as both close their stdin; if they are
-detached, `idle_limit` seconds without a client. What ends the wait for them: their reports, the end of ssh, `start_timeout`.
+What ends the workers: `kill`; the end of the program, in whatever way, or of the connection, as
+both close their stdin; if they are detached, `idle_limit` seconds without a client. What ends the
+wait for them: their reports, the end of ssh, `start_timeout`.
 """
 
 from __future__ import annotations
@@ -52,11 +54,15 @@ T = TypeVar("T")
 logger = logging.getLogger("monarch.job")
 
 _open: set[SSHJob] = set()
-"""Jobs whose connections end with this program, and not before: also if it keeps nothing but their hosts."""
+"""Jobs whose connections end with this program, and not before: also if it keeps nothing but their
+hosts.
+"""
 
 
 class _Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's place."""
+    """The user's description, beside the meshes: jobs with equal ones can take each other's
+    place.
+    """
 
     python_exe: str
     ssh_args: tuple[str, ...]
@@ -70,15 +76,19 @@ class _Described(NamedTuple):
 class SSHJob(WorkersJob):
     """Hosts that are machines which ssh reaches, with one worker for each time that one is named.
 
-    The workers end with the program, however that ends, unless they are to outlive it (`detach`). Other programs on this machine
-    use the same ones meanwhile, if the job is saved: `state` does that unless it gets ``cached_path=None``.
+    The workers end with the program, however that ends, unless they are to outlive it (`detach`).
+    Other programs on this machine use the same ones meanwhile, if the job is saved: `state` does
+    that unless it gets ``cached_path=None``.
 
     Args:
-        python_exe: The interpreter of workers; by default that of this program, at the same path. ``~/`` is the home directory there.
-        ssh_args: Options of ssh, such as ``["-J", "me@bastion", "-i", "key"]``, beside what ``~/.ssh/config`` has.
+        python_exe: The interpreter of workers; by default that of this program, at the same path.
+            ``~/`` is the home directory there.
+        ssh_args: Options of ssh, such as ``["-J", "me@bastion", "-i", "key"]``, beside what
+            ``~/.ssh/config`` has.
         monarch_port: With ``transport="tcp"``, the port of workers; by default any free one.
-        transport: None forwards sockets by ssh. ``"tcp"`` opens a port on each host instead, to whoever has the secret of the job:
-            for hosts that reach each other, and this machine them. ``"metatls"`` and ``"metatls-hostname"`` are the same.
+        transport: None forwards sockets by ssh. ``"tcp"`` opens a port on each host instead, to
+            whoever has the secret of the job: for hosts that reach each other, and this machine
+            them. ``"metatls"`` and ``"metatls-hostname"`` are the same.
         hosts: Name of a mesh to its hosts, as ssh takes them. `add_mesh` adds others.
         hostfile: File with the hosts of a mesh called ``hosts``, one on a line.
         setup: Lines of sh to run before the workers start: ``[". venv/bin/activate", "cd data"]``.
@@ -116,10 +126,14 @@ class SSHJob(WorkersJob):
     ) -> None:
         if transport not in (None, *_TRANSPORTS):
             raise ValueError(
-                f"transport is None for sockets that ssh forwards, or one of {_TRANSPORTS}; got {transport!r}"
+                f"transport is None for sockets that ssh forwards, or one of {_TRANSPORTS}; got"
+                f" {transport!r}"
             )
         if monarch_port and transport is None:
-            logger.warning("monarch_port=%s has no effect: ssh forwards sockets, and no port is opened", monarch_port)
+            logger.warning(
+                "monarch_port=%s has no effect: ssh forwards sockets, and no port is opened",
+                monarch_port,
+            )
         self._meshes: dict[str, int] = {}
         self._hosts: dict[str, list[str]] = {}
         self._described = _Described(
@@ -133,7 +147,9 @@ class SSHJob(WorkersJob):
         )
         self._start_timeout = start_timeout
         self._numbers: dict[HostId, int] = {}  # of workers
-        self._begun = 0  # workers ever: a number is never used again, as what is left of its worker may go at any time
+        # workers ever: a number is never used again, as what is left of its worker may go at any
+        # time
+        self._begun = 0
         self._workers: dict[int, Worker] = {}
         self._reports: dict[int, Report] = {}
         self._folder = ""
@@ -156,22 +172,28 @@ class SSHJob(WorkersJob):
 
         Args:
             name: Its name.
-            hosts: Its hosts, as ssh takes them: names of ``~/.ssh/config``, ``user@name``, ``ssh://name:port``. The same machine may be
-                named again, and gets another worker.
-            hostfile: File with further ones, one on a line; what follows on a line, such as ``slots=8``, has no effect.
+            hosts: Its hosts, as ssh takes them: names of ``~/.ssh/config``, ``user@name``,
+                ``ssh://name:port``. The same machine may be named again, and gets another worker.
+            hostfile: File with further ones, one on a line; what follows on a line, such as
+                ``slots=8``, has no effect.
             size: How many of them to use, the first ones; by default all. `scale` changes it.
 
         Raises:
-            FileNotFoundError, TypeError, ValueError: As `SSHJob`; or there is such a mesh, there are fewer hosts than `size`, or the
-                job runs.
+            FileNotFoundError, TypeError, ValueError: As `SSHJob`; or there is such a mesh, there
+                are fewer hosts than `size`, or the job runs.
         """
         check_mesh_names([name])
         if name in self._hosts or self.active:
-            raise ValueError(f"mesh {name!r} can't be added: " + ("the job runs" if self.active else "there is one"))
+            raise ValueError(
+                f"mesh {name!r} can't be added: "
+                + ("the job runs" if self.active else "there is one")
+            )
         if hostfile is not None and not isinstance(hosts, str):
             listed, others = ssh_text.parse_hostfile(Path(hostfile).expanduser().read_text())
             if others:
-                logger.warning("%s: %s has no effect; spawn_procs says how many processes", hostfile, others[0])
+                logger.warning(
+                    "%s: %s has no effect; spawn_procs says how many processes", hostfile, others[0]
+                )
             hosts = [*hosts, *listed]
         listed = ssh_text.check_hosts(name, hosts)
         if size is not None and not 1 <= size <= len(listed):
@@ -183,7 +205,9 @@ class SSHJob(WorkersJob):
 
     def _create(self, client_script: str | None) -> None:
         if client_script is not None:
-            raise JobError("SSHJob runs no scripts of its own; LocalJob().apply(client_script=...) does")
+            raise JobError(
+                "SSHJob runs no scripts of its own; LocalJob().apply(client_script=...) does"
+            )
         if not self._hosts:
             raise ValueError("a job needs at least one mesh of hosts, got none")
         assert self._apply_id is not None
@@ -197,16 +221,24 @@ class SSHJob(WorkersJob):
         finally:
             waiting.end()
 
-    def _connect(self, places: Sequence[Place], end: float, waiting: Waiting, each: float | None = None) -> Reach:
+    def _connect(
+        self, places: Sequence[Place], end: float, waiting: Waiting, each: float | None = None
+    ) -> Reach:
         assert self._apply_id is not None
         if self._reach is None:
             _open.add(self)
-            self._reach = Reach(self._apply_id, self._machines(), self._described.ssh_args, self._log_folder())
+            self._reach = Reach(
+                self._apply_id, self._machines(), self._described.ssh_args, self._log_folder()
+            )
         reach = self._reach
         self._folder = reach.folder
         reach.connect([place.host for place in places], end, waiting, each)
         self._away = reach.away
-        logger.info("connected to %d machines; what ssh says is in %s", len(reach.connections), self._log_folder())
+        logger.info(
+            "connected to %d machines; what ssh says is in %s",
+            len(reach.connections),
+            self._log_folder(),
+        )
         return reach
 
     def _start_workers(self, hosts: Sequence[HostId], end: float, waiting: Waiting) -> None:
@@ -225,7 +257,9 @@ class SSHJob(WorkersJob):
             folder = ssh_text.folder_of(self._remote_folders, place.number)
             listen = f"ipc://{ssh_text.socket_in(folder)}"
             if described.direct:
-                listen = f"tcp://{hostname_of(place.host, described.ssh_args)}:{described.monarch_port}"
+                listen = (
+                    f"tcp://{hostname_of(place.host, described.ssh_args)}:{described.monarch_port}"
+                )
             spec = WorkerSpec(
                 place.mesh,
                 str(place.rank),
@@ -252,7 +286,12 @@ class SSHJob(WorkersJob):
             self._workers[place.number] = Worker(name, address, pid, session.log)
 
     def _hear(
-        self, sessions: Sequence[Session], find: Callable[[str], T | None], end: float, waiting: Waiting, what: str
+        self,
+        sessions: Sequence[Session],
+        find: Callable[[str], T | None],
+        end: float,
+        waiting: Waiting,
+        what: str,
     ) -> list[T]:
         return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
@@ -275,14 +314,20 @@ class SSHJob(WorkersJob):
         ended = [place for place in self._places() if place.number not in living]
         if ended:
             raise JobError(
-                f"{len(ended)} of {len(self._workers)} workers of this job have ended; kill() it, and state() starts it anew. "
-                f"{ended[0].name} on {ended[0].host}: {self._workers[ended[0].number].tail()}"
+                f"{len(ended)} of {len(self._workers)} workers of this job have ended; kill() it,"
+                f" and state() starts it anew. {ended[0].name} on {ended[0].host}:"
+                f" {self._workers[ended[0].number].tail()}"
             )
-        if self._sessions and (unwatched := [each for each in self._workers.values() if each not in self._watched]):
+        if self._sessions and (
+            unwatched := [each for each in self._workers.values() if each not in self._watched]
+        ):
             self._watches += (WorkerWatch(unwatched),)
             self._watched += tuple(unwatched)
         addresses = {(place.mesh, place.rank): self._address(place) for place in self._places()}
-        return {mesh: [addresses[mesh, rank] for rank in range(size)] for mesh, size in self._meshes.items()}
+        return {
+            mesh: [addresses[mesh, rank] for rank in range(size)]
+            for mesh, size in self._meshes.items()
+        }
 
     def _address(self, place: Place) -> str:
         """Where this program reaches a worker."""
@@ -295,11 +340,14 @@ class SSHJob(WorkersJob):
         self._check_here()
         for mesh, rank in hosts:
             if rank >= (known := len(self._hosts[mesh])):
-                raise JobError(f"mesh {mesh!r} can't have {rank + 1} hosts, as {known} are named: {self._hosts[mesh]}")
+                raise JobError(
+                    f"mesh {mesh!r} can't have {rank + 1} hosts, as {known} are named:"
+                    f" {self._hosts[mesh]}"
+                )
         if not self._described.detach and not self._sessions:
             raise JobError(
-                f"{self!r}: its workers end with the program that has started them, and only that can scale it; with "
-                "detach=True any can"
+                f"{self!r}: its workers end with the program that has started them, and only that"
+                " can scale it; with detach=True any can"
             )
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
@@ -322,7 +370,9 @@ class SSHJob(WorkersJob):
             if (place.mesh, place.rank) in hosts and self._reach is not None:
                 pid = self._reports[place.number].pid
                 if self._reach.lasts([place.host]):  # it has been shut down, unless it hangs
-                    self._reach.connections[place.host].run(ssh_text.killing([pid], self._apply_id), _ANSWER)
+                    self._reach.connections[place.host].run(
+                        ssh_text.killing([pid], self._apply_id), _ANSWER
+                    )
                 self._numbers.pop((place.mesh, place.rank))
         self._forget_workers()
 
@@ -343,9 +393,15 @@ class SSHJob(WorkersJob):
         return [(place.mesh, place.rank) for place in self._places() if place.number not in living]
 
     def _reach_again(self, each: float | None = None) -> Reach:
-        """The connections of this program to detached workers; with `each`, to the machines that answer."""
+        """The connections of this program to detached workers; with `each`, to the machines that
+        answer.
+        """
         places = self._places()
-        if self._reach is not None and self._reach.lasts(place.host for place in places) and each is not None:
+        if (
+            self._reach is not None
+            and self._reach.lasts(place.host for place in places)
+            and each is not None
+        ):
             return self._reach
         waiting = Waiting("SSH hosts")
         is_new = self._reach is None
@@ -362,20 +418,34 @@ class SSHJob(WorkersJob):
         return reach
 
     def _living(self, each: float | None = None) -> set[int]:
-        """The numbers of the workers that live; with `each`, their machines are asked, and on those that don't answer none does."""
+        """The numbers of the workers that live; with `each`, their machines are asked, and on those
+        that don't answer none does.
+        """
         if not self._workers or self._apply_id is None:
             return set()
         if self._described.detach:
             living, reach = set(self._workers), self._reach_again(each)
         else:
-            living = {number for number, it in self._workers.items() if processes.is_tagged(it.pid, self._apply_id)}
+            living = {
+                number
+                for number, it in self._workers.items()
+                if processes.is_tagged(it.pid, self._apply_id)
+            }
             if each is None or self._reach is None:
                 return living
-            reach = self._reach  # an ssh ends some time after its worker, of whose end the program has been told
+            # an ssh ends some time after its worker, of whose end the program has been told
+            reach = self._reach
         found = set()
         for host, connection in reach.connections.items():
-            pids = {self._reports[place.number].pid: place.number for place in self._places() if place.host == host}
-            found |= {pids[pid] for pid in connection.living(pids, self._apply_id, _ANSWER, each is not None)}
+            pids = {
+                self._reports[place.number].pid: place.number
+                for place in self._places()
+                if place.host == host
+            }
+            found |= {
+                pids[pid]
+                for pid in connection.living(pids, self._apply_id, _ANSWER, each is not None)
+            }
         return found & living
 
     def can_run(self, spec: JobTrait) -> bool:
@@ -385,13 +455,18 @@ class SSHJob(WorkersJob):
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self) or self._is_elsewhere():
             return False
-        return (self._hosts, self._described) == (spec._hosts, spec._described) and self._same_meshes(spec)
+        return (self._hosts, self._described) == (
+            spec._hosts,
+            spec._described,
+        ) and self._same_meshes(spec)
 
     def _is_running(self) -> bool:
         return self._is_elsewhere() or bool(self._living())
 
     def _is_elsewhere(self) -> bool:
-        """Return whether the connections are those of another machine that shares the folder of the file."""
+        """Return whether the connections are those of another machine that shares the folder of the
+        file.
+        """
         return not self._described.detach and self._machine not in ("", os.uname().nodename)
 
     def _check_here(self) -> None:
@@ -415,11 +490,14 @@ class SSHJob(WorkersJob):
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
         for error in failed.values():
-            logger.warning("workers may be left, until their connection or idle_limit ends them: %s", error)
+            logger.warning(
+                "workers may be left, until their connection or idle_limit ends them: %s", error
+            )
         if failed and self._described.detach:
             raise JobError(
-                f"{self!r}: workers on {', '.join(failed)} may be left, all others have ended. kill() again ends those once their "
-                f"host answers, and {self._idle_end()}. {next(iter(failed.values()))}"
+                f"{self!r}: workers on {', '.join(failed)} may be left, all others have ended."
+                f" kill() again ends those once their host answers, and {self._idle_end()}."
+                f" {next(iter(failed.values()))}"
             )
         if self._secret_file is not None:
             shutil.rmtree(self._secret_file.parent, ignore_errors=True)
@@ -434,15 +512,23 @@ class SSHJob(WorkersJob):
     def _idle_end(self) -> str:
         limit = self._described.idle_limit
         return (
-            f"they end by themselves after {limit:g} s without a client (idle_limit)" if limit else "nothing else does"
+            f"they end by themselves after {limit:g} s without a client (idle_limit)"
+            if limit
+            else "nothing else does"
         )
 
     def _end_workers(self, apply_id: str) -> Mapping[str, JobError]:
         """End what runs elsewhere; return why that is not sure, by host."""
         reached, failed = self._connections()
-        script = ssh_text.ending(apply_id, self._folder, self._remote_folders, processes.GRACE, _ANSWER / 3)
+        script = ssh_text.ending(
+            apply_id, self._folder, self._remote_folders, processes.GRACE, _ANSWER / 3
+        )
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            ends = {host: pool.submit(reached[host].run, script, _ANSWER) for host in self._away if host in reached}
+            ends = {
+                host: pool.submit(reached[host].run, script, _ANSWER)
+                for host in self._away
+                if host in reached
+            }
         for host, ended in ends.items():
             try:
                 ended.result()
@@ -477,7 +563,10 @@ class SSHJob(WorkersJob):
 
     def _places(self) -> list[Place]:
         """Where its workers are."""
-        return [Place(number, mesh, rank, self._hosts[mesh][rank]) for (mesh, rank), number in self._numbers.items()]
+        return [
+            Place(number, mesh, rank, self._hosts[mesh][rank])
+            for (mesh, rank), number in self._numbers.items()
+        ]
 
     def _machines(self) -> list[str]:
         """All hosts that it may use."""
@@ -493,7 +582,9 @@ class SSHJob(WorkersJob):
         return folder
 
     def _cleanup_log_context(self) -> str:
-        return f"(on {', '.join(self._machines())}: processes with {processes.TAG}={self._apply_id})"
+        return (
+            f"(on {', '.join(self._machines())}: processes with {processes.TAG}={self._apply_id})"
+        )
 
     def __repr__(self) -> str:
         where = f" on machine {self._machine!r}" if self._is_elsewhere() else ""

@@ -1,10 +1,13 @@
-"""Connections to other machines by the system's ssh, with the user's configuration, keys and jump hosts.
+"""Connections to other machines by the system's ssh, with the user's configuration, keys and jump
+hosts.
 
-One ssh for each machine, its *master*, carries everything: the forwarded sockets, and a session for each worker. Its own session keeps
-a folder there (`ssh_text.keeper`). What holds all of it is stdin, a pipe of this program: when that closes, because the program
-closes it or has ended in whatever way, the sessions there end, then ssh.
+One ssh for each machine, its *master*, carries everything: the forwarded sockets, and a session for
+each worker. Its own session keeps a folder there (`ssh_text.keeper`). What holds all of it is
+stdin, a pipe of this program: when that closes, because the program closes it or has ended in
+whatever way, the sessions there end, then ssh.
 
-What ends each wait: an answer; the end of ssh, also as the network is gone for `_SILENCE` seconds; the time limit.
+What ends each wait: an answer; the end of ssh, also as the network is gone for `_SILENCE` seconds;
+the time limit.
 """
 
 from __future__ import annotations
@@ -22,8 +25,10 @@ from ..errors import JobError
 from . import ssh_text
 from .waiting import Waiting
 
-AT_ONCE = 8  # connections being made: a jump host refuses more than ten that have not proved who they are
-_SILENCE = 5, 3  # seconds after which ssh asks whether the other side is there, and how many times without an answer
+# connections being made: a jump host refuses more than ten that have not proved who they are
+AT_ONCE = 8
+# seconds after which ssh asks whether the other side is there, and how many times without an answer
+_SILENCE = 5, 3
 _LOOK = 0.5  # seconds until people are told again
 _END = 5.0  # seconds in which ssh has to end
 _CONFIGURED = 30.0  # seconds in which it has to say what its configuration is
@@ -43,7 +48,9 @@ class Session:
         what: What of the host it is, for people.
     """
 
-    def __init__(self, host: str, command: Sequence[str], log: Path, env: Mapping[str, str], what: str = "") -> None:
+    def __init__(
+        self, host: str, command: Sequence[str], log: Path, env: Mapping[str, str], what: str = ""
+    ) -> None:
         self.host = host
         self.log = log
         self.name = f"{host!r}{what and ', '}{what}"
@@ -130,7 +137,18 @@ class Connection:
         options = [f"-o{name}={value}" for name, value in ours.items()]
         keep = ssh_text.in_sh(ssh_text.keeper(folder))
         # what the user gives comes first: ssh takes the first value of each option
-        command = ["ssh", *ssh_args, *options, "-T", "-M", "-S", self._control, "--", self.host, keep]
+        command = [
+            "ssh",
+            *ssh_args,
+            *options,
+            "-T",
+            "-M",
+            "-S",
+            self._control,
+            "--",
+            self.host,
+            keep,
+        ]
         return Session(self.host, command, log, self._env)
 
     @property
@@ -150,11 +168,14 @@ class Connection:
         """
         done = self._ask(self.host, ssh_text.in_sh(script), limit=limit)
         if done.returncode:
-            raise JobError(f"host {self.host!r}: {ssh_text.why(done.stderr, self.host, 'the interpreter')}")
+            raise JobError(
+                f"host {self.host!r}: {ssh_text.why(done.stderr, self.host, 'the interpreter')}"
+            )
         return done.stdout
 
     def living(self, pids: Collection[int], job: str, limit: float, may_be_gone: bool) -> set[int]:
-        """Those of some processes there that live, and belong to a job; none on a machine that is gone, where that may be.
+        """Those of some processes there that live, and belong to a job; none on a machine that is
+        gone, where that may be.
 
         Raises:
             JobError: As `run`.
@@ -178,14 +199,18 @@ class Connection:
         Raises:
             JobError: The other side refuses it.
         """
-        wanted = [("-L", f"{own}:{other}") for own, other in here] + [("-R", f"{path}:{path}") for path in there]
+        wanted = [("-L", f"{own}:{other}") for own, other in here] + [
+            ("-R", f"{path}:{path}") for path in there
+        ]
         if not wanted:
             return
         done = self._ask("-O", "forward", *(word for pair in wanted for word in pair), self.host)
         if done.returncode:
             raise JobError(
-                f"host {self.host!r}: its sshd forwards no Unix sockets (AllowStreamLocalForwarding and AllowTcpForwarding in "
-                f'sshd_config): {ssh_text.why(done.stderr, self.host, "")}. transport="tcp" does without'
+                f"host {self.host!r}: its sshd forwards no Unix sockets (AllowStreamLocalForwarding"
+                " and AllowTcpForwarding in "
+                f'sshd_config): {ssh_text.why(done.stderr, self.host, "")}. transport="tcp" does'
+                " without"
             )
 
     def _command(self, *arguments: str) -> list[str]:
@@ -221,10 +246,13 @@ def hostname_of(host: str, ssh_args: Sequence[str]) -> str:
     """The name or address by which ssh reaches a host, as its configuration says."""
     command = ["ssh", *ssh_args, "-G", "--", host]
     try:  # the configuration may run programs (`Match exec`)
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CONFIGURED)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_CONFIGURED
+        )
     except subprocess.TimeoutExpired:
         raise JobError(
-            f"host {host!r}: `ssh -G {host}`, which says what its configuration is, has not ended within {_CONFIGURED:g} s"
+            f"host {host!r}: `ssh -G {host}`, which says what its configuration is, has not ended"
+            f" within {_CONFIGURED:g} s"
         ) from None
     found = re.search(r"^hostname (\S+)$", done.stdout, re.MULTILINE)
     if found is None:
@@ -258,29 +286,38 @@ def hear(
     """
     heard: dict[Session, T] = {}
     poll = select.poll()
-    silent = {session.process.stdout.fileno(): session for session in sessions if session.process.stdout is not None}
+    silent = {
+        session.process.stdout.fileno(): session
+        for session in sessions
+        if session.process.stdout is not None
+    }
     for fd in silent:
         poll.register(fd, select.POLLIN)
     look = time.monotonic()
     while silent:
-        if time.monotonic() >= look:  # not for each that speaks: of a thousand, there is much to read
+        # not for each that speaks: of a thousand, there is much to read
+        if time.monotonic() >= look:
             look = time.monotonic() + _LOOK
             waiting.show(
-                f"{len(heard)} of {len(sessions)} {what}; waiting for {', '.join(s.name for s in silent.values())}",
+                f"{len(heard)} of {len(sessions)} {what}; waiting for"
+                f" {', '.join(s.name for s in silent.values())}",
                 [(session.name, ssh_text.last_line(session.said())) for session in silent.values()],
             )
         if time.monotonic() > end:
             slow = next(iter(silent.values()))
             raise JobError(
-                f"{len(silent)} of {len(sessions)} did not come up in time (start_timeout), among them host "
-                f"{slow.name}: {ssh_text.why(slow.said(), slow.host, python)} (its output: {slow.log})"
+                f"{len(silent)} of {len(sessions)} did not come up in time (start_timeout), among"
+                f" them host {slow.name}: {ssh_text.why(slow.said(), slow.host, python)} (its"
+                f" output: {slow.log})"
             )
         for fd, _ in poll.poll(_LOOK * 1000):
             session = silent[fd]
             lines = session.read()
             if lines is None:
                 status = session.wait(_END)
-                reason = ssh_text.why(session.said(), session.host, python, f"it ended with status {status}")
+                reason = ssh_text.why(
+                    session.said(), session.host, python, f"it ended with status {status}"
+                )
                 raise JobError(f"host {session.name}: {reason} (its output: {session.log})")
             for line in lines:
                 meaning = find(line)

@@ -1,8 +1,9 @@
 """How one program reaches the machines of a job, and their workers each other.
 
-No worker opens a port. Each listens on a Unix socket, in a folder for its user alone, and ssh forwards it: to a path in a folder of
-this machine; and from the same path on every other machine, in a folder that is made for this, back to that. So a path means the same
-worker everywhere, which is what an address has to do, and ssh encrypts all that passes between machines.
+No worker opens a port. Each listens on a Unix socket, in a folder for its user alone, and ssh
+forwards it: to a path in a folder of this machine; and from the same path on every other machine,
+in a folder that is made for this, back to that. So a path means the same worker everywhere, which
+is what an address has to do, and ssh encrypts all that passes between machines.
 """
 
 from __future__ import annotations
@@ -23,14 +24,19 @@ from .ssh_connection import AT_ONCE, Connection, Session, hear
 from .waiting import Waiting
 
 FOLDER = "/tmp/monarch_ssh_"
-"""How the names of folders begin, here and there: a socket's path has to be short, and TMPDIR may be another one there."""
+"""How the names of folders begin, here and there: a socket's path has to be short, and TMPDIR may
+be another one there.
+"""
 
 _LONGEST_HOST = 40  # characters of it in a path, which may have 107
 _END = 5.0  # seconds in which ssh has to end
 
 
 class Place(NamedTuple):
-    """A worker. Its `number` is its own in the whole life of the job, also if another has its place later."""
+    """A worker.
+
+    Its `number` is its own in the whole life of the job, also if another has its place later.
+    """
 
     number: int
     mesh: str
@@ -69,24 +75,29 @@ class Reach:
         self.failed: dict[str, JobError] = {}
         self._keeper: Session | None = None
         self._masters: dict[str, Session] = {}
-        self._forwarded: dict[str, set[str]] = {}  # paths that lead somewhere, by the host of the connection
+        # paths that lead somewhere, by the host of the connection
+        self._forwarded: dict[str, set[str]] = {}
 
     def lasts(self, hosts: Iterable[str]) -> bool:
         """Return whether there are lasting connections to some hosts."""
         masters = [self._masters.get(host) for host in hosts]
         return all(master is not None and master.process.poll() is None for master in masters)
 
-    def connect(self, hosts: Iterable[str], end: float, waiting: Waiting, each: float | None = None) -> None:
+    def connect(
+        self, hosts: Iterable[str], end: float, waiting: Waiting, each: float | None = None
+    ) -> None:
         """Connect to machines, where there is no connection that lasts.
 
         Args:
             hosts: Which.
             end: When to give up, by the monotonic clock.
             waiting: Tells people.
-            each: None if all are needed; else the seconds after which one that does not answer is left out (`failed`).
+            each: None if all are needed; else the seconds after which one that does not answer is
+                left out (`failed`).
 
         Raises:
-            JobError: One that is needed can't be connected; the message names it, and has the last words of ssh.
+            JobError: One that is needed can't be connected; the message names it, and has the last
+                words of ssh.
         """
         if self._keeper is None:
             keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
@@ -99,7 +110,9 @@ class Reach:
             for connection in some:
                 log = self._logs / f"ssh_{_plain(connection.host)}.log"
                 self._forget(connection.host)
-                masters.append(connection.start(self._ssh_args, self.folder, log, limit - time.monotonic()))
+                masters.append(
+                    connection.start(self._ssh_args, self.folder, log, limit - time.monotonic())
+                )
                 self._masters[connection.host] = masters[-1]
                 self.connections[connection.host] = connection
             for together in [masters] if each is None else [[master] for master in masters]:
@@ -113,12 +126,15 @@ class Reach:
                     self.failed[master.host] = error
                     continue
                 self.away += [
-                    master.host for master, where in zip(together, said, strict=True) if where == ssh_text.ELSEWHERE
+                    master.host
+                    for master, where in zip(together, said, strict=True)
+                    if where == ssh_text.ELSEWHERE
                 ]
 
     def forward(self, places: Sequence[Place], workers: str) -> None:
-        """Bring the sockets of workers here, and then all of them from here to each machine that has not got them: the other way
-        round, one that shares the folder of this machine would forward a path to itself. What leads somewhere already stays.
+        """Bring the sockets of workers here, and then all of them from here to each machine that
+        has not got them: the other way round, one that shares the folder of this machine would
+        forward a path to itself. What leads somewhere already stays.
 
         Args:
             places: All workers.
@@ -129,15 +145,25 @@ class Reach:
         """
         here: dict[str, list[tuple[str, str]]] = {host: [] for host in self.connections}
         for place in places:
-            if place.host in here and self.path(place) not in self._forwarded.setdefault(place.host, set()):
+            if place.host in here and self.path(place) not in self._forwarded.setdefault(
+                place.host, set()
+            ):
                 socket = ssh_text.socket_in(ssh_text.folder_of(workers, place.number))
                 here[place.host].append((self.path(place), socket))
         every = [self.path(place) for place in places]
-        there = {host: [path for path in every if path not in self._sent_to(host)] for host in self.away}
+        there = {
+            host: [path for path in every if path not in self._sent_to(host)] for host in self.away
+        }
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            for done in [pool.submit(self.connections[host].forward, pairs, ()) for host, pairs in here.items()]:
+            for done in [
+                pool.submit(self.connections[host].forward, pairs, ())
+                for host, pairs in here.items()
+            ]:
                 done.result()
-            for done in [pool.submit(self.connections[host].forward, (), paths) for host, paths in there.items()]:
+            for done in [
+                pool.submit(self.connections[host].forward, (), paths)
+                for host, paths in there.items()
+            ]:
                 done.result()
         for host, pairs in here.items():
             self._forwarded.setdefault(host, set()).update(path for path, _ in pairs)
@@ -159,7 +185,9 @@ class Reach:
         self.away = [other for other in self.away if other != host]
 
     def path(self, place: Place) -> str:
-        """Where the socket of a worker is for this program; errors show it, so it has the name of the host."""
+        """Where the socket of a worker is for this program; errors show it, so it has the name of
+        the host.
+        """
         return f"{self.folder}/{place.number}.{_plain(place.host)}"
 
     def close(self) -> None:
@@ -174,8 +202,12 @@ class Reach:
 
 
 def connections(folder: str, hosts: Sequence[str], env: Mapping[str, str]) -> dict[str, Connection]:
-    """The connections that may have their sockets in a folder, of this program or another one, by host."""
-    return {host: Connection(host, f"{folder}/{number}.ssh", env) for number, host in enumerate(hosts)}
+    """The connections that may have their sockets in a folder, of this program or another one, by
+    host.
+    """
+    return {
+        host: Connection(host, f"{folder}/{number}.ssh", env) for number, host in enumerate(hosts)
+    }
 
 
 def _is_kept(line: str) -> str | None:
@@ -184,4 +216,6 @@ def _is_kept(line: str) -> str | None:
 
 def _plain(host: str) -> str:
     """A host as a part of a path."""
-    return "".join(char if char.isalnum() or char in ".@_-" else "_" for char in host)[-_LONGEST_HOST:]
+    return "".join(char if char.isalnum() or char in ".@_-" else "_" for char in host)[
+        -_LONGEST_HOST:
+    ]

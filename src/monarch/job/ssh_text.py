@@ -14,19 +14,32 @@ HERE, ELSEWHERE = "monarch: here", "monarch: elsewhere"
 """What `keeper` says: whether the other machine is one that has the folder already."""
 
 LIFELINE, REPORT = 0, 3
-"""Descriptors of a worker. Its stdout is not the report: what others print there would come before it."""
+"""Descriptors of a worker.
+
+Its stdout is not the report: what others print there would come before it.
+"""
 
 _NOISE = re.compile(
-    r"^(@+$|Warning: |\*\* |debug\d: |mux_client|Connection closed by|Connection to .* closed|kex_exchange_identification|"
+    r"^(@+$|Warning: |\*\* |debug\d: |mux_client|Connection closed by|Connection to .*"
+    r" closed|kex_exchange_identification|"
     r"Shared connection|Control socket connect)"
 )
 _HINTS = (
     (r"Could not resolve hostname", "no such name here, nor as a `Host` in ~/.ssh/config"),
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed. If you know why: `ssh-keygen -R {host}`"),
-    (r"Host key verification failed", "its host key is not known yet: run `ssh {host}` once, and accept it"),
+    (
+        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "its host key has changed. If you know why: `ssh-keygen -R {host}`",
+    ),
+    (
+        r"Host key verification failed",
+        "its host key is not known yet: run `ssh {host}` once, and accept it",
+    ),
     (
         r"Permission denied \(",
-        "no key was accepted, and passwords are not asked for: does `ssh -o BatchMode=yes {host}` work?",
+        (
+            "no key was accepted, and passwords are not asked for: does `ssh -o BatchMode=yes"
+            " {host}` work?"
+        ),
     ),
     (
         r"No module named '?monarch\b",
@@ -36,7 +49,10 @@ _HINTS = (
         r"(not found|No such file or directory|Permission denied)$",
         "is {python} its interpreter? python_exe names another",
     ),
-    (r"refused|timed out|No route to host|unreachable", "is it up, and does `ssh {host}` work from here?"),
+    (
+        r"refused|timed out|No route to host|unreachable",
+        "is it up, and does `ssh {host}` work from here?",
+    ),
 )
 
 
@@ -65,7 +81,10 @@ class Start(NamedTuple):
 
 
 def folder_of(workers: str, number: int) -> str:
-    """The folder of a worker there. None is shared: a worker that ends would remove it while another starts."""
+    """The folder of a worker there.
+
+    None is shared: a worker that ends would remove it while another starts.
+    """
     return f"{workers}.{number}"
 
 
@@ -82,13 +101,16 @@ def keeper(folder: str, at_end: str = "true") -> str:
         at_end: What to do when stdin closes, before the folder goes.
     """
     return (
-        f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat >/dev/null; {at_end}; "
-        f"rm -rf {folder}; elif [ -O {folder} ]; then echo; echo {shlex.quote(HERE)}; cat >/dev/null; else mkdir {folder}; fi"
+        f"umask 077; if mkdir {folder} 2>/dev/null; then echo; echo {shlex.quote(ELSEWHERE)}; cat"
+        f" >/dev/null; {at_end}; rm -rf {folder}; elif [ -O {folder} ]; then echo; echo"
+        f" {shlex.quote(HERE)}; cat >/dev/null; else mkdir {folder}; fi"
     )
 
 
 def hang_up(folder: str) -> str:
-    """A script that ends the masters which have their sockets in a folder; else they would wait for workers that are detached."""
+    """A script that ends the masters which have their sockets in a folder; else they would wait for
+    workers that are detached.
+    """
     return f"for s in {folder}/*.ssh; do ssh -F none -S $s -O exit any 2>/dev/null; done"
 
 
@@ -99,7 +121,8 @@ def worker(start: Start, spec: WorkerSpec) -> str:
     if start.detached:
         clean.insert(0, f"[ $s = 0 ] || tail -n 20 {shlex.quote(log)} >&4")
     lines = [
-        "umask 077; trap '' PIPE; trap : HUP INT TERM",  # else it would not come to clean up; children get them back
+        # else it would not come to clean up; children get them back
+        "umask 077; trap '' PIPE; trap : HUP INT TERM",
         f"[ -d {start.kept} ] && mkdir {start.folder} || exit 1",
         "exec 5<&0 </dev/null 3>&1 4>&2 1>&2",
         f"trap {shlex.quote('s=$?; ' + '; '.join(clean) + '; exit $s')} EXIT",
@@ -109,7 +132,8 @@ def worker(start: Start, spec: WorkerSpec) -> str:
         *(["set -e", *start.setup, "set +e"] if start.setup else []),
         f"{run_python(start.python, worker_command(spec, []))} <&5 4>&- 5<&-",
     ]
-    # its sh is one of the processes of the job, too: it may be in the middle of `setup` when `ending` comes
+    # its sh is one of the processes of the job, too: it may be in the middle of `setup` when
+    # `ending` comes
     return in_sh("\n".join(lines), f"env {TAG}={start.job} ")
 
 
@@ -120,13 +144,18 @@ def run_python(python: str, arguments: Iterable[str]) -> str:
 
 
 def in_sh(script: str, before: str = "") -> str:
-    """A command that runs a script by sh, whatever shell the user has there; `before` are words that come before sh."""
+    """A command that runs a script by sh, whatever shell the user has there; `before` are words
+    that come before sh.
+    """
     return f"exec {before}sh -c {shlex.quote(script)}"
 
 
 def living(pids: Iterable[int], job: str) -> str:
     """A script that says which of some processes live, and belong to the job."""
-    return f"for p in {' '.join(map(str, pids))}; do grep -qzx {TAG}={job} /proc/$p/environ 2>/dev/null && echo $p; done; true"
+    return (
+        f"for p in {' '.join(map(str, pids))}; do grep -qzx {TAG}={job} /proc/$p/environ"
+        " 2>/dev/null && echo $p; done; true"
+    )
 
 
 def killing(pids: Iterable[int], job: str) -> str:
@@ -135,22 +164,29 @@ def killing(pids: Iterable[int], job: str) -> str:
 
 
 def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str:
-    """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left, and names them.
+    """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left,
+    and names them.
 
     Args:
         job: Its id.
-        kept: As `Start.kept`. It goes first: a worker that has seen it is found here, and one that comes later does not start.
+        kept: As `Start.kept`. It goes first: a worker that has seen it is found here, and one that
+            comes later does not start.
         workers: As `folder_of`. The folders go last, should a worker's script have got SIGKILL.
         grace: Seconds from SIGTERM to SIGKILL.
         bound: Seconds in which the kernel must have ended what got SIGKILL.
     """
-    found = f"grep -lzx {TAG}={job} /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\\n' | tr '\\n' ' '"
+    found = (
+        f"grep -lzx {TAG}={job} /proc/[0-9]*/environ 2>/dev/null | tr -dc '0-9\\n' | tr '\\n' ' '"
+    )
     return "\n".join(
         [
             f"rm -rf {kept}; trap 'rm -rf {workers}.*' EXIT",
             f"found() {{ {found}; }}",
             'signal() { p=$(found); [ -z "$p" ] || kill -$1 $p 2>/dev/null; }',
-            'gone() { i=0; while [ -n "$(found)" ]; do [ $i -lt $1 ] || return 1; sleep 0.05; i=$((i+1)); done; }',
+            (
+                'gone() { i=0; while [ -n "$(found)" ]; do [ $i -lt $1 ] || return 1; sleep 0.05;'
+                " i=$((i+1)); done; }"
+            ),
             f"signal TERM; gone {grace * 20:.0f} && exit 0",
             f"signal KILL; gone {bound * 20:.0f} && exit 0",
             'echo "processes $(found)of a job do not end" >&2; exit 1',
@@ -175,7 +211,8 @@ def last_line(said: str) -> str:
 
 
 def parse_hostfile(text: str) -> tuple[list[str], list[str]]:
-    """The hosts of a file as MPI and DeepSpeed have it, one on a line, and the words beside them, which mean nothing here.
+    """The hosts of a file as MPI and DeepSpeed have it, one on a line, and the words beside them,
+    which mean nothing here.
 
     Lines may have comments from ``#`` on.
     """
@@ -196,12 +233,16 @@ def check_hosts(mesh: str, hosts: Sequence[str]) -> list[str]:
         ValueError: There is none, or one that ssh would take for something else.
     """
     if isinstance(hosts, (str, Mapping)) or not all(isinstance(host, str) for host in hosts):
-        raise TypeError(f'mesh {mesh!r}: hosts are a list of strings, such as ["node7", "me@node8"]; got {hosts!r}')
+        raise TypeError(
+            f'mesh {mesh!r}: hosts are a list of strings, such as ["node7", "me@node8"]; got'
+            f" {hosts!r}"
+        )
     if not hosts:
         raise ValueError(f"mesh {mesh!r}: a mesh needs at least one host, got none")
     for host in hosts:
         if not re.fullmatch(r"[^\s-]\S*", host):
             raise ValueError(
-                f"mesh {mesh!r}: {host!r} is no host: wanted what ssh takes, a name, user@name, or ssh://name:port"
+                f"mesh {mesh!r}: {host!r} is no host: wanted what ssh takes, a name, user@name, or"
+                " ssh://name:port"
             )
     return list(hosts)

@@ -16,14 +16,15 @@ class JobState:
     """The host meshes of a running job: ``state.trainers`` is the mesh called trainers.
 
     Args:
-        hosts: Name to mesh. Their order is that in which the job describes them; some tools take the first.
+        hosts: Name to mesh. Their order is that in which the job describes them; some tools take
+            the first.
 
     Attributes:
         query_engine: Always None; programs for old versions read it.
         query_engine_client: Asks this program in SQL, where the job has telemetry; else None.
         telemetry_url: Where telemetry answers queries, or None.
-        dashboard_url: A link to the dashboard, where the job has one; else None. It lets a browser in once, within an hour, and
-            `monarch dashboard` prints others.
+        dashboard_url: A link to the dashboard, where the job has one; else None. It lets a browser
+            in once, within an hour, and `monarch dashboard` prints others.
         admin_url: Where the job's admin interface is, or None.
 
     Raises:
@@ -42,7 +43,8 @@ class JobState:
         self._hosts = dict(hosts)
 
     def __getattr__(self, name: str) -> HostMesh:
-        hosts: dict[str, HostMesh] = self.__dict__.get("_hosts", {})  # absent while an object is being copied
+        # absent while an object is being copied
+        hosts: dict[str, HostMesh] = self.__dict__.get("_hosts", {})
         if name in hosts:
             return hosts[name]
         known = ", ".join(sorted(hosts)) or "none"
@@ -60,12 +62,18 @@ def check_mesh_names(names: Iterable[str]) -> None:
 
     Raises:
         TypeError: A name is no string.
-        ValueError: It is empty, begins with an underscore, or is an attribute that every `JobState` has.
+        ValueError: It is empty, begins with an underscore, or is an attribute that every `JobState`
+            has.
     """
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"the name of a host mesh is a string, got {name!r}")
         if not name or name.startswith("_") or "/" in name:
-            raise ValueError(f"a host mesh can't be called {name!r}: give it a name without '/' or leading underscore")
+            raise ValueError(
+                f"a host mesh can't be called {name!r}: give it a name without '/' or leading"
+                " underscore"
+            )
         if hasattr(JobState, name):
-            raise ValueError(f"a host mesh can't be called {name!r}: state().{name} means something else")
+            raise ValueError(
+                f"a host mesh can't be called {name!r}: state().{name} means something else"
+            )

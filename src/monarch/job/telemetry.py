@@ -1,4 +1,5 @@
-"""The telemetry of a job: it is switched on for what is spawned later, and other programs find who can be asked.
+"""The telemetry of a job: it is switched on for what is spawned later, and other programs find who
+can be asked.
 
 clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; what is in it is the name of its host
 run.duckdb     there: the file of its last run
@@ -30,7 +31,9 @@ _looks_on = False
 
 
 def look_on() -> None:
-    """This program only looks at jobs, or serves those who do: it is nobody to be asked, no run of a job, and mounts nothing."""
+    """This program only looks at jobs, or serves those who do: it is nobody to be asked, no run of
+    a job, and mounts nothing.
+    """
     global _looks_on
     _looks_on = True
 
@@ -41,7 +44,8 @@ def looks_on() -> bool:
 
 
 def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
-    """Have processes that are spawned from now on remember messages, say that this program uses the job, and have its run kept.
+    """Have processes that are spawned from now on remember messages, say that this program uses the
+    job, and have its run kept.
 
     Args:
         folder: Of the logs of the job.
@@ -70,7 +74,9 @@ def end(folder: Path) -> None:
         note.unlink(missing_ok=True)
 
 
-def profile(ready: Callable[[Profile], object] | None, seconds: float | None, torch: bool) -> Profile:
+def profile(
+    ready: Callable[[Profile], object] | None, seconds: float | None, torch: bool
+) -> Profile:
     """A profile of this program; see `JobTrait.profile`."""
     made = plane.Profile(ready, torch)
     if seconds is not None:
@@ -79,7 +85,9 @@ def profile(ready: Callable[[Profile], object] | None, seconds: float | None, to
 
 
 def _forget(clients: Path) -> None:
-    """This program ends: whichever it is, as it may be a fork of the one that has asked for this."""
+    """This program ends: whichever it is, as it may be a fork of the one that has asked for
+    this.
+    """
     (clients / str(os.getpid())).unlink(missing_ok=True)
 
 
@@ -99,7 +107,9 @@ def client_of(folder: Path, job: str, here: bool) -> QueryEngineClient:
     program = program_of(folder)
     if program is None:
         last = f"; its last run is kept in {run_of(folder)}" if run_of(folder).exists() else ""
-        raise JobError(f"no program on this machine uses {job} now, so there is nothing to ask{last}")
+        raise JobError(
+            f"no program on this machine uses {job} now, so there is nothing to ask{last}"
+        )
     try:
         return plane.QueryEngineClient(connect(program))
     except (ConnectionError, RuntimeError) as error:

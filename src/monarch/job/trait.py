@@ -1,15 +1,16 @@
 """The life cycle of a job, the same for every way to get machines.
 
-A job object is *not running* or *running*; if it runs, either this object started it, or the object stands for another
-one that was read from the cache file. `state()` decides, under the lock of that file:
+A job object is *not running* or *running*; if it runs, either this object started it, or the object
+stands for another one that was read from the cache file. `state()` decides, under the lock of that
+file:
 
     this object runs already                 connect
     no file, or its job has ended            clean up what is left of that, start, save, connect
     its job runs and can run this spec       connect to it
     its job runs and is another one          JobError: nothing is evicted
 
-What was started is saved before anything else can go wrong, and told so (`_kept`): from then on it outlives this
-program.
+What was started is saved before anything else can go wrong, and told so (`_kept`): from then on it
+outlives this program.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ BATCH = "MONARCH_BATCH_JOB"
 BATCH_FILE = "MONARCH_BATCH_JOB_FILE"
 """Environment variable: where that job is saved."""
 
-_DISCONNECT_BOUND = 10.0  # seconds that attached hosts get to end in order, before the job ends them its own way
+# seconds that attached hosts get to end in order, before the job ends them its own way
+_DISCONNECT_BOUND = 10.0
 
 logger = logging.getLogger("monarch.job")
 
@@ -55,15 +57,17 @@ Self = TypeVar("Self", bound="JobTrait")
 class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     """Base of all jobs.
 
-    A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run` and `_kill`. It may
-    also say how to change the number of its hosts (`_scale`), how to find out whether something still runs
-    (`_is_running`), whether a broken job may be replaced by another (`_same_spec`), and take part when a job is saved
-    (`_kept`) or found again (`_rebind_connection_inputs`, `_prepare_client_gateway`, `_cleanup_log_context`). It never
-    sets `_status`.
+    A kind of job says how to start, reach, compare and end workers: `_create`, `_state`, `can_run`
+    and `_kill`. It may also say how to change the number of its hosts (`_scale`), how to find out
+    whether something still runs (`_is_running`), whether a broken job may be replaced by another
+    (`_same_spec`), and take part when a job is saved (`_kept`) or found again
+    (`_rebind_connection_inputs`, `_prepare_client_gateway`, `_cleanup_log_context`). It never sets
+    `_status`.
     """
 
     _repr_html_ = shown_by("job")
-    _is_all_here = False  # whether all of its hosts are this machine, whose files need not be read by way of them
+    # whether all of its hosts are this machine, whose files need not be read by way of them
+    _is_all_here = False
     _saves_itself = True  # whether there is anything that another program could connect to
     # attributes that mean nothing in another process, and are not saved
     _LIVE: tuple[str, ...] = ("_cache", "_connected", "_mounts", "_mounted")
@@ -80,10 +84,13 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @abstractmethod
     def _create(self, client_script: str | None) -> None:
-        """Start the workers; `apply_id` is set. If it raises, `_kill` is called for what it did so far.
+        """Start the workers; `apply_id` is set.
+
+        If it raises, `_kill` is called for what it did so far.
 
         Args:
-            client_script: What to run apart from this program, as part of the job; None for nothing.
+            client_script: What to run apart from this program, as part of the job; None for
+                nothing.
         """
 
     @abstractmethod
@@ -100,10 +107,15 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @abstractmethod
     def _kill(self) -> None:
-        """End the workers and everything they started; nothing may be left of a job half started or half gone."""
+        """End the workers and everything they started; nothing may be left of a job half started or
+        half gone.
+        """
 
     def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
-        """See `scale`. The job is saved afterwards, also if this raises; what it could not do must be undone then."""
+        """See `scale`.
+
+        The job is saved afterwards, also if this raises; what it could not do must be undone then.
+        """
         raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
     def _is_running(self) -> bool:
@@ -111,20 +123,28 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         return self.can_run(self)
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        """Return whether `spec` describes the origin of this job, so that it may take its place if this one is broken."""
+        """Return whether `spec` describes the origin of this job, so that it may take its place if
+        this one is broken.
+        """
         return False
 
     def _kept(self) -> None:  # most kinds need none
         """Called when the job has been saved: from now on it may outlive this program."""
 
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:  # most kinds need none
-        """Called on a job found in the cache: take from `spec` what is not saved, such as credentials."""
+        """Called on a job found in the cache: take from `spec` what is not saved, such as
+        credentials.
+        """
 
     def _prepare_client_gateway(self) -> None:  # most kinds need none
-        """Called before each `_state`: open the way to workers that this machine does not reach directly."""
+        """Called before each `_state`: open the way to workers that this machine does not reach
+        directly.
+        """
 
     def _cleanup_log_context(self) -> str:
-        """Return the ids to look for if the rest of a job could not be removed; they are no secret."""
+        """Return the ids to look for if the rest of a job could not be removed; they are no
+        secret.
+        """
         return ""
 
     # What programs call
@@ -136,14 +156,17 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @property
     def apply_id(self) -> str | None:
-        """The id of the running job, the same in every program that uses it; None if no job runs."""
+        """The id of the running job, the same in every program that uses it; None if no job
+        runs.
+        """
         return self._owner._apply_id
 
     def apply(self, client_script: str | None = None) -> None:
         """Start the job, unless it runs already. `state` and `dump` save it.
 
         Args:
-            client_script: A script to run as part of the job, apart from this program. Its form depends on the kind of job.
+            client_script: A script to run as part of the job, apart from this program. Its form
+                depends on the kind of job.
 
         Raises:
             RuntimeError: It is called by the top level of a module that a proc imports.
@@ -156,12 +179,12 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         """Return the host meshes of the job; start it first, unless it runs.
 
         Args:
-            cached_path: File through which programs that describe the same job find it. None: no file, and this program
-                is the only one that knows of it.
+            cached_path: File through which programs that describe the same job find it. None: no
+                file, and this program is the only one that knows of it.
 
         Raises:
-            JobError: The file holds another job that runs, can't be read, or is not safe to read; or a worker has
-                ended.
+            JobError: The file holds another job that runs, can't be read, or is not safe to read;
+                or a worker has ended.
         """
         self._refuse_imports()
         admin.open_for(self._admin, self._telemetry)  # first: its port may be taken
@@ -175,30 +198,41 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         assert owner._apply_id is not None
         keep_logs(owner._folder_of_logs(), owner._apply_id)  # first: of all that is spawned there
         wanted = self._telemetry or owner._telemetry
-        asking = telemetry.begin(owner._folder_of_logs(), wanted, repr(owner)) if wanted is not None else None
+        asking = (
+            telemetry.begin(owner._folder_of_logs(), wanted, repr(owner))
+            if wanted is not None
+            else None
+        )
         state = owner._state()
         state.query_engine_client = asking
         if access := admin.open_for(self._admin or owner._admin, wanted):
             state.admin_url = access["url"]
-            state.dashboard_url = access["link"] if wanted is not None and wanted.include_dashboard else None
+            state.dashboard_url = (
+                access["link"] if wanted is not None and wanted.include_dashboard else None
+            )
         owner._connected += (state,)
         owner._mount(state, () if telemetry.looks_on() else self._mounts)
         return state
 
     def scale(self, *, replace_lost: bool = False, **meshes: int) -> None:
-        """Change how many hosts meshes have, while the job runs. As `apply` does, this asks for machines; `state` waits for them.
+        """Change how many hosts meshes have, while the job runs.
 
-        A mesh is a snapshot: the next `state`, in any program, gives the new ones, and those that a program has stay as they
-        are. Hosts keep their ranks; if there are to be fewer, those with the highest ranks are shut down, and what runs there
-        is a failure for its owner, unless that has stopped it before.
+        As `apply` does, this asks for machines; `state` waits for them.
+
+        A mesh is a snapshot: the next `state`, in any program, gives the new ones, and those that a
+        program has stay as they are. Hosts keep their ranks; if there are to be fewer, those with
+        the highest ranks are shut down, and what runs there is a failure for its owner, unless that
+        has stopped it before.
 
         Args:
-            replace_lost: Whether hosts that are lost get another in their place, under the same rank. Each is told by a
-                warning of the logger ``monarch.supervision``, as restarts are.
+            replace_lost: Whether hosts that are lost get another in their place, under the same
+                rank. Each is told by a warning of the logger ``monarch.supervision``, as restarts
+                are.
             meshes: Number of hosts by the name of their mesh; the others stay as they are.
 
         Raises:
-            JobError: The job does not run, or is of a kind that can't be scaled; or there are no such machines.
+            JobError: The job does not run, or is of a kind that can't be scaled; or there are no
+                such machines.
             TypeError: A number is none.
             ValueError: There is no such mesh, or a number is below 1.
         """
@@ -217,9 +251,12 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                     owner._kept()
 
     def kill(self) -> None:
-        """End the job and every process it started, and remove its cache file. Without effect on a job that does not run.
+        """End the job and every process it started, and remove its cache file.
 
-        An interrupt, of a fault or by Ctrl-C, takes effect when the job has ended; another one does at once.
+        Without effect on a job that does not run.
+
+        An interrupt, of a fault or by Ctrl-C, takes effect when the job has ended; another one does
+        at once.
 
         Raises:
             JobError: A process of the job could not be ended.
@@ -246,7 +283,8 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         mesh_admin_config: MeshAdminConfig | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Have processes that are spawned on the hosts remember messages, and keep the file of the run where a failure ends it.
+        """Have processes that are spawned on the hosts remember messages, and keep the file of the
+        run where a failure ends it.
 
         Args:
             config: How; or its fields by keyword.
@@ -256,11 +294,14 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             TypeError: Both a config and its fields are given, or there is no such field.
         """
         self._telemetry = config_of(TelemetryConfig, config, kwargs)
-        self._admin = config_of(MeshAdminConfig, mesh_admin_config or self._admin or ImpliedAdmin(), {})
+        self._admin = config_of(
+            MeshAdminConfig, mesh_admin_config or self._admin or ImpliedAdmin(), {}
+        )
         return self
 
     def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
-        """Have `state` open the admin interface of this program, over HTTP, given by a config or its fields; see docs/admin.md.
+        """Have `state` open the admin interface of this program, over HTTP, given by a config or
+        its fields; see docs/admin.md.
 
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
@@ -272,7 +313,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @property
     def _owner(self) -> JobTrait:
-        """The object that stands for the running workers: this one, or one that was read from the cache."""
+        """The object that stands for the running workers: this one, or one that was read from the
+        cache.
+        """
         return self._reused or self
 
     def _refuse_imports(self) -> None:
@@ -328,7 +371,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         saved = _read(self._cache)
         if saved is None or saved.apply_id != self._apply_id:
             return False
-        vars(self).update({name: value for name, value in vars(saved).items() if name not in self._LIVE})
+        vars(self).update(
+            {name: value for name, value in vars(saved).items() if name not in self._LIVE}
+        )
         return True
 
     def _save_late(self, cache: CacheFile) -> None:
@@ -337,8 +382,8 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
             saved = _read(cache)
             if saved is not None and saved.active and saved._is_running():
                 logger.warning(
-                    "%s keeps %r, which runs: this job is not saved, no other program can find it. `cached_path` can "
-                    "name another file, or be None",
+                    "%s keeps %r, which runs: this job is not saved, no other program can find it."
+                    " `cached_path` can name another file, or be None",
                     cache.path,
                     saved,
                 )
@@ -366,12 +411,16 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         self._reused = None
 
     def _abandon(self) -> None:
-        """Remove what is left of a job that has failed; nothing useful could be done if that fails as well."""
+        """Remove what is left of a job that has failed; nothing useful could be done if that fails
+        as well.
+        """
         try:
             self._kill()
         except Exception:
             context = self._cleanup_log_context()
-            logger.warning("some of a job that failed may be left: %r %s", self, context, exc_info=True)
+            logger.warning(
+                "some of a job that failed may be left: %r %s", self, context, exc_info=True
+            )
 
     def _disconnect(self) -> None:
         """Tell this program's own side that the hosts end on purpose, before they are gone."""
@@ -389,12 +438,16 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 logger.info("a host did not end in order: %s", error)
 
     def _attach_client(self, address: str) -> None:
-        """Let all traffic of this program pass through one worker, for those that no other way leads to."""
+        """Let all traffic of this program pass through one worker, for those that no other way
+        leads to.
+        """
         actor.attach(address)
 
     def _folder_of_logs(self) -> Path:
         assert self._apply_id is not None
-        return logs.folder_of(Path(DEFAULT_JOB_PATH) if self._cache is None else self._cache.path, self._apply_id)
+        return logs.folder_of(
+            Path(DEFAULT_JOB_PATH) if self._cache is None else self._cache.path, self._apply_id
+        )
 
     def _keep(self) -> None:
         if self.active:
@@ -404,7 +457,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         return pickle.dumps(self._owner)
 
     def __getstate__(self) -> dict[str, Any]:
-        return with_format({name: value for name, value in vars(self).items() if name not in self._LIVE})
+        return with_format(
+            {name: value for name, value in vars(self).items() if name not in self._LIVE}
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(checked_format(state))
@@ -428,7 +483,9 @@ def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
 
 
 def job_loads(content: bytes) -> JobTrait:
-    """Load the job that `dumps` turned into bytes. Loading runs code: trust the source of the bytes.
+    """Load the job that `dumps` turned into bytes.
+
+    Loading runs code: trust the source of the bytes.
 
     Raises:
         JobError: The bytes hold no job.
@@ -455,8 +512,9 @@ def _unpickle(content: bytes, source: str) -> JobTrait:
         job = pickle.loads(content)
     except Exception as error:
         raise JobError(
-            f"{source} can't be read as a job: {type(error).__name__}: {error}. The module that defines the job must be "
-            "importable here, as the same version. The job may still run: end it where it was started"
+            f"{source} can't be read as a job: {type(error).__name__}: {error}. The module that"
+            " defines the job must be importable here, as the same version. The job may still run:"
+            " end it where it was started"
         ) from error
     if not isinstance(job, JobTrait):
         raise JobError(f"{source} should hold a job, and holds {type(job).__name__}")

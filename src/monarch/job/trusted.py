@@ -1,7 +1,9 @@
-"""Files and folders that no other user has made, or may change: whoever reads another's here runs his code.
+"""Files and folders that no other user has made, or may change: whoever reads another's here runs
+his code.
 
-Root is excepted, as from everything, and so is a group that has nobody else in it: with the umask of many systems, what a
-user makes may be written by a group of his own name. In a folder such as ``/tmp``, nobody can replace what is ours.
+Root is excepted, as from everything, and so is a group that has nobody else in it: with the umask
+of many systems, what a user makes may be written by a group of his own name. In a folder such as
+``/tmp``, nobody can replace what is ours.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ def check_all_levels(path: Path, so: str) -> None:
 
 
 def check_own_levels(path: Path) -> None:
-    """Check a file of a job, and the folders on the way to it below the working directory; elsewhere, the one it is in.
+    """Check a file of a job, and the folders on the way to it below the working directory;
+    elsewhere, the one it is in.
 
     Folders above are not looked at: a container may well run as root in a folder of a user.
 
@@ -47,7 +50,8 @@ def check_own_levels(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for files of a job, and those above it, should there be none, for its user only.
+    """Make a folder for files of a job, and those above it, should there be none, for its user
+    only.
 
     Raises:
         JobError: Another user owns it, or may write it.
@@ -67,13 +71,20 @@ def _check(path: Path, so: str) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         what = "is a link that" if stat.S_ISLNK(found.st_mode) else "belongs to"
         made = " made" if stat.S_ISLNK(found.st_mode) else ""
-        raise JobError(f"{path} {what} user {_user(found.st_uid)}{made}, and you are {_user(os.geteuid())}: {so}")
-    if stat.S_ISLNK(found.st_mode) or (stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX):
-        return
-    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)):
         raise JobError(
-            f"others may write {path} (mode {stat.S_IMODE(found.st_mode):o}): {so}. If you trust what is in it: "
-            f"chmod go-w {path}"
+            f"{path} {what} user {_user(found.st_uid)}{made}, and you are {_user(os.geteuid())}:"
+            f" {so}"
+        )
+    if stat.S_ISLNK(found.st_mode) or (
+        stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    ):
+        return
+    if found.st_mode & stat.S_IWOTH or (
+        found.st_mode & stat.S_IWGRP and not _is_private(found.st_gid)
+    ):
+        raise JobError(
+            f"others may write {path} (mode {stat.S_IMODE(found.st_mode):o}): {so}. If you trust"
+            f" what is in it: chmod go-w {path}"
         )
 
 
@@ -83,7 +94,9 @@ def _is_private(group: int) -> bool:
         me, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
-    return (me.pw_gid, me.pw_name) == (found.gr_gid, found.gr_name) and not set(found.gr_mem) - {me.pw_name}
+    return (me.pw_gid, me.pw_name) == (found.gr_gid, found.gr_name) and not set(found.gr_mem) - {
+        me.pw_name
+    }
 
 
 def _user(uid: int) -> str:

@@ -1,4 +1,6 @@
-"""The display while a job waits for machines: on a terminal a line and a table that change, else a line a minute."""
+"""The display while a job waits for machines: on a terminal a line and a table that change, else a
+line a minute.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ class Waiting:
         if self.seconds < (_LIVE_AFTER if self._live else _LINES_AFTER) or sys.stderr is None:
             return
         if self._live:
-            # The cursor goes back to where the line begins: what the program prints takes its place.
+            # The cursor goes back to where the line begins: what the program prints takes its
+            # place.
             head = f"{self._what}: {state}; {self.seconds:.0f} s"
             lines = [head[: _width()], *_table(rows)] if rows else [head]
             below = _CLEAR_BELOW if len(lines) < self._shown else ""
@@ -64,7 +67,10 @@ class Waiting:
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Lines with columns, each in one line of the terminal."""
-    shown = [*rows[:_MOST_ROWS], *([(f"... and {len(rows) - _MOST_ROWS} more",)] if len(rows) > _MOST_ROWS else [])]
+    shown = [
+        *rows[:_MOST_ROWS],
+        *([(f"... and {len(rows) - _MOST_ROWS} more",)] if len(rows) > _MOST_ROWS else []),
+    ]
     widths = [max(map(len, column)) for column in zip(*rows[:_MOST_ROWS], strict=True)]
     return ["  ".join(["", *map(str.ljust, row, widths)]).rstrip()[: _width()] for row in shown]
 

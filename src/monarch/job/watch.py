@@ -1,4 +1,6 @@
-"""Telling the user that a worker has ended, and what it said last; the runtime tells the program that the host is lost."""
+"""Telling the user that a worker has ended, and what it said last; the runtime tells the program
+that the host is lost.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ logger = logging.getLogger("monarch.job")
 
 
 class WorkerWatch:
-    """A thread that waits for the end of workers. It ends with the last of them, by `stop`, or with the program.
+    """A thread that waits for the end of workers.
+
+    It ends with the last of them, by `stop`, or with the program.
 
     Args:
         workers: Some of a job; not necessarily children of this process.
@@ -30,7 +34,9 @@ class WorkerWatch:
                 self._watched[os.pidfd_open(worker.pid)] = worker
             except ProcessLookupError:  # whoever connects to it is told
                 continue
-        self._thread = threading.Thread(target=self._run, args=(self._wake,), name="monarch-job-watch", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(self._wake,), name="monarch-job-watch", daemon=True
+        )
         self._thread.start()
 
     def stop(self) -> None:
@@ -61,5 +67,9 @@ class WorkerWatch:
         status = processes.reap(worker.pid)
         if status != 0 and not worker.ended_in_order:
             logger.error(
-                "worker %s, process %d, ended%s; %s", worker.name, worker.pid, describe_status(status), worker.tail()
+                "worker %s, process %d, ended%s; %s",
+                worker.name,
+                worker.pid,
+                describe_status(status),
+                worker.tail(),
             )

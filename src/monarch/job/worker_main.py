@@ -1,4 +1,6 @@
-"""The program of a worker process: serve at an address, report it, and end when nobody owns it. See `contract`.
+"""The program of a worker process: serve at an address, report it, and end when nobody owns it.
+
+See `contract`.
 
 What keeps it from serving is printed as a traceback, and breaks the lifeline.
 """
@@ -25,7 +27,8 @@ _BACKLOG = 128
 def main() -> None:
     """Run a worker; the one argument of the process is its `WorkerSpec` as JSON."""
     if os.getpid() == 1:
-        # of a container, where the kernel ignores what is not handled; all else there ends with this process
+        # of a container, where the kernel ignores what is not handled; all else there ends with
+        # this process
         signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     again: list[int] = []
     signal.signal(START_AGAIN, lambda number, _: again.append(number))
@@ -34,7 +37,9 @@ def main() -> None:
         signal.signal(signal.SIGTERM, lambda *_: _warn(Path(spec.warning)))
     next_spec = serve(spec, again)
     if again:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:-1], json.dumps(next_spec._asdict())])
+        os.execv(
+            sys.executable, [sys.executable, *sys.orig_argv[1:-1], json.dumps(next_spec._asdict())]
+        )
 
 
 def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSpec:
@@ -43,7 +48,8 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     Args:
         spec: What to do.
         again: Not empty, in the end, where it is about to start again.
-        trust: `ca` and `private_key`, as `start_worker_loop_forever` has them; by default there is a secret.
+        trust: `ca` and `private_key`, as `start_worker_loop_forever` has them; by default there is
+            a secret.
 
     Returns:
         What it would have to do to take its own place: the same address, owner and lifeline.
@@ -57,7 +63,9 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
     kept = threading.Event()
     serving, address = _start(spec, **trust)
-    report = Report(spec.mesh, int(spec.rank), address, spec.machine or socket.gethostname(), os.getpid())
+    report = Report(
+        spec.mesh, int(spec.rank), address, spec.machine or socket.gethostname(), os.getpid()
+    )
     try:
         if spec.report >= 0:
             os.write(spec.report, report.encode())
@@ -66,7 +74,9 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
     if spec.folder:
         report.leave(Path(spec.folder))
     if spec.lifeline >= 0:
-        threading.Thread(target=_watch, args=(spec, serving, kept), name="monarch-lifeline", daemon=True).start()
+        threading.Thread(
+            target=_watch, args=(spec, serving, kept), name="monarch-lifeline", daemon=True
+        ).start()
     serving.get()
     if spec.farewell and not again:
         try:
@@ -80,7 +90,10 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
 
 
 def address_towards(machine: str) -> str:
-    """Return the IP address by which this machine is known on the way to another one. Nothing is sent."""
+    """Return the IP address by which this machine is known on the way to another one.
+
+    Nothing is sent.
+    """
     family, kind, _, _, where = socket.getaddrinfo(machine, 9, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(where)
@@ -96,11 +109,13 @@ def _start(spec: WorkerSpec, **trust: Any) -> tuple[Future[None], str]:
     """Begin to serve; returns the address that others dial as well."""
     scheme, _, where = spec.listen.partition("://")
     host, _, port = where.rpartition(":")
-    if scheme not in ("tcp", "metatls") or host == "*" or not port.isdecimal() or "@" in where:  # it says all by itself
+    # it says all by itself
+    if scheme not in ("tcp", "metatls") or host == "*" or not port.isdecimal() or "@" in where:
         return start_worker_loop_forever(address=spec.listen, **trust), spec.listen
     host = host.strip("[]") or address_towards(spec.towards)
     bind = spec.bind or host
-    with _bound(bind, int(port)) as sock:  # the agent inherits it; once this is closed, the port is free with its end
+    # the agent inherits it; once this is closed, the port is free with its end
+    with _bound(bind, int(port)) as sock:
         dialed = f"{scheme}://{_bracketed(host)}:{sock.getsockname()[1]}"
         own = f"{scheme}://{_bracketed(bind)}:fd{sock.fileno()}"
         return start_worker_loop_forever(address=f"{dialed}@{own}", **trust), dialed
@@ -108,7 +123,9 @@ def _start(spec: WorkerSpec, **trust: Any) -> tuple[Future[None], str]:
 
 def _bound(host: str, port: int) -> socket.socket:
     where = None if host == "*" else host
-    family, *_, address = socket.getaddrinfo(where, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    family, *_, address = socket.getaddrinfo(
+        where, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
     return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
 
 
@@ -136,7 +153,10 @@ def _watch(spec: WorkerSpec, serving: Future[None], is_kept: threading.Event) ->
 
 
 def _warn(warning: Path) -> None:
-    """Pass the warning on; the agent, which was warned as well, ends if nobody uses it. A job that is being ended warns nobody."""
+    """Pass the warning on; the agent, which was warned as well, ends if nobody uses it.
+
+    A job that is being ended warns nobody.
+    """
     try:
         if KILLED not in os.listdir(warning.parent):  # which network file systems read anew
             return warning.touch()

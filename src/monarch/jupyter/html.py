@@ -1,6 +1,8 @@
-"""Meshes, jobs, failures and answers as notebooks show them: HTML in which every text is escaped, of bounded size.
+"""Meshes, jobs, failures and answers as notebooks show them: HTML in which every text is escaped,
+of bounded size.
 
-Each function makes the HTML of one kind of object. Classes name theirs with `monarch._lazy.shown_by`.
+Each function makes the HTML of one kind of object. Classes name theirs with
+`monarch._lazy.shown_by`.
 """
 
 from __future__ import annotations
@@ -22,12 +24,18 @@ _COLOURS = {"fine": "#2e7d32", "slow": "#b26a00", "stuck": "#c62828"}
 
 
 def error(found: Any) -> str:
-    """An error of a call, or any other of Monarch's: the first line, what each rank has raised, and the rest to unfold."""
+    """An error of a call, or any other of Monarch's: the first line, what each rank has raised, and
+    the rest to unfold.
+    """
     ranks = getattr(found, "by_rank", {})
-    rows = [(repr(point), f"{type(each).__name__}: {_first(each)}") for point, each in islice(ranks.items(), MOST_ROWS)]
+    rows = [
+        (repr(point), f"{type(each).__name__}: {_first(each)}")
+        for point, each in islice(ranks.items(), MOST_ROWS)
+    ]
     table = _table(("rank", "raised"), rows, len(ranks)) if len(ranks) > 1 else ""
     return _marked(
-        f"<b>{_cell(type(found).__name__)}</b>: {_cell(_first(found))}{table}{_folded('all of it', str(found))}"
+        f"<b>{_cell(type(found).__name__)}</b>:"
+        f" {_cell(_first(found))}{table}{_folded('all of it', str(found))}"
     )
 
 
@@ -47,15 +55,23 @@ def failure(found: Any) -> str:
     rows = [(name, str(value)) for name, value in known.items() if value not in (None, "")]
     output = _folded("its last output", "\n".join(found.last_output)) if found.last_output else ""
     return _marked(
-        f"<b>failure</b>: {_cell(_line(event.reason))}{_table((), rows)}{_folded('report', found.report())}{output}"
+        "<b>failure</b>:"
+        f" {_cell(_line(event.reason))}{_table((), rows)}{_folded('report', found.report())}{output}"
     )
 
 
 def actor_mesh(mesh: Any) -> str:
     """An actor mesh: what can be called."""
-    attributes = {name: getattr(mesh, name, None) for name in dir(mesh._class) if not name.startswith("_")}
-    endpoints = {name: each._definition for name, each in attributes.items() if isinstance(each, Endpoint)}
-    rows = [(f"{name}{each.arguments.signature}", _line(each.__doc__ or "")) for name, each in endpoints.items()]
+    attributes = {
+        name: getattr(mesh, name, None) for name in dir(mesh._class) if not name.startswith("_")
+    }
+    endpoints = {
+        name: each._definition for name, each in attributes.items() if isinstance(each, Endpoint)
+    }
+    rows = [
+        (f"{name}{each.arguments.signature}", _line(each.__doc__ or ""))
+        for name, each in endpoints.items()
+    ]
     return f"<div>{_cell(repr(mesh))}</div>{_table(('endpoint', ''), rows)}"
 
 
@@ -77,7 +93,10 @@ def job_state(state: Any) -> str:
 def verdict(found: Any) -> str:
     """Why a program does not go on."""
     rest = "\n".join(text for _, text in lines(found)).partition("\n")[2]
-    return _marked(f"<b>{_cell(found.sentence)}</b>{_text(rest)}", _COLOURS.get(found.status, _COLOURS["stuck"]))
+    return _marked(
+        f"<b>{_cell(found.sentence)}</b>{_text(rest)}",
+        _COLOURS.get(found.status, _COLOURS["stuck"]),
+    )
 
 
 def stacks(found: Any) -> str:
@@ -99,12 +118,18 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], count: int = 0) -
     body = "".join(_row(row, "td") for row in rows[:MOST_ROWS])
     more = f"<caption>{count - MOST_ROWS:,} more</caption>" if count > MOST_ROWS else ""
     return (
-        f"<table>{more}<thead>{_row(head, 'th') if head else ''}</thead><tbody>{body}</tbody></table>" if rows else ""
+        f"<table>{more}<thead>{_row(head, 'th') if head else ''}</thead><tbody>{body}</tbody></table>"
+        if rows
+        else ""
     )
 
 
 def _row(cells: Iterable[str], tag: str) -> str:
-    return "<tr>" + "".join(f'<{tag} style="text-align:left">{_cell(cell)}</{tag}>' for cell in cells) + "</tr>"
+    return (
+        "<tr>"
+        + "".join(f'<{tag} style="text-align:left">{_cell(cell)}</{tag}>' for cell in cells)
+        + "</tr>"
+    )
 
 
 def _text(text: str) -> str:
@@ -140,4 +165,8 @@ def _line(text: str) -> str:
 def _cell(text: str) -> str:
     """A line, escaped; controls are shown as such, so that no text can act on what is around it."""
     cut = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
-    return escape("".join(each if each.isprintable() or each == "\t" else f"\\x{ord(each):02x}" for each in cut))
+    return escape(
+        "".join(
+            each if each.isprintable() or each == "\t" else f"\\x{ord(each):02x}" for each in cut
+        )
+    )

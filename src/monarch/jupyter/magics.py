@@ -54,7 +54,9 @@ def load(shell: Any) -> None:
     if shell.display_formatter is not None:  # what a terminal shows; notebooks take HTML
         plain = shell.display_formatter.formatters["text/plain"]
         plain.for_type(Stacks, _tamed(str))
-        plain.for_type(Verdict, _tamed(lambda found: "\n".join(text for _, text in lines_of(found))))
+        plain.for_type(
+            Verdict, _tamed(lambda found: "\n".join(text for _, text in lines_of(found)))
+        )
         plain.for_type(QueryResult, _tamed(repr))
         # of rows of others as well: pandas shows texts as they are
         plain.for_type_by_name("pandas.core.frame", "DataFrame", _tamed(repr))
@@ -72,9 +74,13 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%monarch", add_help=False)
-    commands = parser.add_subparsers(required=True, parser_class=_Parser, metavar="why|stacks|logs|sql|ranks")
+    commands = parser.add_subparsers(
+        required=True, parser_class=_Parser, metavar="why|stacks|logs|sql|ranks"
+    )
 
-    def command(name: str, function: Callable[[argparse.Namespace], Any]) -> argparse.ArgumentParser:
+    def command(
+        name: str, function: Callable[[argparse.Namespace], Any]
+    ) -> argparse.ArgumentParser:
         found = commands.add_parser(name, add_help=False)
         found.set_defaults(function=function)
         return found
@@ -119,7 +125,9 @@ class _Monarch(Magics):
             options = parser.parse_args(shlex.split(line))
             name, seconds, sql = options.name, options.timeout, cell
             if name and (not name.isidentifier() or iskeyword(name)):
-                raise UsageError(f"%%monarch sql keeps rows under the name of a variable, not {name!r}")
+                raise UsageError(
+                    f"%%monarch sql keeps rows under the name of a variable, not {name!r}"
+                )
         found = QueryEngineClient().query(sql, seconds)
         rows = found
         if find_spec("pandas") is not None:
@@ -160,7 +168,10 @@ def _logs(arguments: argparse.Namespace) -> None:
     for host, reason in found.silent.items():
         print(tame(f"{host} did not answer: {reason}", False))
     if not rows and not config.value("enable_file_capture"):
-        print("No lines are kept: call configure(enable_file_capture=True) before anything is spawned, or use a job.")
+        print(
+            "No lines are kept: call configure(enable_file_capture=True) before anything is"
+            " spawned, or use a job."
+        )
     elif not lines:
         print(f"None of {len(rows)} lines matches.")
 

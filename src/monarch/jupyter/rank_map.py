@@ -1,8 +1,10 @@
-"""A live map of all ranks of the program that a notebook is: a widget of anywidget's, for JupyterLab, VS Code, marimo and others.
+"""A live map of all ranks of the program that a notebook is: a widget of anywidget's, for
+JupyterLab, VS Code, marimo and others.
 
-A thread makes a picture each few seconds, as the admin interface does for its front page, and sets it as a trait: whoever shows the
-widget gets what is there, and each change. So it goes on while a cell waits. It rests while nobody shows the widget: each view says
-now and then that it is there. It ends with the program, or by `close`.
+A thread makes a picture each few seconds, as the admin interface does for its front page, and sets
+it as a trait: whoever shows the widget gets what is there, and each change. So it goes on while a
+cell waits. It rests while nobody shows the widget: each view says now and then that it is there. It
+ends with the program, or by `close`.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from ..why import why
 _LIMIT = 30.0  # seconds for the answers that a picture is made of
 _MOST_FAILURES = 20
 _LONGEST = 300  # characters of one
-_UNSEEN = 60.0  # seconds without a sign of a view: one gives it each 10 s, in a tab behind others once a minute or less
+# seconds without a sign of a view: one gives it each 10 s, in a tab behind others once a minute or
+# less
+_UNSEEN = 60.0
 _EASE = 4.0  # times as long as a picture has taken the thread rests
 
 
@@ -105,8 +109,8 @@ class RankMap(anywidget.AnyWidget):
     Attributes:
         sentence: The verdict, in one sentence; `status`: ``"fine"``, ``"slow"`` or ``"stuck"``.
         states: Names of states.
-        meshes: Of each its `name`, `shape`, a letter for each rank's state in `ranks` (``"a"`` for the first of `states`), and who
-            holds up others, in `blamed`.
+        meshes: Of each its `name`, `shape`, a letter for each rank's state in `ranks` (``"a"`` for
+            the first of `states`), and who holds up others, in `blamed`.
         failures: Texts of the first ones, of which the others often come.
         error: Why there is no new picture; empty if there is.
         beat: Changes as long as there is a view.
@@ -138,7 +142,9 @@ class RankMap(anywidget.AnyWidget):
         with self.hold_sync():
             self.states = found["states"]
             self.meshes = [_mesh(each) for each in found["meshes"].values()]
-            self.failures = [each["message"][:_LONGEST] for each in found["failures"][:_MOST_FAILURES]]
+            self.failures = [
+                each["message"][:_LONGEST] for each in found["failures"][:_MOST_FAILURES]
+            ]
             self.status, self.sentence, self.error = verdict.status, verdict.sentence, ""
 
     @traitlets.observe("beat")

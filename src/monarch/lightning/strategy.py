@@ -1,4 +1,6 @@
-"""The strategy: `DistributedDataParallel` as Lightning has it, in procs that are started for each run of the trainer."""
+"""The strategy: `DistributedDataParallel` as Lightning has it, in procs that are started for each
+run of the trainer.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,16 @@ from ..spmd import setup_torch_elastic_env
 class MeshStrategy(DDPStrategy):
     """`DistributedDataParallel` on a mesh of hosts.
 
-    `fit`, `validate`, `test` and `predict` each start `devices` procs on each host, have all of them run, and stop
-    them. The trainer, the module and the data travel there by pickle. Back come the weights, metrics, the state of
-    callbacks and what rank 0 returns; an error of any rank is raised here, and ends the others.
+    `fit`, `validate`, `test` and `predict` each start `devices` procs on each host, have all of
+    them run, and stop them. The trainer, the module and the data travel there by pickle. Back come
+    the weights, metrics, the state of callbacks and what rank 0 returns; an error of any rank is
+    raised here, and ends the others.
 
     Args:
-        hosts: As many as the trainer's `num_nodes`, as `this_host()` or the `state()` of a job has them.
-        **options: What Lightning's `DDPStrategy` takes, for example ``process_group_backend="gloo"``.
+        hosts: As many as the trainer's `num_nodes`, as `this_host()` or the `state()` of a job has
+            them.
+        **options: What Lightning's `DDPStrategy` takes, for example
+            ``process_group_backend="gloo"``.
 
     Raises:
         TypeError: `hosts` is no mesh of hosts, or an option has no meaning here.
@@ -37,7 +42,9 @@ class MeshStrategy(DDPStrategy):
         if not isinstance(hosts, HostMesh):
             raise TypeError(f"MeshStrategy takes a HostMesh, as this_host() returns, got {hosts!r}")
         if taken := options.keys() & {"start_method", "cluster_environment"}:
-            raise TypeError(f"MeshStrategy starts the processes itself: leave out {', '.join(sorted(taken))}")
+            raise TypeError(
+                f"MeshStrategy starts the processes itself: leave out {', '.join(sorted(taken))}"
+            )
         super().__init__(cluster_environment=LightningEnvironment(), **options)
         self._hosts: HostMesh | None = hosts
 
@@ -55,7 +62,9 @@ class MeshStrategy(DDPStrategy):
 
 
 class _MeshLauncher(_Launcher):
-    """Runs a function of the trainer on procs of its own, and brings home what it left in rank 0."""
+    """Runs a function of the trainer on procs of its own, and brings home what it left in rank
+    0.
+    """
 
     is_interactive_compatible = True
 
@@ -63,15 +72,28 @@ class _MeshLauncher(_Launcher):
         self.strategy, self.hosts = strategy, hosts
         self.fitted = False
 
-    def launch(self, function: Callable[..., Any], *args: Any, trainer: Trainer | None = None, **kwargs: Any) -> Any:
+    def launch(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        trainer: Trainer | None = None,
+        **kwargs: Any,
+    ) -> Any:
         if trainer is None:
-            raise TypeError("MeshStrategy launches what a Trainer does: fit, validate, test, predict")
+            raise TypeError(
+                "MeshStrategy launches what a Trainer does: fit, validate, test, predict"
+            )
         fitting = trainer.state.fn == TrainerFn.FITTING
         if fitting and self.fitted:
-            raise NotImplementedError("this Trainer has fitted: make a new one, and pass fit(ckpt_path=...) to go on")
+            raise NotImplementedError(
+                "this Trainer has fitted: make a new one, and pass fit(ckpt_path=...) to go on"
+            )
         nodes, devices = self.strategy.num_nodes, self.strategy.num_processes
         if len(self.hosts) != nodes:
-            raise ValueError(f"Trainer(num_nodes={nodes}) needs {nodes} hosts, its MeshStrategy has {len(self.hosts)}")
+            raise ValueError(
+                f"Trainer(num_nodes={nodes}) needs {nodes} hosts, its MeshStrategy has"
+                f" {len(self.hosts)}"
+            )
         procs = self.hosts.spawn_procs({"devices": devices}, name="lightning")
         try:
             setup_torch_elastic_env(procs)
@@ -126,7 +148,8 @@ class _Outcome:
     def restore(self, trainer: Trainer) -> None:
         """Put it into the trainer that launched."""
         trainer.state = self.state
-        trainer.lightning_module.load_state_dict(self.weights, strict=False)  # a module may add layers as it runs
+        # a module may add layers as it runs
+        trainer.lightning_module.load_state_dict(self.weights, strict=False)
         trainer.callback_metrics.update(self.metrics)
         for callback, state in zip(trainer.callbacks, self.callbacks, strict=False):  # type: ignore[attr-defined]
             if "dirpath" in state:  # a checkpoint's path is chosen on the ranks

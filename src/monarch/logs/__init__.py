@@ -1,4 +1,5 @@
-"""Logs of a program: what its ranks print and record, shown at the client, kept in files, read from other terminals.
+"""Logs of a program: what its ranks print and record, shown at the client, kept in files, read from
+other terminals.
 
 Read `line` first: the model of one line, which everything else here takes or makes.
 """
@@ -18,4 +19,5 @@ __all__ = ["flush_logs"]
 def __getattr__(name: str) -> _Any:
     if name != "flush_logs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"{__name__}.flush").flush_logs  # late: an agent imports this package, and shows nothing
+    # late: an agent imports this package, and shows nothing
+    return import_module(f"{__name__}.flush").flush_logs

@@ -1,14 +1,17 @@
-"""The same line from many ranks, shown once: lines and the time go in, what is to be shown comes out. No I/O, no clock.
+"""The same line from many ranks, shown once: lines and the time go in, what is to be shown comes
+out. No I/O, no clock.
 
-Lines are of one *kind* if they differ in numbers at most, and in who said them. The first line of a kind is shown at once,
-the others when the window ends, as one `Entry` with the ranks, the count and the range of each number that differs. A kind
-that goes on has one entry per window; one that was silent for a whole window begins anew.
+Lines are of one *kind* if they differ in numbers at most, and in who said them. The first line of a
+kind is shown at once, the others when the window ends, as one `Entry` with the ranks, the count and
+the range of each number that differs. A kind that goes on has one entry per window; one that was
+silent for a whole window begins anew.
 
 What is shown may be trusted:
 
-* Words are equal, or lines are not of one kind. A number stands alone, with or without a unit behind it (``3ms``, ``12:34:56``,
-  ``0x7f3a``); digits behind a letter belong to a word (``fp16``).
-* A line that is shown alone comes after all that its rank has said before, which ends the wait of that.
+* Words are equal, or lines are not of one kind. A number stands alone, with or without a unit
+  behind it (``3ms``, ``12:34:56``, ``0x7f3a``); digits behind a letter belong to a word (``fp16``).
+* A line that is shown alone comes after all that its rank has said before, which ends the wait of
+  that.
 * Entries come in the order of their oldest lines.
 * Errors and tracebacks are shown alone, at once, each of them.
 * Every line is in exactly one entry.
@@ -38,7 +41,8 @@ _NUMBERS = r"""(?<!\w)(?:
     |(?<=\|)(?P<bar>[ ▏▎▍▌▋▊▉█]{4,})(?=\|)
     )"""
 _ERROR = re.compile(
-    r"^[EF]\d{4} |(?:Error|Exception)\b|\b(?:ERROR|CRITICAL|FATAL|error:|fatal:|panic)|Segmentation fault|core dumped"
+    r"^[EF]\d{4} |(?:Error|Exception)\b|\b(?:ERROR|CRITICAL|FATAL|error:|fatal:|panic)|Segmentation"
+    r" fault|core dumped"
 )
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
@@ -104,7 +108,10 @@ class Aggregator:
 
     def _before(self, rank: int) -> list[Entry]:
         """Return the entries that must be shown before a line of this rank."""
-        last = max((at for at, group in enumerate(self._held.values(), 1) if rank in group.ranks), default=0)
+        last = max(
+            (at for at, group in enumerate(self._held.values(), 1) if rank in group.ranks),
+            default=0,
+        )
         return self._release(last)
 
     def _release(self, count: int) -> list[Entry]:
@@ -133,7 +140,8 @@ def parse(text: str) -> tuple[tuple[str, ...], list[_Value]]:
     """Take words and numbers apart.
 
     Returns:
-        What stands around the numbers, and what kind each of them is, which is equal for lines of one kind; the numbers.
+        What stands around the numbers, and what kind each of them is, which is equal for lines of
+        one kind; the numbers.
     """
     words: list[str] = []
     values: list[_Value] = []
@@ -155,7 +163,9 @@ def parse(text: str) -> tuple[tuple[str, ...], list[_Value]]:
 
 @cache
 def _numbers() -> re.Pattern[str]:
-    """Compiled when something is collected: it takes as long as to import all that shows lines on a terminal."""
+    """Compiled when something is collected: it takes as long as to import all that shows lines on a
+    terminal.
+    """
     return re.compile(_NUMBERS, re.VERBOSE | re.ASCII)
 
 
@@ -185,9 +195,12 @@ class _Group:
 
     def _pieces(self) -> Iterator[str]:
         kinds = self._words[1::2]
-        for before, kind, (_, low), (_, high) in zip(self._words[::2], kinds, self._low, self._high, strict=False):
+        for before, kind, (_, low), (_, high) in zip(
+            self._words[::2], kinds, self._low, self._high, strict=False
+        ):
             yield before
-            yield low if low == high or kind == "bar" else f"{low}..{high}"  # the range of a bar is its percentage's
+            # the range of a bar is its percentage's
+            yield low if low == high or kind == "bar" else f"{low}..{high}"
         yield self._words[-1]
 
 

@@ -1,7 +1,9 @@
-"""Writes log files: lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread of its own.
+"""Writes log files: lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread
+of its own.
 
-A disk that is slow holds back the procs whose lines wait for it, one by one, and nobody else. One that is full, or does not
-answer, holds back nobody: lines are missing in the files then, which is said, and it is tried again.
+A disk that is slow holds back the procs whose lines wait for it, one by one, and nobody else. One
+that is full, or does not answer, holds back nobody: lines are missing in the files then, which is
+said, and it is tried again.
 """
 
 from __future__ import annotations
@@ -22,12 +24,15 @@ from .line import LogLine
 
 _MOST_WAITING = 1 << 20  # characters of one proc that wait for the disk
 _STUCK = (
-    10.0  # seconds without a write after which nobody waits for the disk, and after which a failed one is tried again
+    # seconds without a write after which nobody waits for the disk, and after which a failed one is
+    # tried again
+    10.0
 )
 _CLOSE_BOUND = 5.0  # seconds that the last lines get
 _MOST_OPEN = 200  # ranks whose files are open
 _LONGEST_NAME = 100  # bytes
-_OF_A_PATH = {errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}  # what other ranks need not have
+# what other ranks need not have
+_OF_A_PATH = {errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EACCES}
 
 Room = Callable[[], None]
 CallLater = Callable[[float, Callable[[], None]], object]
@@ -41,8 +46,10 @@ class LogFiles:
         job: Its id, for the lines.
         size: Bytes after which a file is put aside.
         count: How many files there are of each kind, with the current one.
-        tell: Called with a text for the user when lines can't be written, and when they can be again.
-        call_later: Calls a function after so many seconds, on another thread than that of these files.
+        tell: Called with a text for the user when lines can't be written, and when they can be
+            again.
+        call_later: Calls a function after so many seconds, on another thread than that of these
+            files.
 
     Attributes:
         job: Its id.
@@ -50,7 +57,13 @@ class LogFiles:
     """
 
     def __init__(
-        self, folder: Path, job: str, size: int, count: int, tell: Callable[[str], None], call_later: CallLater
+        self,
+        folder: Path,
+        job: str,
+        size: int,
+        count: int,
+        tell: Callable[[str], None],
+        call_later: CallLater,
     ) -> None:
         self._folder = folder
         self.job = job
@@ -62,7 +75,8 @@ class LogFiles:
         self._queue: deque[Output | Callable[[], None]] = deque()
         self._waiting: dict[str, int] = {}  # characters, by process
         self._rooms: dict[str, Room] = {}
-        self._moved = time.monotonic()  # when something was written last, or there was nothing to write
+        # when something was written last, or there was nothing to write
+        self._moved = time.monotonic()
         self._busy = False
         self._closed = False
         self._files: dict[Path, _RankFiles] = {}
@@ -99,8 +113,11 @@ class LogFiles:
             self._changed.notify()
 
     def flush(self, then: Callable[[], None]) -> None:
-        """Call `then`, on any thread, when all is written that was put, or as soon as it turns out that the disk hangs."""
-        waiting = deque([then])  # who takes it calls it: the disk may go on in the moment in which that is given up
+        """Call `then`, on any thread, when all is written that was put, or as soon as it turns out
+        that the disk hangs.
+        """
+        # who takes it calls it: the disk may go on in the moment in which that is given up
+        waiting = deque([then])
         with self._changed:
             self._queue.append(lambda: _call(waiting))
             self._changed.notify()
@@ -116,7 +133,9 @@ class LogFiles:
             self._call_later(_STUCK, lambda: self._wait_no_longer(waiting))
 
     def close(self) -> None:
-        """Write what was put, and end; a disk that takes longer than some seconds is not waited for."""
+        """Write what was put, and end; a disk that takes longer than some seconds is not waited
+        for.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -127,7 +146,9 @@ class LogFiles:
         return self._busy and time.monotonic() - self._moved > _STUCK
 
     def _base(self, source: Source) -> Path:
-        name = "".join("_" if character in "/\0" or character < " " else character for character in source.mesh)
+        name = "".join(
+            "_" if character in "/\0" or character < " " else character for character in source.mesh
+        )
         name = name.encode(errors="replace")[:_LONGEST_NAME].decode(errors="ignore")
         return self._folder / source.host / f"{name}_{source.rank}"
 
@@ -210,8 +231,8 @@ class LogFiles:
     def _fail(self, error: OSError) -> None:
         if self._failed is None:
             self._tell(
-                f"monarch: no log files are written in {self._folder}: {error.strerror or error}; it is tried again every "
-                f"{_STUCK:g} s"
+                f"monarch: no log files are written in {self._folder}: {error.strerror or error};"
+                f" it is tried again every {_STUCK:g} s"
             )
         self._failed = time.monotonic()
         for file in self._files.values():
@@ -221,7 +242,10 @@ class LogFiles:
     def _fail_alone(self, base: Path, error: Exception) -> None:
         """Of this rank lines are missing, of others none. It is tried again with the next."""
         if base not in self._alone:
-            self._tell(f"monarch: lines are missing in {base}.log: {getattr(error, 'strerror', '') or repr(error)}")
+            self._tell(
+                f"monarch: lines are missing in {base}.log:"
+                f" {getattr(error, 'strerror', '') or repr(error)}"
+            )
         self._alone.add(base)
         self._close(base)
 
@@ -234,7 +258,10 @@ class LogFiles:
             missing, self._missing = self._missing, 0
         self._failed = None
         if missing:
-            self._tell(f"monarch: log files are written in {self._folder} again; {missing:,} lines are missing in them")
+            self._tell(
+                f"monarch: log files are written in {self._folder} again; {missing:,} lines are"
+                " missing in them"
+            )
 
 
 def _call(waiting: deque[Callable[[], None]]) -> None:
@@ -255,7 +282,8 @@ class _RankFiles:
     def __init__(self, base: Path, size: int, count: int) -> None:
         folder = base.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in range(1, 1000):  # another worker of this machine may write for a mesh of the same name
+        # another worker of this machine may write for a mesh of the same name
+        for number in range(1, 1000):
             name = base.name if number == 1 else f"{base.name}-{number}"
             self.lines = folder / f"{name}.jsonl"
             self._json = _File(self.lines, size, count)
@@ -290,7 +318,9 @@ class _File:
         self._open()
 
     def _open(self) -> None:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._fd = os.open(
+            self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.locked = True
@@ -335,7 +365,11 @@ class _File:
 
     def _rotate(self) -> None:
         for number in range(self._count - 1, 0, -1):
-            older = self._path if number == 1 else self._path.with_name(f"{self._path.name}.{number - 1}")
+            older = (
+                self._path
+                if number == 1
+                else self._path.with_name(f"{self._path.name}.{number - 1}")
+            )
             with suppress(FileNotFoundError):
                 os.replace(older, self._path.with_name(f"{self._path.name}.{number}"))
         if self._count == 1:

@@ -1,4 +1,6 @@
-"""Which lines somebody asks for: plain data that can be sent to where the files are, and the check that it stands for."""
+"""Which lines somebody asks for: plain data that can be sent to where the files are, and the check
+that it stands for.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from .._core.plane import RankSelector
 from .line import LogLine
 from .ranks import coordinates
 
-LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "WARN": 30, "ERROR": 40, "CRITICAL": 50, "FATAL": 50}
+LEVELS = {
+    "DEBUG": 10,
+    "INFO": 20,
+    "WARNING": 30,
+    "WARN": 30,
+    "ERROR": 40,
+    "CRITICAL": 50,
+    "FATAL": 50,
+}
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", re.ASCII)
 
@@ -23,7 +33,8 @@ class LineFilter(NamedTuple):
     Attributes:
         mesh: Name of the mesh.
         ranks: Ranks or coordinates, as `RankSelector` reads them.
-        level: Lowest level of records of `logging`. What was printed has no level: with one, it is left out.
+        level: Lowest level of records of `logging`. What was printed has no level: with one, it is
+            left out.
         grep: Regular expression that the text must contain.
         since: Seconds since the epoch: the earliest time.
         until: Likewise, the latest; 0 for none.
@@ -69,7 +80,9 @@ def parse_level(text: str) -> int:
     """
     number = LEVELS.get(text.upper()) or (int(text) if text.isdecimal() else 0)
     if not 0 < number < 256:
-        raise ValueError(f"a level is one of {', '.join(LEVELS)} or a number from 1 to 255, got {text!r}")
+        raise ValueError(
+            f"a level is one of {', '.join(LEVELS)} or a number from 1 to 255, got {text!r}"
+        )
     return number
 
 
@@ -85,4 +98,6 @@ def parse_since(text: str, now: float) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
-        raise ValueError(f"a time is an age such as 90s, 5m, 2h, 1d, or 2026-03-01T09:30; got {text!r}") from None
+        raise ValueError(
+            f"a time is an age such as 90s, 5m, 2h, 1d, or 2026-03-01T09:30; got {text!r}"
+        ) from None

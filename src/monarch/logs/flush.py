@@ -7,13 +7,16 @@ from ..actor import Future
 
 
 def flush_logs() -> Future[None]:
-    """Show all that the procs of this program have printed and logged by now, on every host, and write it to files.
+    """Show all that the procs of this program have printed and logged by now, on every host, and
+    write it to files.
 
-    `ProcMesh.flush_logs` does so for the hosts of one mesh. Neither is needed for what was printed before an answer, which is
-    shown before the program gets that; nor at the end of a program, of a mesh or of a cell of a notebook.
+    `ProcMesh.flush_logs` does so for the hosts of one mesh. Neither is needed for what was printed
+    before an answer, which is shown before the program gets that; nor at the end of a program, of a
+    mesh or of a cell of a notebook.
 
     Returns:
-        A future that is done then. Where nobody reads what this program prints, that may be never: give `get` a time.
+        A future that is done then. Where nobody reads what this program prints, that may be never:
+        give `get` a time.
 
     Raises:
         RuntimeError: This is not the client, which shows what is printed.

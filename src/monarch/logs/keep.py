@@ -1,6 +1,7 @@
 """Has host agents keep what procs print in files.
 
-`keep_logs` (client) says so to each host agent that the program uses; the agent then imports this module, and `files` writes.
+`keep_logs` (client) says so to each host agent that the program uses; the agent then imports this
+module, and `files` writes.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ FOLDER = Path(".monarch") / "logs"
 
 
 class KeepLogs(NamedTuple):
-    """Keep what the procs of the sender print in files. Client ──▶ host agents, before anything is spawned there.
+    """Keep what the procs of the sender print in files.
+
+    Client ──▶ host agents, before anything is spawned there.
 
     Attributes:
-        base: Working directory of the client; where there is none of that name, that of the agent counts.
+        base: Working directory of the client; where there is none of that name, that of the agent
+            counts.
         folder: Where the files are, below `base`, or absolute.
         job: Id of the job, or of the program.
         size: Bytes of a file, at most.
@@ -37,7 +41,9 @@ class KeepLogs(NamedTuple):
 
 
 class JobOf(NamedTuple):
-    """For which job do you keep what a client's procs print? Its procs ──▶ their host agent. Answer: its id; empty for none.
+    """For which job do you keep what a client's procs print?
+
+    Its procs ──▶ their host agent. Answer: its id; empty for none.
 
     Attributes:
         client: Which.
@@ -79,7 +85,11 @@ register(_keep, _job_of)
 
 def files_of(root: ProcAddress | None) -> list[LogFiles]:
     """In a host agent: where the lines of a program are kept that ran here; None: of all."""
-    return list({id(files): files for client, files in _kept_of.copy().items() if root in (None, client)}.values())
+    return list(
+        {
+            id(files): files for client, files in _kept_of.copy().items() if root in (None, client)
+        }.values()
+    )
 
 
 def keep_logs(folder: Path, job: str) -> None:
@@ -93,7 +103,9 @@ def keep_logs(folder: Path, job: str) -> None:
 
 
 def stop_keeping(job: str) -> None:
-    """Undo `keep_logs` of a job, unless another has followed: what is spawned from now on is not of the job."""
+    """Undo `keep_logs` of a job, unless another has followed: what is spawned from now on is not of
+    the job.
+    """
     greeting = client().greeting
     if greeting.record is not None and greeting.record.job == job:
         capture = config.value("enable_file_capture")
@@ -108,4 +120,8 @@ def keep_logs_of_program() -> KeepLogs | None:
 
 def _record(folder: Path, job: str) -> KeepLogs | None:
     count = config.value("log_file_count")
-    return KeepLogs(os.getcwd(), str(folder), job, config.value("log_file_size"), count) if count else None
+    return (
+        KeepLogs(os.getcwd(), str(folder), job, config.value("log_file_size"), count)
+        if count
+        else None
+    )

@@ -38,24 +38,38 @@ def _set_level(service: ControlService, request: ControlRequest, record: SetLeve
 
 
 def set_options(
-    procs: ProcMesh, stream: bool, window: float | None, level: int, ranks: Any, match: str | re.Pattern[str] | None
+    procs: ProcMesh,
+    stream: bool,
+    window: float | None,
+    level: int,
+    ranks: Any,
+    match: str | re.Pattern[str] | None,
 ) -> Future[None]:
     """See `ProcMesh.logging_option`."""
     if window is not None:
         if not stream:
             raise RuntimeError("cannot set aggregate window without streaming to client")
-        if isinstance(window, bool) or not isinstance(window, (int, float)) or not 0 <= window < math.inf:
-            raise ValueError(f"aggregate_window_sec is a number of seconds, 0 or more, or None; got {window!r}")
+        if (
+            isinstance(window, bool)
+            or not isinstance(window, (int, float))
+            or not 0 <= window < math.inf
+        ):
+            raise ValueError(
+                f"aggregate_window_sec is a number of seconds, 0 or more, or None; got {window!r}"
+            )
     if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= 255:
         raise ValueError(f"Invalid logging level: {level!r}")
     shown = Shown(bool(stream), level, _compiled(match), float(window or 0))
     addresses = procs._addresses()
     chosen = addresses if ranks is None else _pick(procs, ranks)._addresses()
-    views: list[tuple[Sequence[int], Callable[[str, Output], Output | None]]] = [(_ranks(chosen), shown.left_of)]
+    views: list[tuple[Sequence[int], Callable[[str, Output], Output | None]]] = [
+        (_ranks(chosen), shown.left_of)
+    ]
     if len(chosen) < len(addresses):
         views.append((_ranks(set(addresses) - set(chosen)), HIDDEN.left_of))
     hub = current_hub()
-    # nobody waits for it: it is there before whatever this process asks of them next, and one that stands still holds up nobody
+    # nobody waits for it: it is there before whatever this process asks of them next, and one that
+    # stands still holds up nobody
     send_record(hub, addresses, SetLevel(level))
     if addresses == [hub.root]:  # what the client itself prints passes no agent
         return completed()
@@ -86,7 +100,9 @@ def _compiled(match: str | re.Pattern[str] | None) -> re.Pattern[str] | None:
     try:
         return match if match is None else re.compile(match)
     except (re.error, TypeError) as error:
-        raise ValueError(f"match is a regular expression, and {match!r} is none: {error}") from error
+        raise ValueError(
+            f"match is a regular expression, and {match!r} is none: {error}"
+        ) from error
 
 
 register(_set_level)

@@ -16,7 +16,8 @@ def describe(points: Mapping[int, str]) -> str:
         points: Coordinates as of `LogLine.point`, by rank; empty where a mesh has none.
 
     Returns:
-        One term per block of coordinates, joined by ``"; "``; ``"ranks 0-3,7"`` where the blocks would be many.
+        One term per block of coordinates, joined by ``"; "``; ``"ranks 0-3,7"`` where the blocks
+        would be many.
     """
     parsed = {tuple(coordinates(point).items()) for point in points.values()}
     labels = {tuple(label for label, _ in point) for point in parsed}
@@ -25,7 +26,8 @@ def describe(points: Mapping[int, str]) -> str:
         blocks = _blocks({tuple(index for _, index in point) for point in parsed})
         if len(blocks) <= 3:
             terms = [
-                " ".join(f"{name} {runs(each)}" for name, each in zip(names, block, strict=True)) for block in blocks
+                " ".join(f"{name} {runs(each)}" for name, each in zip(names, block, strict=True))
+                for block in blocks
             ]
             return "; ".join(terms)
     return f"ranks {runs(points)}"
@@ -37,20 +39,26 @@ def runs(numbers: Iterable[int]) -> str:
 
 
 def coordinates(point: str) -> dict[str, int]:
-    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``; what is no such part is left out."""
+    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``; what is no
+    such part is left out.
+    """
     parts = (part.partition("=") for part in point.split(","))
     return {name: int(index) for name, _, index in parts if index.isdecimal()}
 
 
 def _blocks(indices: set[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:
-    """Blocks that together are these coordinates, without overlap: in each, any index of one dimension goes with any of the
-    others."""
+    """Blocks that together are these coordinates, without overlap: in each, any index of one
+    dimension goes with any of the others.
+    """
     if len(next(iter(indices))) == 1:
         return [(tuple(sorted(index for (index,) in indices)),)]
-    inner: dict[tuple[int, ...], set[tuple[int, ...]]] = {}  # the rest of the coordinates, by the first
+    # the rest of the coordinates, by the first
+    inner: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     for first, *rest in indices:
         inner.setdefault((first,), set()).add(tuple(rest))
     alike: dict[frozenset[tuple[int, ...]], list[int]] = {}
     for (first,), rests in sorted(inner.items()):
         alike.setdefault(frozenset(rests), []).append(first)
-    return [(tuple(firsts), *block) for rests, firsts in alike.items() for block in _blocks(set(rests))]
+    return [
+        (tuple(firsts), *block) for rests, firsts in alike.items() for block in _blocks(set(rests))
+    ]

@@ -1,8 +1,9 @@
-"""Reads log files, also while they are written and rotated, and after a crash: files in, lines out, by time.
+"""Reads log files, also while they are written and rotated, and after a crash: files in, lines out,
+by time.
 
-A rank has a file ``<mesh>_<rank>.jsonl`` and, once that was full, ``.jsonl.1`` (its newest predecessor), ``.jsonl.2`` and so on.
-What is read at once is a piece of each file; nothing is ever read as a whole. What is no line (torn by a crash, or rubbish) is
-passed over and counted.
+A rank has a file ``<mesh>_<rank>.jsonl`` and, once that was full, ``.jsonl.1`` (its newest
+predecessor), ``.jsonl.2`` and so on. What is read at once is a piece of each file; nothing is ever
+read as a whole. What is no line (torn by a crash, or rubbish) is passed over and counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .line import LogLine
 _PIECE = 64 * 1024  # bytes that are read at once
 _LONGEST = 64 << 20  # bytes: a line that is longer is passed over
 _BEGIN = b'{"time":'  # of each line, and of nothing else: within a line, quotes are escaped
-_DISORDER = 10.0  # seconds by which a line may be older than the one before it: a record is made before it is written
+# seconds by which a line may be older than the one before it: a record is made before it is written
+_DISORDER = 10.0
 
 _ALL = LineFilter()
 
@@ -41,7 +43,9 @@ class Reader:
         ValueError: The filter makes no sense.
     """
 
-    def __init__(self, folder: Path, wanted: LineFilter = _ALL, without: Collection[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, wanted: LineFilter = _ALL, without: Collection[str] = ()
+    ) -> None:
         self._folder = folder
         self._without = frozenset(without)
         self._since = wanted.since
@@ -61,7 +65,9 @@ class Reader:
         return sum(rank.rubbish for rank in self._ranks.values())
 
     def read(self) -> Iterator[LogLine]:
-        """Yield the lines that are there now and were not read before. To follow the files, call it again and again.
+        """Yield the lines that are there now and were not read before.
+
+        To follow the files, call it again and again.
 
         Raises:
             OSError: A file cannot be opened.
@@ -103,7 +109,9 @@ class RankFile:
         self.rubbish = 0
 
     def read(self, matches: Callable[[LogLine], bool]) -> Iterator[Timed]:
-        """Yield what was not read before, with the time by which it is merged: that never goes back."""
+        """Yield what was not read before, with the time by which it is merged: that never goes
+        back.
+        """
         if self._fd is None and not self._open_first():
             return
         while True:
@@ -171,7 +179,9 @@ class RankFile:
         self._rest = [b"?"]  # the end of a line is none
 
     def _skip(self) -> None:
-        """Go to where lines since that time begin: a file as a whole, while its successor begins early enough; then by halves."""
+        """Go to where lines since that time begin: a file as a whole, while its successor begins
+        early enough; then by halves.
+        """
         since = self._since - _DISORDER
         while True:
             parts = _parts(self._path)
@@ -234,7 +244,8 @@ class RankFile:
 def _parts(path: Path) -> list[tuple[Path, tuple[int, int]]]:
     """The files of a rank that are there, the newest first, with device and inode.
 
-    Looked up in this order, none is missed that is rotated meanwhile: it moves to where it was not looked yet.
+    Looked up in this order, none is missed that is rotated meanwhile: it moves to where it was not
+    looked yet.
     """
     found: list[tuple[Path, tuple[int, int]]] = []
     missing = number = 0
@@ -253,7 +264,8 @@ def _parts(path: Path) -> list[tuple[Path, tuple[int, int]]]:
 
 
 def find_time(fd: int, since: float) -> int:
-    """Where in a file of lines to begin, so that none of that time or later is missed: by halves, reading some lines.
+    """Where in a file of lines to begin, so that none of that time or later is missed: by halves,
+    reading some lines.
 
     Args:
         fd: The file.
@@ -275,7 +287,9 @@ def find_time(fd: int, since: float) -> int:
 
 
 def _line_after(file: BufferedReader, offset: int, end: int) -> tuple[int, float | None]:
-    """The first line that begins behind an offset: where, and its time; None if there is none before the end."""
+    """The first line that begins behind an offset: where, and its time; None if there is none
+    before the end.
+    """
     file.seek(offset)
     file.readline(_LONGEST)  # the end of a line that began before
     while (start := file.tell()) < end:
@@ -301,5 +315,6 @@ def _parse(text: bytes) -> LogLine | None:
     try:
         return LogLine.from_json(text.decode())
     except (ValueError, RecursionError):  # brackets in brackets in ...
-        start = text.rfind(_BEGIN)  # a crash may have torn a line, and the next process of the rank has added to it
+        # a crash may have torn a line, and the next process of the rank has added to it
+        start = text.rfind(_BEGIN)
         return _parse(text[start:]) if start > 0 else None

@@ -1,7 +1,9 @@
-"""Reads log files on other hosts: an actor there reads and filters, and what is wanted comes here in pieces.
+"""Reads log files on other hosts: an actor there reads and filters, and what is wanted comes here
+in pieces.
 
-The actor has a proc of its own, for as long as somebody looks: a host agent has better things to do than to search for a
-regular expression. What ends a wait for a piece is the piece, or the end of the proc, or of its host.
+The actor has a proc of its own, for as long as somebody looks: a host agent has better things to do
+than to search for a regular expression. What ends a wait for a piece is the piece, or the end of
+the proc, or of its host.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class LogReader(Actor):
 
     @endpoint
     def read(self) -> tuple[list[str], bool]:
-        """Some lines that were not read yet, as JSON; and whether these were all that are there now."""
+        """Some lines that were not read yet, as JSON; and whether these were all that are there
+        now.
+        """
         texts, size = [], 0
         for line in self._lines:
             texts.append(line.to_json())
@@ -84,7 +88,9 @@ class RemoteFiles:
 
 
 def look_on() -> None:
-    """Have hosts that this process attaches from now on keep the settings of the program whose hosts they are."""
+    """Have hosts that this process attaches from now on keep the settings of the program whose
+    hosts they are.
+    """
     client().hosts.looks_on = True
 
 
@@ -95,8 +101,11 @@ class Found(NamedTuple):
     unreachable: list[str]
 
 
-def open_remote(meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, here: Sequence[str]) -> Found:
-    """Find the files that are not here on the hosts of a job; each is read at one host, though several may see it.
+def open_remote(
+    meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, here: Sequence[str]
+) -> Found:
+    """Find the files that are not here on the hosts of a job; each is read at one host, though
+    several may see it.
 
     Args:
         meshes: Attached hosts.
@@ -112,7 +121,9 @@ def open_remote(meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, he
     seen, files = set(here), []
     for mesh, rank, reader in readers:
         try:
-            hosts = [host for host in reader.hosts.call_one().get(timeout=_PATIENCE) if host not in seen]
+            hosts = [
+                host for host in reader.hosts.call_one().get(timeout=_PATIENCE) if host not in seen
+            ]
             if hosts:
                 reader.begin.call_one(wanted, sorted(seen)).get(timeout=_PATIENCE)
                 files.append(RemoteFiles(hosts, reader))

@@ -1,4 +1,7 @@
-"""The filter of output between host agents and a client. Agents apply it, so this module imports nothing of the engine."""
+"""The filter of output between host agents and a client.
+
+Agents apply it, so this module imports nothing of the engine.
+"""
 
 from __future__ import annotations
 

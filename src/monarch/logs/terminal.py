@@ -1,4 +1,7 @@
-"""How lines of ranks look on a terminal: colours, and nothing that moves the cursor. Text in, text out."""
+"""How lines of ranks look on a terminal: colours, and nothing that moves the cursor.
+
+Text in, text out.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,18 @@ if TYPE_CHECKING:
     from .._core.plane import Output
 
 _RESET = "\x1b[0m"
-_RANKS = ("36", "32", "35", "34", "96", "92", "95", "94")  # cyan, green, magenta, blue, then lighter; never a warning's
+# cyan, green, magenta, blue, then lighter; never a warning's
+_RANKS = ("36", "32", "35", "34", "96", "92", "95", "94")
 _LEVELS = ((40, "31"), (30, "33"), (20, ""), (1, "2"))  # red, yellow, as it is, faint
 
 _ESCAPE = re.compile(
     r"(?P<style>\x1b\[[0-9;:]*m)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # cursor, erase, modes
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"  # titles, clipboard, ...
+    # titles, clipboard, ...
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c|$)"
     r"|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"  # and what turns the direction of text around
+    # and what turns the direction of text around
+    r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )
 
 
@@ -56,12 +62,24 @@ class Look:
     def render(self, entry: Entry) -> str:
         """The text of an entry, with who said it in front of each of its lines."""
         line, several = entry.line, len(entry.ranks) > 1
-        who = f"{line.mesh} {entry.who if several else line.rank}" if line.mesh else entry.who if several else ""
+        who = (
+            f"{line.mesh} {entry.who if several else line.rank}"
+            if line.mesh
+            else entry.who
+            if several
+            else ""
+        )
         often = f" ({entry.lines} lines)" if entry.lines > len(entry.ranks) else ""
-        return self._lines(self._prefix(who, line.rank), entry.text, line.level, self._tames) + often + "\n"
+        return (
+            self._lines(self._prefix(who, line.rank), entry.text, line.level, self._tames)
+            + often
+            + "\n"
+        )
 
     def show(self, output: Output, mesh: str) -> str:
-        """The text of an output, in the same way. A proc that is alone may do with the terminal what it likes.
+        """The text of an output, in the same way.
+
+        A proc that is alone may do with the terminal what it likes.
 
         Args:
             output: Of one proc.
@@ -70,7 +88,11 @@ class Look:
         source = output.source
         prefix = self._prefix(f"{mesh} {source.rank}" if mesh else "", source.rank)
         tames = self._tames and not source.alone
-        lines = (self._lines(prefix, text, note.level, tames) for note, texts in output.said for text in texts)
+        lines = (
+            self._lines(prefix, text, note.level, tames)
+            for note, texts in output.said
+            for text in texts
+        )
         return "\n".join(lines) + output.end
 
     def _prefix(self, who: str, rank: int) -> str:
@@ -78,7 +100,9 @@ class Look:
             return ""
         if not who.isprintable():  # the name of a mesh may be any text
             who = "".join(character if character.isprintable() else "_" for character in who)
-        return f"\x1b[{_RANKS[rank % len(_RANKS)]}m[{who}] {_RESET}" if self._colours else f"[{who}] "
+        return (
+            f"\x1b[{_RANKS[rank % len(_RANKS)]}m[{who}] {_RESET}" if self._colours else f"[{who}] "
+        )
 
     def _lines(self, prefix: str, text: str, level: int, tames: bool) -> str:
         if tames:
@@ -86,7 +110,9 @@ class Look:
         begin = end = ""
         if level and self._colours and "\x1b" not in text:
             begin, end = next(
-                (f"\x1b[{style}m", _RESET) if style else ("", "") for least, style in _LEVELS if level >= least
+                (f"\x1b[{style}m", _RESET) if style else ("", "")
+                for least, style in _LEVELS
+                if level >= least
             )
         if "\n" in text:
             text = text.replace("\n", f"{end}\n{prefix}{begin}")
@@ -94,8 +120,11 @@ class Look:
 
 
 def tame(text: str, colours: bool) -> str:
-    """Leave out what would move the cursor, clear the screen or set a title; colours stay if they are wanted."""
-    if text.isprintable() or not _ESCAPE.search(text):  # the first is ten times as fast, and mostly enough
+    """Leave out what would move the cursor, clear the screen or set a title; colours stay if they
+    are wanted.
+    """
+    # the first is ten times as fast, and mostly enough
+    if text.isprintable() or not _ESCAPE.search(text):
         return text
     kept = _ESCAPE.sub(lambda found: found["style"] or "" if colours else "", text)
     return kept + _RESET if "\x1b" in kept else kept

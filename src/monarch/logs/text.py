@@ -1,4 +1,6 @@
-"""Lines of logs as text for people who read files: with time and host, in the look that the client gives to lines."""
+"""Lines of logs as text for people who read files: with time and host, in the look that the client
+gives to lines.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from .terminal import Look, tame
 
 
 def dated(entry: Entry, colours: bool) -> str:
-    """Return an entry as text, with time, host, mesh and ranks; only its first line begins with the time.
+    """Return an entry as text, with time, host, mesh and ranks; only its first line begins with the
+    time.
 
     Args:
         entry: A line, or several that are alike.
@@ -19,7 +22,8 @@ def dated(entry: Entry, colours: bool) -> str:
     line = entry.line
     time = datetime.fromtimestamp(line.time).isoformat(" ", "milliseconds")
     level = logging.getLevelName(line.level) if line.level else ""
-    text = entry.text if level in entry.text else f"{level}: {entry.text}"  # most programs write it themselves
+    # most programs write it themselves
+    text = entry.text if level in entry.text else f"{level}: {entry.text}"
     named = entry._replace(line=line._replace(mesh=_name(line.mesh)), text=text)
     place = f"{time} {_name(line.host)}"
     if colours:

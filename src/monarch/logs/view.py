@@ -1,4 +1,6 @@
-"""In the client: lines of ranks where they are not simply written. On terminals; collected over a window; as JSON.
+"""In the client: lines of ranks where they are not simply written.
+
+On terminals; collected over a window; as JSON.
 
 One thread uses it: the one that writes them.
 """
@@ -32,7 +34,8 @@ class View:
 
     def __init__(self, write: Callable[[str, str], None]) -> None:
         self._to = write
-        self._meshes: dict[str, Aggregator] = {}  # those of which something may be held, by their ids
+        # those of which something may be held, by their ids
+        self._meshes: dict[str, Aggregator] = {}
 
     def show(self, output: Output) -> None:
         """Show lines, or collect them."""
@@ -55,7 +58,9 @@ class View:
     @property
     def due(self) -> float | None:
         """When `expire` has something to do, as `time.monotonic` counts."""
-        return min((each.due for each in self._meshes.values() if each.due is not None), default=None)
+        return min(
+            (each.due for each in self._meshes.values() if each.due is not None), default=None
+        )
 
     def expire(self) -> None:
         """Show what has been held for its time."""
@@ -101,7 +106,8 @@ def _shown(output: Output) -> Iterator[LogLine]:
 
 @contextmanager
 def _bars_kept(file: Any) -> Iterator[None]:
-    """Progress bars of the program's own, which stand on a line without an end: out of the way while something is written.
+    """Progress bars of the program's own, which stand on a line without an end: out of the way
+    while something is written.
 
     One that can't clear or draw itself stays as it is.
     """

@@ -1,8 +1,10 @@
-"""Folders of one machine, seen on others, by FUSE: `monarch.remotemount`, `monarch.gather_mount`, and the mounts of jobs.
+"""Folders of one machine, seen on others, by FUSE: `monarch.remotemount`, `monarch.gather_mount`,
+and the mounts of jobs.
 
-What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side: `view`, what is known of them;
-`blocks`, their content; `tree`, several views in one; `fuse`, which mounts that; `table`, the mounts of a machine; the actor `daemon`.
-`mount` ties these together; `place` tells where folders are.
+What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side:
+`view`, what is known of them; `blocks`, their content; `tree`, several views in one; `fuse`, which
+mounts that; `table`, the mounts of a machine; the actor `daemon`. `mount` ties these together;
+`place` tells where folders are.
 """
 
 from __future__ import annotations

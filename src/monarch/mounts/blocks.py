@@ -33,7 +33,9 @@ class Block:
 
     __slots__ = ("_joined", "answer", "attributes", "before", "start")
 
-    def __init__(self, attributes: Attributes, answer: Future[Any], start: int = 0, before: bytes = b"") -> None:
+    def __init__(
+        self, attributes: Attributes, answer: Future[Any], start: int = 0, before: bytes = b""
+    ) -> None:
         self.attributes = attributes
         self.answer = answer
         self.start = start
@@ -47,7 +49,9 @@ class Block:
         return memoryview(data)[self.start : self.start + BLOCK]
 
     def held(self) -> tuple[Attributes, bytes]:
-        """Return the bytes that have come, and the file's attributes when it was read; empty if none have."""
+        """Return the bytes that have come, and the file's attributes when it was read; empty if
+        none have.
+        """
         if (
             not self.answer.done()
             or self.answer.exception() is not None
@@ -71,12 +75,15 @@ class Memory:
         self.files: WeakSet[object] = WeakSet()  # that are open
         self._most = most
         self._blocks: OrderedDict[_Key, Block] = OrderedDict()
-        self._lock = threading.Lock()  # held for no longer than this takes: one view waits for no other
+        # held for no longer than this takes: one view waits for no other
+        self._lock = threading.Lock()
 
     def ahead(self) -> int:
-        """How many blocks of each open file may be fetched ahead, so that none has gone when it is read.
+        """How many blocks of each open file may be fetched ahead, so that none has gone when it is
+        read.
 
-        A quarter of a file's share: the rest is for what was read, and for what the kernel asks for ahead by itself.
+        A quarter of a file's share: the rest is for what was read, and for what the kernel asks for
+        ahead by itself.
         """
         return self._most // (4 * max(1, len(self.files)))
 
@@ -100,7 +107,9 @@ class Memory:
     def of(self, owner: Blocks, path: str) -> dict[int, Block]:
         """Those of a file."""
         with self._lock:
-            return {key[2]: block for key, block in self._blocks.items() if key[:2] == (owner, path)}
+            return {
+                key[2]: block for key, block in self._blocks.items() if key[:2] == (owner, path)
+            }
 
 
 class Blocks:
@@ -130,8 +139,12 @@ class Blocks:
             half = min(needed.stop + ahead // 2, end - 1)
             enough = not ahead or self._find(path, attributes, half)
             wanted = needed if enough else range(needed.start, min(needed.stop + ahead, end))
-            found = {index: block for index in wanted if (block := self._find(path, attributes, index))}
-            found |= self._fetch(path, attributes, [index for index in wanted if index not in found])
+            found = {
+                index: block for index in wanted if (block := self._find(path, attributes, index))
+            }
+            found |= self._fetch(
+                path, attributes, [index for index in wanted if index not in found]
+            )
         return [found[index] for index in needed]
 
     def first(self, path: str, attributes: Attributes) -> Block:
@@ -143,7 +156,9 @@ class Blocks:
 
     def put(self, path: str, attributes: Attributes, content: bytes) -> None:
         """The first block of a file whose content came with its name."""
-        self._memory.put((self, path, 0), Block(attributes, completed((attributes, False, content))))
+        self._memory.put(
+            (self, path, 0), Block(attributes, completed((attributes, False, content)))
+        )
 
     def drop(self, path: str, lost: Block) -> None:
         """Forget one that did not come, so that it is asked for again."""
@@ -152,8 +167,12 @@ class Blocks:
                 if block.answer is lost.answer:
                     self._memory.drop((self, path, index))
 
-    def ask_again(self, path: str, alike: Collection[Attributes]) -> tuple[set[int], list[Future[Any]]]:
-        """Ask about what is there of a file, from when it was one of `alike`: whether it is still so."""
+    def ask_again(
+        self, path: str, alike: Collection[Attributes]
+    ) -> tuple[set[int], list[Future[Any]]]:
+        """Ask about what is there of a file, from when it was one of `alike`: whether it is still
+        so.
+        """
         held = {index: block.held() for index, block in self._memory.of(self, path).items()}
         there = {index: data for index, (was, data) in held.items() if data and was in alike}
         return set(there), [self._again(path, *each) for each in there.items()]
@@ -167,7 +186,11 @@ class Blocks:
         runs: list[list[int]] = []
         for index in indices:
             old = self._memory.get((self, path, index)) if self._live else None
-            if old is not None and old.attributes.inode == attributes.inode and (before := old.held()[1]):
+            if (
+                old is not None
+                and old.attributes.inode == attributes.inode
+                and (before := old.held()[1])
+            ):
                 blocks[index] = Block(attributes, self._again(path, index, before), 0, before)
             elif runs and runs[-1][-1] == index - 1 and len(runs[-1]) < _RUN:
                 runs[-1].append(index)

@@ -23,7 +23,10 @@ _BLOCKS = 128  # of 1 MiB, at most, that stay in memory, of all sources together
 
 
 class Daemon(Actor):
-    """Mounts one tree, once, in a process of its own. The end of that process is the end of the mount."""
+    """Mounts one tree, once, in a process of its own.
+
+    The end of that process is the end of the mount.
+    """
 
     def __init__(self) -> None:
         self._tree = Tree({})
@@ -42,7 +45,9 @@ class Daemon(Actor):
         return place_of(point)
 
     @endpoint
-    def mount(self, point: str, sources: Mapping[str, tuple[Any, Any]], key: str, live: bool) -> None:
+    def mount(
+        self, point: str, sources: Mapping[str, tuple[Any, Any]], key: str, live: bool
+    ) -> None:
         """Mount.
 
         Args:
@@ -57,10 +62,14 @@ class Daemon(Actor):
         """
         self._point = os.path.realpath(point)
         memory = Memory(_BLOCKS)
-        self._tree = Tree({path: View(_asking(*actors), live, memory) for path, actors in sources.items()})
+        self._tree = Tree(
+            {path: View(_asking(*actors), live, memory) for path, actors in sources.items()}
+        )
         fuse = import_module(".fuse", __package__)
-        with mounting_alone():  # of two programs that mount at the same point, the second one sees the first one's
-            taken = self._point in (each.point for each in find_mounts())  # `ismount` denies one whose process has died
+        # of two programs that mount at the same point, the second one sees the first one's
+        with mounting_alone():
+            # `ismount` denies one whose process has died
+            taken = self._point in (each.point for each in find_mounts())
             if not taken:
                 os.makedirs(self._point, exist_ok=True)
             if taken or os.path.ismount(self._point):
@@ -76,7 +85,9 @@ class Daemon(Actor):
 
     @endpoint
     def refresh(self) -> bool:
-        """Look at everything anew; returns whether it is mounted, once the kernel has forgotten what it knew."""
+        """Look at everything anew; returns whether it is mounted, once the kernel has forgotten
+        what it knew.
+        """
         for view in self._tree.views.values():
             view.forget()
         time.sleep(STALE_SECONDS)

@@ -1,4 +1,6 @@
-"""The files of a folder, for whoever sees them from elsewhere. No path leads out of it, and none is followed through a symlink.
+"""The files of a folder, for whoever sees them from elsewhere.
+
+No path leads out of it, and none is followed through a symlink.
 
 Nothing stays open between two calls: whoever asks says each time what it takes the file for.
 """
@@ -15,14 +17,16 @@ from itertools import islice
 
 from .._namedtuple import NamedTuple
 
-_COMPILED = "__pycache__"  # who opens one of the files in it opens more, and Python knows what they were compiled from
+# who opens one of the files in it opens more, and Python knows what they were compiled from
+_COMPILED = "__pycache__"
 _MOST_NAMES = 1000  # that come along with those of a folder that was asked for
 _MOST_CONTENT = 2 << 20  # bytes that come with names
 _ATTEMPTS = 3  # to read while nobody writes
 
 _ONWARD = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe would wait for its writer
+# a pipe would wait for its writer
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Attributes(NamedTuple):
@@ -59,7 +63,9 @@ class Folder:
             return _attributes(os.fstat(fd))
 
     def list(self, path: str, most: int | None = None) -> dict[str, Attributes]:
-        """List a folder by name. Mount points of other file systems are left out, as are their files.
+        """List a folder by name.
+
+        Mount points of other file systems are left out, as are their files.
 
         Args:
             most: A folder of more names is an error.
@@ -79,12 +85,15 @@ class Folder:
                     found[entry.name] = _attributes(status)
         return found
 
-    def tree(self, path: str) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]]:
+    def tree(
+        self, path: str
+    ) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]]:
         """Return in one answer what an import asks for next.
 
         Returns:
-            The folder, and folders in it, the nearest first, as long as their names are not too many; each as `list` has it.
-            Files of the folder by path, with what they are and hold, where it is one of compiled modules.
+            The folder, and folders in it, the nearest first, as long as their names are not too
+            many; each as `list` has it. Files of the folder by path, with what they are and hold,
+            where it is one of compiled modules.
         """
         listed, contents = {path: self.list(path)}, {}
         waiting, room = [path], _MOST_NAMES - len(listed[path])
@@ -117,14 +126,17 @@ class Folder:
     def read(
         self, path: str, offset: int, size: int, length: int = 0, digest: bytes = b""
     ) -> tuple[Attributes, bool, bytes]:
-        """Some of a file, and what the file was when that was read. Where somebody writes all the time, that is what it was after it.
+        """Some of a file, and what the file was when that was read.
+
+        Where somebody writes all the time, that is what it was after it.
 
         Args:
             length: Bytes that whoever asks has already, from `offset` on.
             digest: What `digest_of` says of them.
 
         Returns:
-            Attributes; whether these bytes are still the same, so that only what follows them is there; content.
+            Attributes; whether these bytes are still the same, so that only what follows them is
+            there; content.
         """
         with self._opened(path, _FILE) as fd:
             attributes = _attributes(os.fstat(fd))
@@ -170,4 +182,6 @@ def digest_of(content: bytes | memoryview) -> bytes:
 
 
 def _attributes(status: os.stat_result) -> Attributes:
-    return Attributes(status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    return Attributes(
+        status.st_mode, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    )

@@ -1,8 +1,10 @@
-"""A tree, mounted by FUSE: the only module that knows of it. Imported only where something is to be mounted, by the process that
-serves it.
+"""A tree, mounted by FUSE: the only module that knows of it.
 
-Whatever becomes of that process, a small shell in a session of its own unmounts: it waits for the end of a pipe. Should the shell be
-killed as well, as at the end of a batch job, the next mount of this user on that machine removes what was left.
+Imported only where something is to be mounted, by the process that serves it.
+
+Whatever becomes of that process, a small shell in a session of its own unmounts: it waits for the
+end of a pipe. Should the shell be killed as well, as at the end of a batch job, the next mount of
+this user on that machine removes what was left.
 """
 
 from __future__ import annotations
@@ -29,14 +31,17 @@ from .view import MOST_PATIENT, STALE_SECONDS, OpenFile
 _LIVE_SECONDS = 0.05  # for which the kernel believes what it knows of files that others write
 _READ_AHEAD = 4 << 20  # bytes that the kernel asks for before they are read, in questions of 1 MiB
 _IDLE = 8  # threads that wait for questions of the kernel
-_MOST_TOLD = 100_000  # files of which is known what the kernel was told; others are read past its cache
+# files of which is known what the kernel was told; others are read past its cache
+_MOST_TOLD = 100_000
 _MOUNTED = 30.0  # seconds in which the kernel must have the mount
 _KEEPER = 'read -r _; if grep -q "^$1 " /proc/mounts; then exec fusermount3 -u -z -q -- "$0"; fi'
 
 
 class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for some only
-    """The kernel's requests. Its cache has the content of a file once, for all readers, so it holds one version that
-    they may all see.
+    """The kernel's requests.
+
+    Its cache has the content of a file once, for all readers, so it holds one version that they may
+    all see.
 
     Args:
         threads: That may answer it at once.
@@ -51,7 +56,8 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         self._live = live
         self._threads = threads
         self._ready = ready
-        self._files: dict[int, tuple[OpenFile, bool]] = {}  # with whether it is read by way of the cache
+        # with whether it is read by way of the cache
+        self._files: dict[int, tuple[OpenFile, bool]] = {}
         self._numbers = itertools.count(1)
         self._told: dict[str, Attributes] = {}  # what the kernel knows of files
         self._cached: dict[str, Attributes] = {}  # what files were whose content it may have
@@ -60,7 +66,8 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         self._ids = {"st_uid": os.getuid(), "st_gid": os.getgid(), "st_nlink": 1}
 
     def init_with_config(self, connection: Any, config: Any) -> None:
-        # What it reads ahead counts: without this, a dozen such questions that wait hold up all others.
+        # What it reads ahead counts: without this, a dozen such questions that wait hold up all
+        # others.
         connection.max_background = connection.congestion_threshold = min(self._threads, 0xFFFF)
         self._ready.set()
 
@@ -74,7 +81,8 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                 and before.size > attributes.size
                 and not self._follows(before, attributes)
             ):
-                # The kernel would take the smaller size for the end of what they read. So it asks, and they get an error.
+                # The kernel would take the smaller size for the end of what they read. So it asks,
+                # and they get an error.
                 attributes = attributes._replace(size=before.size)
             if fh is None:  # else it may be libfuse that asks, which tells nobody
                 if len(self._told) > _MOST_TOLD:
@@ -82,7 +90,13 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                 self._told[path] = attributes
         mode, size, mtime, ctime, _ = attributes
         times = {"st_mtime": mtime, "st_ctime": ctime, "st_atime": mtime}
-        return {"st_mode": mode, "st_size": size, "st_blocks": -(-size // 512), **times, **self._ids}
+        return {
+            "st_mode": mode,
+            "st_size": size,
+            "st_blocks": -(-size // 512),
+            **times,
+            **self._ids,
+        }
 
     def readdir(self, path: str, fh: int) -> Iterator[tuple[str, int, int]]:
         yield from [(".", 0, 0), ("..", 0, 0)]
@@ -97,9 +111,12 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         attributes = file.attributes
         with self._lock:
             before = self._cached.get(path)
-            # Where the file is another one than the kernel believes, it would read as far as that was long, from its cache.
+            # Where the file is another one than the kernel believes, it would read as far as that
+            # was long, from its cache.
             known = self._told.get(path) == attributes
-            shared = known and (before is None or not self._readers[path] or self._follows(before, attributes))
+            shared = known and (
+                before is None or not self._readers[path] or self._follows(before, attributes)
+            )
             if shared:
                 info.keep_cache = before == attributes
                 self._cached[path] = attributes
@@ -124,16 +141,24 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         return 0
 
     def _follows(self, earlier: Attributes, now: Attributes) -> bool:
-        """Return whether a reader that opened a file when it was `earlier` may be shown what it is now."""
+        """Return whether a reader that opened a file when it was `earlier` may be shown what it is
+        now.
+        """
         return earlier.inode == now.inode if self._live else earlier == now
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     def read(self, path: bytes, buffer: Any, size: int, offset: int, info: Any) -> int:
-        """As the original, which needs all of it as one object of bytes: that would be one more copy."""
-        memory = memoryview((ctypes.c_ubyte * size).from_address(ctypes.addressof(buffer.contents))).cast("B")
+        """As the original, which needs all of it as one object of bytes: that would be one more
+        copy.
+        """
+        memory = memoryview(
+            (ctypes.c_ubyte * size).from_address(ctypes.addressof(buffer.contents))
+        ).cast("B")
         filled = 0
-        for part in self.operations.read(path.decode(self.encoding, self.errors), size, offset, info.contents):
+        for part in self.operations.read(
+            path.decode(self.encoding, self.errors), size, offset, info.contents
+        ):
             memory[filled : filled + len(part)] = part
             filled += len(part)
         return filled
@@ -157,7 +182,8 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
         start_new_session=True, cwd="/", env={"PATH": os.environ.get("PATH", os.defpath)},
     )  # fmt: skip
     changed = threading.Event()
-    threads = _IDLE + MOST_PATIENT * len(tree.views)  # so that some are left when all folders are waited for
+    # so that some are left when all folders are waited for
+    threads = _IDLE + MOST_PATIENT * len(tree.views)
     operations = Operations(tree, threads, changed, live)
     seconds = _LIVE_SECONDS if live else STALE_SECONDS
     failure: list[BaseException] = []
@@ -185,4 +211,6 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
         raise MountError(f"{point} can't be mounted: {why}")
     device = os.stat(point).st_dev
     with suppress(OSError):  # who is not root does with questions of 128 KiB
-        Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(f"{_READ_AHEAD >> 10}\n")
+        Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(
+            f"{_READ_AHEAD >> 10}\n"
+        )

@@ -6,8 +6,8 @@
     │ content (Source)  │ ──tells─▶ │                  │
     └───────────────────┘           └──────────────────┘
 
-All of them are procs of meshes, which an actor in the program's process owns. It is told when one dies: the files of that host
-give errors from then on, and the program goes on.
+All of them are procs of meshes, which an actor in the program's process owns. It is told when one
+dies: the files of that host give errors from then on, and the program goes on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class Plan(NamedTuple):
         hidden: Names that are not shown.
         hosts: Where to mount; None for the host of the program.
         point: Folder to mount on there.
-        live: Whether the files are those that others write, as they grow; else as they are when they are looked at first.
+        live: Whether the files are those that others write, as they grow; else as they are when
+            they are looked at first.
     """
 
     sources: HostMesh | None
@@ -67,7 +68,8 @@ class Plan(NamedTuple):
 
 
 class Mount:
-    """A mount that is open until `close`, or until this program ends, however that happens; made by `remotemount` and `gather_mount`.
+    """A mount that is open until `close`, or until this program ends, however that happens; made by
+    `remotemount` and `gather_mount`.
 
     It serves as a context manager.
     """
@@ -119,7 +121,10 @@ class Mount:
         return self.open()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -137,7 +142,9 @@ class _Owner(Actor):
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         if failure.mesh_name != "content":  # which shares its process with "names"
-            logger.warning("%s gives errors from now on: %s", self._plan.point, failure.event.reason)
+            logger.warning(
+                "%s gives errors from now on: %s", self._plan.point, failure.event.reason
+            )
         return True
 
     @endpoint
@@ -151,9 +158,14 @@ class _Owner(Actor):
         content: Any = sources.spawn("content", Source, plan.paths, plan.hidden)
         daemons: Any = mounting.spawn("daemon", Daemon)
         if plan.live:
-            for told in [_at(names, rank).tell.call_one(daemons, place) for rank, place in enumerate(plan.places)]:
+            for told in [
+                _at(names, rank).tell.call_one(daemons, place)
+                for rank, place in enumerate(plan.places)
+            ]:
                 told.get()
-        actors = {place: (_at(names, rank), _at(content, rank)) for rank, place in enumerate(plan.places)}
+        actors = {
+            place: (_at(names, rank), _at(content, rank)) for rank, place in enumerate(plan.places)
+        }
         folders: list[Place] = list(names.place.call().get().values())
         seen = set()
         for rank, point in enumerate(daemons.look.call(plan.point).get().values()):
@@ -162,13 +174,16 @@ class _Owner(Actor):
             for path, folder in zip(plan.paths, folders, strict=True):
                 if point.within(folder) or folder.within(point):
                     raise MountError(
-                        f"{plan.point} shows {path}, so it must be neither that folder, nor in it, nor around it, "
-                        "on the same machine: whoever reads one would wait for the other"
+                        f"{plan.point} shows {path}, so it must be neither that folder, nor in it,"
+                        " nor around it, on the same machine: whoever reads one would wait for the"
+                        " other"
                     )
             if point.machine not in seen:
                 seen.add(point.machine)  # hosts may share a machine: one of them mounts
                 self._mounted.append(_at(daemons, rank))
-        for answer in [each.mount.call_one(plan.point, actors, key, plan.live) for each in self._mounted]:
+        for answer in [
+            each.mount.call_one(plan.point, actors, key, plan.live) for each in self._mounted
+        ]:
             answer.get()
 
     @endpoint
@@ -201,22 +216,29 @@ def folder_here(path: str | os.PathLike[str]) -> str:
     return path
 
 
-def show_folder(hosts: HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None) -> Mount:
+def show_folder(
+    hosts: HostMesh, source: str | os.PathLike[str], point: str | os.PathLike[str] | None
+) -> Mount:
     """See `monarch.remotemount.remotemount`."""
     source = folder_here(source)
     where = os.path.abspath(os.path.expanduser(point)) if point is not None else source
     return Mount(Plan(None, [source], [""], [".monarch"], hosts, where, False)).open()
 
 
-def gather_folders(hosts: HostMesh, path: str | os.PathLike[str], point: str | os.PathLike[str]) -> Mount:
+def gather_folders(
+    hosts: HostMesh, path: str | os.PathLike[str], point: str | os.PathLike[str]
+) -> Mount:
     """See `monarch.gather_mount.gather_mount`."""
     extent, remote = hosts.extent, os.fspath(path)
     keys = [
-        "_".join(f"{name}_{index}" for name, index in Point(rank, extent).items()) for rank in range(extent.nelements)
+        "_".join(f"{name}_{index}" for name, index in Point(rank, extent).items())
+        for rank in range(extent.nelements)
     ]
     paths = [remote.replace(SUBDIR, key) for key in keys]
     places = keys if len(keys) > 1 else [""]
-    return Mount(Plan(hosts, paths, places, [], None, os.path.abspath(os.path.expanduser(point)), True)).open()
+    return Mount(
+        Plan(hosts, paths, places, [], None, os.path.abspath(os.path.expanduser(point)), True)
+    ).open()
 
 
 def _at(mesh: Any, rank: int) -> Any:

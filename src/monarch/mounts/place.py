@@ -1,4 +1,6 @@
-"""Where a folder is: what tells whether two paths, on any machines, are the same folder, or one in the other."""
+"""Where a folder is: what tells whether two paths, on any machines, are the same folder, or one in
+the other.
+"""
 
 from __future__ import annotations
 

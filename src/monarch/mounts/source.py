@@ -1,6 +1,7 @@
 """The side that has the files: actors that answer for a folder, and tell of changes.
 
-Two of them share a process of their own: one for names, one for content, so nobody who lists a folder waits for a disk.
+Two of them share a process of their own: one for names, one for content, so nobody who lists a
+folder waits for a disk.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ T = TypeVar("T")
 
 
 class Source(Actor):
-    """A folder. Each answer is a value, or the number of an error: what is not there is nothing special, and has no traceback.
+    """A folder.
+
+    Each answer is a value, or the number of an error: what is not there is nothing special, and has
+    no traceback.
 
     Args:
         paths: Where it is, by rank.
@@ -52,7 +56,9 @@ class Source(Actor):
         return tried(self._folder.list, path)
 
     @endpoint
-    def tree(self, path: str) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]] | int:
+    def tree(
+        self, path: str
+    ) -> tuple[dict[str, dict[str, Attributes]], dict[str, tuple[Attributes, bytes]]] | int:
         return tried(self._folder.tree, path)
 
     @endpoint
@@ -67,7 +73,8 @@ class Source(Actor):
         if isinstance(answer, int):
             return answer
         attributes, same, data = answer
-        return attributes, same, PickleBuffer(data)  # which goes beside the pickle, and is not copied into it
+        # which goes beside the pickle, and is not copied into it
+        return attributes, same, PickleBuffer(data)
 
     def _look_at(self, folder: str) -> None:
         if self._watch is not None and folder not in self._watch:

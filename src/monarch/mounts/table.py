@@ -55,10 +55,16 @@ def remove_stale() -> None:
 
 
 def unmount(point: str) -> None:
-    """At once: who has a file open there gets errors from then on. Without effect on what is no mount."""
+    """At once: who has a file open there gets errors from then on.
+
+    Without effect on what is no mount.
+    """
     with suppress(subprocess.TimeoutExpired):
         subprocess.run(
-            ["fusermount3", "-u", "-z", "-q", "--", point], timeout=_SECONDS, capture_output=True, check=False
+            ["fusermount3", "-u", "-z", "-q", "--", point],
+            timeout=_SECONDS,
+            capture_output=True,
+            check=False,
         )
 
 
@@ -69,7 +75,8 @@ def mounting_alone() -> Iterator[None]:
     Raises:
         MountError: Others hold it up.
     """
-    with open(_DEVICE, "rb", buffering=0) as device:  # of which there is one, whatever folders the processes share
+    # of which there is one, whatever folders the processes share
+    with open(_DEVICE, "rb", buffering=0) as device:
         end = time.monotonic() + _TURN
         while True:
             try:
@@ -78,7 +85,8 @@ def mounting_alone() -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > end:
                     raise MountError(
-                        f"{socket.gethostname()}: another process has been mounting for {_TURN:.0f} s"
+                        f"{socket.gethostname()}: another process has been mounting for"
+                        f" {_TURN:.0f} s"
                     ) from None
                 time.sleep(0.01)
         yield
@@ -95,7 +103,9 @@ def check_fuse() -> None:
     else:
         return
     host = socket.gethostname()
-    raise MountError(f"{host} can mount no folders: {why}. `job.sync()` brings folders to hosts without that")
+    raise MountError(
+        f"{host} can mount no folders: {why}. `job.sync()` brings folders to hosts without that"
+    )
 
 
 def _started(pid: int) -> str:

@@ -1,4 +1,7 @@
-"""The mounted tree: views, each below a folder of its own, or one alone. Below FUSE, and without it."""
+"""The mounted tree: views, each below a folder of its own, or one alone.
+
+Below FUSE, and without it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ class Tree:
 
     def __init__(self, views: Mapping[str, View]) -> None:
         self.views = dict(views)
-        self._folders: dict[str, dict[str, None]] = {"": {}}  # those that are no part of a view, and what is in them
+        # those that are no part of a view, and what is in them
+        self._folders: dict[str, dict[str, None]] = {"": {}}
         for path in views:
             while path:
                 parent, _, name = path.rpartition("/")
@@ -33,7 +37,9 @@ class Tree:
                 path = parent
 
     def stat(self, path: str) -> Attributes:
-        """Of the folders that are made up here, views included, nobody is asked: they are there whatever happens."""
+        """Of the folders that are made up here, views included, nobody is asked: they are there
+        whatever happens.
+        """
         if path in self._folders or path in self.views:
             return _OWN
         return self._at(path, View.stat)

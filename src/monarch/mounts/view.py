@@ -1,12 +1,13 @@
 """A folder as it is seen from elsewhere: what is known of it, and what it takes to ask for more.
 
-Two kinds of view differ in how long they believe what they know. A *live* one is that of files which others write: it asks again
-after a second, or as soon as it is told of a change. One that is *kept* believes what it has seen until `forget`, and answers
-from that what is not there, which is most of what an import asks.
+Two kinds of view differ in how long they believe what they know. A *live* one is that of files
+which others write: it asks again after a second, or as soon as it is told of a change. One that
+is *kept* believes what it has seen until `forget`, and answers from that what is not there, which
+is most of what an import asks.
 
-What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Who waits takes up a thread that views of other folders need, so
-`MOST_PATIENT` operations at most go on waiting once the other side has been silent for `SILENCE`. Whatever goes wrong over there is an
-OSError.
+What ends a wait: the answer, the end of who is asked, or `PATIENCE`. Who waits takes up a thread
+that views of other folders need, so `MOST_PATIENT` operations at most go on waiting once the other
+side has been silent for `SILENCE`. Whatever goes wrong over there is an OSError.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _LIFE = 1.0  # seconds for which a live view believes what it knows
 _MOST = 500_000  # names that are known at once
 _MOST_SENT = 4096  # files whose content came with their names, a few KiB each
 _NEVER = -math.inf, None  # asked for
-_NAMES, _CONTENT = "names", "content"  # which have an actor each over there: one may answer while the other hangs
+# which have an actor each over there: one may answer while the other hangs
+_NAMES, _CONTENT = "names", "content"
 
 
 class View:
@@ -60,7 +62,8 @@ class View:
         self.live = live
         self._ask = ask
         self._life = _LIFE if live else math.inf
-        # By path: when it was asked for, and what it was; an error where there is none. Or when it has changed, and None.
+        # By path: when it was asked for, and what it was; an error where there is none. Or when it
+        # has changed, and None.
         self._known: dict[str, tuple[float, Attributes | int | None]] = {}
         self._listed: dict[str, tuple[float, dict[str, None] | None]] = {}
         self._forgotten = -math.inf  # when everything had changed
@@ -69,7 +72,8 @@ class View:
         self._blocks = Blocks(ask, live, self.memory)
         self._lock = threading.Lock()  # of what is known, and of who waits
         self._waiting = {_NAMES: 0, _CONTENT: 0}  # operations
-        self._heard = {_NAMES: 0.0, _CONTENT: 0.0}  # when the last answer came, or the first of those began to wait
+        # when the last answer came, or the first of those began to wait
+        self._heard = {_NAMES: 0.0, _CONTENT: 0.0}
 
     def stat(self, path: str) -> Attributes:
         """Return the attributes of a file, a folder, or a symlink itself."""
@@ -79,7 +83,10 @@ class View:
             found = self._fresh(self._known, path) if name in self.names(parent) else errno.ENOENT
         if found is None:
             asked = time.monotonic()
-            found = cast("Attributes | int", self._answer(self._ask("stat", path), path, (errno.ENOENT, errno.ENOTDIR)))
+            found = cast(
+                "Attributes | int",
+                self._answer(self._ask("stat", path), path, (errno.ENOENT, errno.ENOTDIR)),
+            )
             self._keep(asked, {path: found})
         if isinstance(found, int):
             raise _error(found, path)
@@ -94,7 +101,11 @@ class View:
                 folders, contents = {path: self._answer(self._ask("list", path), path)}, {}
             else:
                 folders, contents = self._answer(self._ask("tree", path), path)
-            known = {_below(folder, name): each for folder, found in folders.items() for name, each in found.items()}
+            known = {
+                _below(folder, name): each
+                for folder, found in folders.items()
+                for name, each in found.items()
+            }
             listed = {folder: dict.fromkeys(found) for folder, found in folders.items()}
             self._keep(asked, known, listed)
             if len(self._sent) > _MOST_SENT:
@@ -116,7 +127,8 @@ class View:
     def open(self, path: str) -> OpenFile:
         """Begin to read a file: its first block comes along, and whatever keeps it from being read.
 
-        Where it is another one than was known, that is ESTALE, once: the kernel looks at it anew, and opens it again.
+        Where it is another one than was known, that is ESTALE, once: the kernel looks at it anew,
+        and opens it again.
         """
         attributes = self.stat(path)
         if not stat.S_ISREG(attributes.mode):
@@ -156,8 +168,9 @@ class View:
             yield self._content(path, block)
 
     def unchanged(self, path: str, alike: Collection[Attributes], seen: Collection[int]) -> bool:
-        """Return whether the part of a file in memory, read when it was one of `alike`, is still current. That must be
-        some of it, and all of `seen`."""
+        """Return whether the part of a file in memory, read when it was one of `alike`, is still
+        current. That must be some of it, and all of `seen`.
+        """
         there, answers = self._blocks.ask_again(path, alike)
         if not there or not there.issuperset(seen):
             return False
@@ -172,7 +185,10 @@ class View:
         return found if time.monotonic() - asked < self._life else None
 
     def _keep(
-        self, asked: float, known: Mapping[str, Attributes | int], listed: Mapping[str, dict[str, None]] | None = None
+        self,
+        asked: float,
+        known: Mapping[str, Attributes | int],
+        listed: Mapping[str, dict[str, None]] | None = None,
     ) -> None:
         """Believe what was asked for at some time, unless it has changed since."""
         with self._lock:
@@ -200,7 +216,9 @@ class View:
             raise
         return answer[0], block.data(answer)
 
-    def _answer(self, future: Future[Any], path: str, errors: Collection[int] = (), side: str = _NAMES) -> Any:
+    def _answer(
+        self, future: Future[Any], path: str, errors: Collection[int] = (), side: str = _NAMES
+    ) -> Any:
         try:
             answer = future.get() if future.done() else self._wait(future, side)
         except Exception as error:  # it has ended, or hangs
@@ -223,7 +241,9 @@ class View:
                     end = min(end, self._heard[side] + SILENCE)
                 left = end - time.monotonic()
                 if left <= 0:
-                    raise TimeoutError(f"no answer for {PATIENCE if end == began + PATIENCE else SILENCE:g} s")
+                    raise TimeoutError(
+                        f"no answer for {PATIENCE if end == began + PATIENCE else SILENCE:g} s"
+                    )
                 with suppress(TimeoutError):
                     future.get(timeout=left)
             self._heard[side] = time.monotonic()
@@ -234,8 +254,10 @@ class View:
 
 
 class OpenFile:
-    """A file that is being read. If it is replaced by another one meanwhile, that is an error. A live one is followed; one that is kept
-    is as long as it was, and if what was read of it has changed, that is an error.
+    """A file that is being read.
+
+    If it is replaced by another one meanwhile, that is an error. A live one is followed; one that
+    is kept is as long as it was, and if what was read of it has changed, that is an error.
 
     Args:
         view: What it is a part of.
@@ -261,7 +283,8 @@ class OpenFile:
         if offset >= end:
             return []
         needed = range(offset // BLOCK, (end - 1) // BLOCK + 1)
-        if abs(needed.start - self._last) > MOST_AHEAD:  # the kernel asks for several at once, in any order
+        # the kernel asks for several at once, in any order
+        if abs(needed.start - self._last) > MOST_AHEAD:
             self._ahead = 1
         elif needed.start > self._last:
             self._ahead = min(MOST_AHEAD, 2 * self._ahead)
@@ -279,12 +302,15 @@ class OpenFile:
         return parts
 
     def _check(self, now: Attributes) -> None:
-        """That a block may stand beside those that were read, by what the file was when it was read itself."""
+        """That a block may stand beside those that were read, by what the file was when it was read
+        itself.
+        """
         known = self.attributes
         if now in self._alike or (self._view.live and now.inode == known.inode):
             return
         if now.inode == known.inode and now.size >= known.size:
-            # Where only `ctime` differs, it is rather its permissions, or another name, than its content.
+            # Where only `ctime` differs, it is rather its permissions, or another name, than its
+            # content.
             seen = self._seen if (now.size, now.mtime) != (known.size, known.mtime) else ()
             if self._view.unchanged(self._path, self._alike, seen):
                 self._alike.add(now)

@@ -1,4 +1,6 @@
-"""Being told by the kernel which names in folders have changed: inotify, of which Python has nothing."""
+"""Being told by the kernel which names in folders have changed: inotify, of which Python has
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ Changes = dict[str, set[str]]
 
 
 class Watch:
-    """Tells of changes in folders; what is not told is that it can't, as where another machine writes to a shared disk.
+    """Tells of changes in folders; what is not told is that it can't, as where another machine
+    writes to a shared disk.
 
     Args:
-        tell: Called on a thread of its own: by folder the names in it that have changed, or are gone, or new; None for any.
+        tell: Called on a thread of its own: by folder the names in it that have changed, or are
+            gone, or new; None for any.
     """
 
     def __init__(self, tell: Callable[[Changes | None], object]) -> None:

@@ -1,7 +1,9 @@
-"""Queues between actors: a bounded `Queue`, in which every item is taken once, and a `ReplayBuffer`, from which batches are drawn.
+"""Queues between actors: a bounded `Queue`, in which every item is taken once, and a
+`ReplayBuffer`, from which batches are drawn.
 
-Read `queue`, then `replay`; `sealed` is how an item travels, `spill` where a replay buffer keeps what its memory does not hold. This
-speaks public names of `monarch.actor`, and futures of the plane.
+Read `queue`, then `replay`; `sealed` is how an item travels, `spill` where a replay buffer keeps
+what its memory does not hold. This speaks public names of `monarch.actor`, and futures of the
+plane.
 """
 
 from __future__ import annotations
@@ -10,6 +12,14 @@ from .._public import publish
 from .queue import Empty, Full, Queue, QueueClosed, QueueStatistics
 from .replay import ReplayBuffer, ReplayStatistics
 
-__all__ = ["Empty", "Full", "Queue", "QueueClosed", "QueueStatistics", "ReplayBuffer", "ReplayStatistics"]
+__all__ = [
+    "Empty",
+    "Full",
+    "Queue",
+    "QueueClosed",
+    "QueueStatistics",
+    "ReplayBuffer",
+    "ReplayStatistics",
+]
 
 publish(__name__, globals(), __all__)

@@ -1,7 +1,9 @@
-"""Waiting in a line of an actor, and what is given from it: what a consumer does not get, or does not want any more, comes back.
+"""Waiting in a line of an actor, and what is given from it: what a consumer does not get, or does
+not want any more, comes back.
 
-A consumer waits in turns of a few seconds: one whose process has ended is out of the line with its turn, and so is one that waits no
-longer. What it was given meanwhile comes back after its lease, or at once.
+A consumer waits in turns of a few seconds: one whose process has ended is out of the line with its
+turn, and so is one that waits no longer. What it was given meanwhile comes back after its lease, or
+at once.
 """
 
 from __future__ import annotations
@@ -29,9 +31,12 @@ Given: TypeAlias = "tuple[int, V]"
 _TURN = 2.0  # seconds
 
 
-async def done(answer: asyncio.Future[Any], line: deque[E], entry: E, timeout: float | None) -> bool:
-    """Wait for an answer, and return whether there was one in time. A waiter that is late, or whose call was cancelled,
-    leaves the line.
+async def done(
+    answer: asyncio.Future[Any], line: deque[E], entry: E, timeout: float | None
+) -> bool:
+    """Wait for an answer, and return whether there was one in time.
+
+    A waiter that is late, or whose call was cancelled, leaves the line.
 
     Args:
         answer: What ends the wait.
@@ -77,15 +82,18 @@ class Leases(Generic[V]):
             return
         timer.cancel()
         if not kept:
-            self._take_back(value)  # type: ignore[arg-type]  # there is a timer, so there is a value
+            # there is a timer, so there is a value
+            self._take_back(value)  # type: ignore[arg-type]
 
 
 class Consumer(PendingOperation):
-    """Asks an actor, turn by turn, for something that a future is to have; not while a wait for it was given up, nor afterwards.
+    """Asks an actor, turn by turn, for something that a future is to have; not while a wait for it
+    was given up, nor afterwards.
 
     Args:
         name: What it waits for.
-        ask: Asks for so many seconds. The answer is a `Given`, or the class of an error: `Empty` where the turn was too short.
+        ask: Asks for so many seconds. The answer is a `Given`, or the class of an error: `Empty`
+            where the turn was too short.
         settle: Tells the actor what has become of that ticket.
         unseal: Makes of what was given what the future has, in the thread of the first reader.
         timeout: Seconds in which there must be an answer; None for any time.
@@ -145,7 +153,9 @@ class Consumer(PendingOperation):
         answer: Any = asked.get() if error is None else None
         future = self._future()
         with self._lock:
-            is_wanted = self._asks = future is not None and (self._waits > 0 or not self._was_given_up)
+            is_wanted = self._asks = future is not None and (
+                self._waits > 0 or not self._was_given_up
+            )
         if isinstance(answer, tuple):
             if is_wanted and future is not None:
                 Promise.of(future).resolve(answer[1], self._unseal)
@@ -158,5 +168,6 @@ class Consumer(PendingOperation):
             Promise.of(future).reject(answer() if error is None else error)
 
     def _tell(self, ticket: int, kept: bool) -> None:
-        with suppress(SupervisionError, BackpressureError):  # it has ended; or finds out itself, when the lease is over
+        # it has ended; or finds out itself, when the lease is over
+        with suppress(SupervisionError, BackpressureError):
             self._settle(ticket, kept)

@@ -9,5 +9,7 @@ def one_proc(procs: ProcMesh, what: str) -> ProcMesh:
     if not isinstance(procs, ProcMesh):
         raise TypeError(f"{what} lives in a mesh of one process, got {procs!r}")
     if procs.extent.nelements != 1:
-        raise ValueError(f"{what} lives in one process, {procs!r} has {procs.extent.nelements}: slice it")
+        raise ValueError(
+            f"{what} lives in one process, {procs!r} has {procs.extent.nelements}: slice it"
+        )
     return procs

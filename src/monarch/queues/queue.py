@@ -43,7 +43,10 @@ class QueueStatistics(NamedTuple):
 
 
 class QueueActor(Actor):
-    """Keeps the items, and those who wait: consumers for an item, producers for room. Each line is served in its order."""
+    """Keeps the items, and those who wait: consumers for an item, producers for room.
+
+    Each line is served in its order.
+    """
 
     def __init__(self, maxsize: int, lease: float) -> None:
         self._maxsize = maxsize
@@ -77,7 +80,9 @@ class QueueActor(Actor):
 
     @concurrent_endpoint
     async def statistics(self) -> QueueStatistics:
-        return QueueStatistics(len(self._items), len(self._leases), len(self._consumers), len(self._producers))
+        return QueueStatistics(
+            len(self._items), len(self._leases), len(self._consumers), len(self._producers)
+        )
 
     @concurrent_endpoint
     async def close(self) -> None:
@@ -109,38 +114,46 @@ class QueueActor(Actor):
 
 
 class Queue(Generic[T]):
-    """A bounded queue in first-in, first-out order, for any number of producers and consumers in any process.
+    """A bounded queue in first-in, first-out order, for any number of producers and consumers in
+    any process.
 
-    The handle is sent in messages, and to the constructors of actors. An item is pickled where it is put, and unpickled where it
-    is taken: the process between needs neither its class nor its libraries. An item on its way to a consumer whose process ends
-    is given to another one, after `lease` seconds; one for a future that was dropped, at once.
+    The handle is sent in messages, and to the constructors of actors. An item is pickled where it
+    is put, and unpickled where it is taken: the process between needs neither its class nor its
+    libraries. An item on its way to a consumer whose process ends is given to another one, after
+    `lease` seconds; one for a future that was dropped, at once.
 
     Args:
         procs: A mesh of one process, which keeps the items.
         maxsize: Items that it holds, at least 1. Who puts one more waits for room.
         name: Of its actor, as failures and logs show it.
-        lease: Seconds in which an item must reach its consumer. A process that stands still for longer on its way may take an
-            item that another one has been given, too.
+        lease: Seconds in which an item must reach its consumer. A process that stands still for
+            longer on its way may take an item that another one has been given, too.
 
     Raises:
         ValueError: `procs` has more than one process, or a number is out of range.
     """
 
-    def __init__(self, procs: ProcMesh, maxsize: int, *, name: str = "queue", lease: float = 30.0) -> None:
+    def __init__(
+        self, procs: ProcMesh, maxsize: int, *, name: str = "queue", lease: float = 30.0
+    ) -> None:
         whole(maxsize, "maxsize")
         self._name, self._maxsize = name, maxsize
-        self._actor = one_proc(procs, "Queue").spawn(name, QueueActor, maxsize, seconds(lease, "lease", least=0.01))
+        self._actor = one_proc(procs, "Queue").spawn(
+            name, QueueActor, maxsize, seconds(lease, "lease", least=0.01)
+        )
 
     def put(self, item: T, timeout: float | None = None) -> Future[None]:
         """Put an item at the end.
 
         Args:
             item: Anything that can be sent in a message.
-            timeout: Seconds to wait for room; 0 does not wait, None waits as long as the queue is there.
+            timeout: Seconds to wait for room; 0 does not wait, None waits as long as the queue is
+                there.
 
         Returns:
-            A future that is done when the item is in the queue. It raises `Full` where no room was made in time, `QueueClosed`
-            after `close`, and `SupervisionError` when the process of the queue has ended.
+            A future that is done when the item is in the queue. It raises `Full` where no room was
+            made in time, `QueueClosed` after `close`, and `SupervisionError` when the process of
+            the queue has ended.
         """
         return map_future(self._actor.put.call_one(Sealed.of(item), _limit(timeout)), _raise)
 
@@ -148,16 +161,20 @@ class Queue(Generic[T]):
         """Take the first item.
 
         Args:
-            timeout: Seconds to wait for one; 0 does not wait, None waits as long as the queue is there.
+            timeout: Seconds to wait for one; 0 does not wait, None waits as long as the queue is
+                there.
 
         Returns:
-            A future of the item. It raises `Empty` where none came in time, `QueueClosed` when there will be none, and
-            `SupervisionError` when the process of the queue has ended. It takes an item also before it is read; not when it was
-            dropped, nor after a wait for it was cancelled or timed out, until the next wait.
+            A future of the item. It raises `Empty` where none came in time, `QueueClosed` when
+            there will be none, and `SupervisionError` when the process of the queue has ended. It
+            takes an item also before it is read; not when it was dropped, nor after a wait for it
+            was cancelled or timed out, until the next wait.
         """
         actor = self._actor
         name = f"{self!r}.get()"
-        return Consumer(name, actor.get.call_one, actor.settle.broadcast, Sealed.open, _limit(timeout)).begin()
+        return Consumer(
+            name, actor.get.call_one, actor.settle.broadcast, Sealed.open, _limit(timeout)
+        ).begin()
 
     def qsize(self) -> Future[int]:
         """How many items are in it now."""
@@ -168,8 +185,11 @@ class Queue(Generic[T]):
         return self._actor.statistics.call_one()
 
     def close(self) -> Future[None]:
-        """Take no more items. Consumers get those that are there, then `QueueClosed`, which ends their loops over this queue;
-        producers that wait for room get it at once."""
+        """Take no more items.
+
+        Consumers get those that are there, then `QueueClosed`, which ends their loops over this
+        queue; producers that wait for room get it at once.
+        """
         return self._actor.close.call_one()
 
     def __iter__(self) -> Iterator[T]:

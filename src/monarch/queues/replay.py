@@ -1,4 +1,6 @@
-"""A replay buffer: items from any process, with the version of the policy that made them, drawn in batches."""
+"""A replay buffer: items from any process, with the version of the policy that made them, drawn in
+batches.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,9 @@ class ReplayActor(Actor):
         )
 
     def _move(self) -> None:
-        """Let items in while there is room, and batches out while there are enough items for the first who waits."""
+        """Let items in while there is room, and batches out while there are enough items for the
+        first who waits.
+        """
         while True:
             if self._producers and (not self._consume or len(self._entries) < self._capacity):
                 added, item, version = self._producers.popleft()
@@ -168,7 +172,9 @@ class ReplayActor(Actor):
             self._dropped += 1
 
     def _insert(self, entry: _Entry) -> None:
-        """Raises OSError, and leaves it out, where the disk has no room for what memory then does not hold."""
+        """Raises OSError, and leaves it out, where the disk has no room for what memory then does
+        not hold.
+        """
         assert isinstance(entry.item, Sealed)
         key = entry.number
         entry.place = len(self._keys)
@@ -190,14 +196,20 @@ class ReplayActor(Actor):
             keys = [*islice(self._entries if oldest else reversed(self._entries), wish.count)]
             keys = keys if oldest else keys[::-1]
         try:
-            batch = [item.read() if isinstance(item := self._entries[key].item, Spilled) else item for key in keys]
+            batch = [
+                item.read() if isinstance(item := self._entries[key].item, Spilled) else item
+                for key in keys
+            ]
         except OSError as error:
             wish.batch.set_exception(error)
             return
         self._drawn += len(batch)
         drawn = []
         if self._consume:
-            drawn = [_Entry(key, self._entries[key].version, item) for key, item in zip(keys, batch, strict=True)]
+            drawn = [
+                _Entry(key, self._entries[key].version, item)
+                for key, item in zip(keys, batch, strict=True)
+            ]
             for key in keys:
                 self._remove(key)
         wish.batch.set_result((self._leases.give(drawn), batch))
@@ -254,22 +266,27 @@ class ReplayActor(Actor):
 
 
 class ReplayBuffer(Generic[T]):
-    """Items with the version of the policy that made them, for any number of producers and consumers in any process.
+    """Items with the version of the policy that made them, for any number of producers and
+    consumers in any process.
 
-    The handle is sent in messages, and to the constructors of actors. An item is pickled where it is added, and unpickled where
-    it is drawn: the process between needs neither its class nor its libraries.
+    The handle is sent in messages, and to the constructors of actors. An item is pickled where it
+    is added, and unpickled where it is drawn: the process between needs neither its class nor its
+    libraries.
 
     Args:
         procs: A mesh of one process, which keeps the items.
         capacity: Items that it holds, at least 1.
-        consume: Whether an item is drawn once. If so, who adds one more than `capacity` waits until some are drawn, which holds
-            producers to the speed of the consumers. Otherwise items are drawn again and again, and the oldest gives way.
-        max_age: Versions that an item may be behind the newest one; older ones are dropped. None keeps them all.
-        memory: Bytes of items to keep in memory. The rest is on disk, in files that are gone when the process is. None keeps all
-            in memory.
+        consume: Whether an item is drawn once. If so, who adds one more than `capacity` waits until
+            some are drawn, which holds producers to the speed of the consumers. Otherwise items are
+            drawn again and again, and the oldest gives way.
+        max_age: Versions that an item may be behind the newest one; older ones are dropped. None
+            keeps them all.
+        memory: Bytes of items to keep in memory. The rest is on disk, in files that are gone when
+            the process is. None keeps all in memory.
         folder: Of these files, on the host of the process; None is its folder for temporary files.
         seed: Of random draws.
-        lease: Seconds in which a batch of items that are drawn once must reach its consumer; otherwise they are there again.
+        lease: Seconds in which a batch of items that are drawn once must reach its consumer;
+            otherwise they are there again.
         name: Of its actor, as failures and logs show it.
 
     Raises:
@@ -295,7 +312,15 @@ class ReplayBuffer(Generic[T]):
                 whole(number, what, least=0)
         self._name, self._capacity = name, capacity
         self._actor = one_proc(procs, "ReplayBuffer").spawn(
-            name, ReplayActor, capacity, consume, max_age, memory, folder, seed, seconds(lease, "lease", least=0.01)
+            name,
+            ReplayActor,
+            capacity,
+            consume,
+            max_age,
+            memory,
+            folder,
+            seed,
+            seconds(lease, "lease", least=0.01),
         )
 
     def add(self, item: T, version: int = 0, timeout: float | None = None) -> Future[None]:
@@ -303,33 +328,42 @@ class ReplayBuffer(Generic[T]):
 
         Args:
             item: Anything that can be sent in a message.
-            version: Of the policy that made it. The newest one seen is the buffer's; an item that is more than `max_age` behind
-                it is dropped.
-            timeout: Seconds to wait for room where items are consumed; 0 does not wait, None waits as long as the buffer is there.
+            version: Of the policy that made it. The newest one seen is the buffer's; an item that
+                is more than `max_age` behind it is dropped.
+            timeout: Seconds to wait for room where items are consumed; 0 does not wait, None waits
+                as long as the buffer is there.
 
         Returns:
-            A future that is done when the item is in the buffer. It raises `Full` where no room was made in time, and
-            `SupervisionError` when the process of the buffer has ended.
+            A future that is done when the item is in the buffer. It raises `Full` where no room was
+            made in time, and `SupervisionError` when the process of the buffer has ended.
         """
         whole(version, "version", least=0)
         limit = None if timeout is None else seconds(timeout, "timeout")
         return map_future(self._actor.add.call_one(Sealed.of(item), version, limit), _check)
 
     def sample(
-        self, count: int, version: int | None = None, *, order: Order = "random", timeout: float | None = None
+        self,
+        count: int,
+        version: int | None = None,
+        *,
+        order: Order = "random",
+        timeout: float | None = None,
     ) -> Future[list[T]]:
         """Draw a batch of different items.
 
         Args:
             count: How many, from 1 to the capacity.
-            version: Of the policy that will learn from them: what is more than `max_age` behind it is dropped first.
-            order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time at which they were added.
-            timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as the buffer is there. Who
-                waits for a large batch is before those who come later, whatever they want.
+            version: Of the policy that will learn from them: what is more than `max_age` behind it
+                is dropped first.
+            order: ``"random"``, each with equal chance; ``"oldest"`` or ``"newest"``, by the time
+                at which they were added.
+            timeout: Seconds to wait until there are so many; 0 does not wait, None waits as long as
+                the buffer is there. Who waits for a large batch is before those who come later,
+                whatever they want.
 
         Returns:
-            A future of the items. It raises `Empty` where there were too few in time, and `SupervisionError` when the process of
-            the buffer has ended.
+            A future of the items. It raises `Empty` where there were too few in time, and
+            `SupervisionError` when the process of the buffer has ended.
 
         Raises:
             ValueError: There can't be so many, or there is no such order.
@@ -346,7 +380,9 @@ class ReplayBuffer(Generic[T]):
         def ask(turn: float) -> Future[Any]:
             return self._actor.sample.call_one(count, version, order, turn)
 
-        return Consumer(f"{self!r}.sample({count})", ask, self._actor.settle.broadcast, _open, limit).begin()
+        return Consumer(
+            f"{self!r}.sample({count})", ask, self._actor.settle.broadcast, _open, limit
+        ).begin()
 
     def clear(self) -> Future[None]:
         """Drop all items."""

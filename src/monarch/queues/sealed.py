@@ -12,7 +12,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Sealed:
-    """A pickled object. The process that keeps it needs neither its class nor what that imports, and copies no large buffer.
+    """A pickled object.
+
+    The process that keeps it needs neither its class nor what that imports, and copies no large
+    buffer.
 
     Args:
         payload: The pickle.

@@ -1,4 +1,6 @@
-"""Items of a replay buffer that its memory does not hold, in files that have no name: they are gone with their process."""
+"""Items of a replay buffer that its memory does not hold, in files that have no name: they are gone
+with their process.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from typing import IO
 
 from .sealed import Sealed
 
-_SEGMENT = (
-    64 << 20
-)  # bytes; a file goes when the last item in it does, and most items go in the order in which they came
+# bytes; a file goes when the last item in it does, and most items go in the order in which they
+# came
+_SEGMENT = 64 << 20
 
 
 class _Segment:

@@ -1,21 +1,29 @@
 """One-sided transfers: control goes in messages, data beside them.
 
-`RDMABuffer` names memory where it lies; whoever holds the name reads or writes it, and nothing of the owner's takes part.
-`RDMAAction` does many of these at a time. The path is chosen per buffer and process, and `RDMABuffer.explain` tells which.
+`RDMABuffer` names memory where it lies; whoever holds the name reads or writes it, and nothing of
+the owner's takes part. `RDMAAction` does many of these at a time. The path is chosen per buffer and
+process, and `RDMABuffer.explain` tells which.
 
-What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what processes tell each other;
-`registry`, the owner's side; `leases`, the holder's side; `paths`, the ways to move bytes; `transfer`, which ties these
-together; `plane`, one per process; `buffer` and `action`, the public face; on top of it `state`, with `shards`, `tensors`,
-`seqlock` and `steps`, and `replica`, with `directory`. Importing this imports neither torch nor numpy.
+What lives here, bottom up: `memory`, what programs hand in; `ranges`, overlaps; `records`, what
+processes tell each other; `registry`, the owner's side; `leases`, the holder's side; `paths`, the
+ways to move bytes; `transfer`, which ties these together; `plane`, one per process; `buffer` and
+`action`, the public face; on top of it `state`, with `shards`, `tensors`, `seqlock` and `steps`,
+and `replica`, with `directory`. Importing this imports neither torch nor numpy.
 
-What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then `registry`.
+What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then
+`registry`.
 """
 
 from __future__ import annotations
 
 from .._public import publish
 from .action import RDMAAction
-from .availability import describe_between_hosts, get_rdma_backend, is_ibverbs_available, is_rdma_available
+from .availability import (
+    describe_between_hosts,
+    get_rdma_backend,
+    is_ibverbs_available,
+    is_rdma_available,
+)
 from .buffer import Explanation, RDMABuffer
 from .errors import (
     BufferAccessError,

@@ -17,8 +17,9 @@ from .transfer import Operation, submit
 class RDMAAction:
     """Reads and writes that are carried out together: one call for all that goes the same way.
 
-    There is no order between them, so no two may touch the same bytes, unless both only read them. Arguments are checked
-    when they are added; memory that was added stays alive as long as the action does.
+    There is no order between them, so no two may touch the same bytes, unless both only read them.
+    Arguments are checked when they are added; memory that was added stays alive as long as the
+    action does.
     """
 
     def __init__(self) -> None:
@@ -29,21 +30,28 @@ class RDMAAction:
         self._last: Future[None] = completed()
         self._in_flight = 0
 
-    def read_remote(self, dst: Any, buffer: RDMABuffer, *, offset: int = 0, nbytes: int | None = None) -> RDMAAction:
+    def read_remote(
+        self, dst: Any, buffer: RDMABuffer, *, offset: int = 0, nbytes: int | None = None
+    ) -> RDMAAction:
         """Add a `RDMABuffer.read_into`; returns this action.
 
         Raises:
-            TypeError, ValueError: As `read_into`; or bytes are touched that another operation of this action touches.
+            TypeError, ValueError: As `read_into`; or bytes are touched that another operation of
+                this action touches.
             RuntimeError: The action is being carried out.
         """
         return self._add(buffer.plane, buffer.reading(dst, offset, nbytes))
 
-    def write_remote(self, buffer: RDMABuffer, src: Any, *, offset: int = 0, nbytes: int | None = None) -> RDMAAction:
+    def write_remote(
+        self, buffer: RDMABuffer, src: Any, *, offset: int = 0, nbytes: int | None = None
+    ) -> RDMAAction:
         """Add a `RDMABuffer.write_from`; returns this action. Raises as `read_remote`."""
         return self._add(buffer.plane, buffer.writing(src, offset, nbytes))
 
     def submit(self, timeout: float = 60) -> Future[None]:
-        """Start all operations; the future is done when all are. Submissions of one action take turns.
+        """Start all operations; the future is done when all are.
+
+        Submissions of one action take turns.
 
         All are tried, also if one fails; the first error is raised, and its `others` has the rest.
 
@@ -79,18 +87,24 @@ class RDMAAction:
             finished.reject(error)
 
     def _add(self, plane: Plane, operation: Operation) -> RDMAAction:
-        lease, offset, memory, start, nbytes, write = operation[:6]  # in one row, as programs add them
+        # in one row, as programs add them
+        lease, offset, memory, start, nbytes, write = operation[:6]
         with self._lock:
             if self._in_flight:
-                raise RuntimeError("this action is being carried out; add to it when its future is done")
+                raise RuntimeError(
+                    "this action is being carried out; add to it when its future is done"
+                )
             remote = self._accesses.setdefault(lease.info, Accesses())
             local = self._accesses.setdefault(memory.device, Accesses())
-            ranges = ((remote, "the buffer", offset, write), (local, "local memory", memory.address + start, not write))
+            ranges = (
+                (remote, "the buffer", offset, write),
+                (local, "local memory", memory.address + start, not write),
+            )
             for accesses, where, first, writes in ranges:
                 if accesses.conflict(first, first + nbytes, writes) is not None:
                     raise ValueError(
-                        f"{nbytes} bytes at {first:#x} of {where} overlap with those of another operation of this action; "
-                        "the order is not defined, so use two actions"
+                        f"{nbytes} bytes at {first:#x} of {where} overlap with those of another"
+                        " operation of this action; the order is not defined, so use two actions"
                     )
             for accesses, _, first, writes in ranges:
                 accesses.add(first, first + nbytes, writes)

@@ -12,7 +12,9 @@ _DEVICES = "/sys/class/infiniband"
 
 
 def is_ibverbs_available() -> bool:
-    """Check whether this machine has an RDMA device (InfiniBand, RoCE, EFA), and `rdma_disable_ibverbs` is not set."""
+    """Check whether this machine has an RDMA device (InfiniBand, RoCE, EFA), and
+    `rdma_disable_ibverbs` is not set.
+    """
     return not config.value("rdma_disable_ibverbs") and bool(_devices())
 
 
@@ -25,14 +27,18 @@ def _devices() -> list[str]:
 
 def is_rdma_available() -> bool:
     """The old name of `is_ibverbs_available`."""
-    warnings.warn("is_rdma_available() is now called is_ibverbs_available()", DeprecationWarning, stacklevel=2)
+    warnings.warn(
+        "is_rdma_available() is now called is_ibverbs_available()", DeprecationWarning, stacklevel=2
+    )
     return is_ibverbs_available()
 
 
 def get_rdma_backend() -> str:
-    """Return the transport of bytes between hosts: ``"ibverbs"``, ``"tcp"``, or ``"none"`` if neither is present and allowed.
+    """Return the transport of bytes between hosts: ``"ibverbs"``, ``"tcp"``, or ``"none"`` if
+    neither is present and allowed.
 
-    A guess from what this machine has. On one host there are other paths, whatever this says: see `RDMABuffer.explain`.
+    A guess from what this machine has. On one host there are other paths, whatever this says: see
+    `RDMABuffer.explain`.
     """
     if is_ibverbs_available():
         return "ibverbs"
@@ -40,8 +46,14 @@ def get_rdma_backend() -> str:
 
 
 def describe_between_hosts() -> str:
-    """Describe in one line which transport carries bytes between this machine and others, and why."""
-    fallback = "messages" if config.value("rdma_allow_tcp_fallback") else "nothing, as rdma_allow_tcp_fallback is False"
+    """Describe in one line which transport carries bytes between this machine and others, and
+    why.
+    """
+    fallback = (
+        "messages"
+        if config.value("rdma_allow_tcp_fallback")
+        else "nothing, as rdma_allow_tcp_fallback is False"
+    )
     installed = importlib.util.find_spec("nixl") is not None
     if not is_ibverbs_available():
         reason = "rdma_disable_ibverbs is set" if _devices() else "there is no RDMA device"

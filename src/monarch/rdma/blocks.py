@@ -1,4 +1,6 @@
-"""Which bytes of one shard are which bytes of another: blocks in the indices of the whole tensor, and runs of bytes in common."""
+"""Which bytes of one shard are which bytes of another: blocks in the indices of the whole tensor,
+and runs of bytes in common.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +35,15 @@ class Block(NamedTuple):
             for first, last in ((start[dim], begin), (begin + size, end)):
                 if first < last:
                     yield Block(
-                        (*start[:dim], first, *start[dim + 1 :]), (*shape[:dim], last - first, *shape[dim + 1 :])
+                        (*start[:dim], first, *start[dim + 1 :]),
+                        (*shape[:dim], last - first, *shape[dim + 1 :]),
                     )
             start[dim], shape[dim] = begin, size
 
     def __str__(self) -> str:
-        return "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.start, self._end(), strict=True)) + "]"
+        return (
+            "[" + ", ".join(f"{a}:{b}" for a, b in zip(self.start, self._end(), strict=True)) + "]"
+        )
 
     def _end(self) -> tuple[int, ...]:
         return tuple(map(sum, zip(self.start, self.shape, strict=True)))
@@ -82,7 +87,9 @@ class Rows(NamedTuple):
 
 
 def rows(part: Block, source: Block, target: Block) -> Iterator[Rows]:
-    """Divide `part`, which lies in both, into as few groups of runs as there are; both are stored in row-major order."""
+    """Divide `part`, which lies in both, into as few groups of runs as there are; both are stored
+    in row-major order.
+    """
     inner = len(part.shape)  # from this dimension on, a run goes on
     length = 1
     while inner > 0:
@@ -92,11 +99,19 @@ def rows(part: Block, source: Block, target: Block) -> Iterator[Rows]:
             break
     from_steps, to_steps = _steps(source.shape), _steps(target.shape)
     first = (
-        sum((at - begin) * step for at, begin, step in zip(part.start, source.start, from_steps, strict=True)),
-        sum((at - begin) * step for at, begin, step in zip(part.start, target.start, to_steps, strict=True)),
+        sum(
+            (at - begin) * step
+            for at, begin, step in zip(part.start, source.start, from_steps, strict=True)
+        ),
+        sum(
+            (at - begin) * step
+            for at, begin, step in zip(part.start, target.start, to_steps, strict=True)
+        ),
     )
     outer = max(0, inner - 1)
-    count, from_step, to_step = (part.shape[outer], from_steps[outer], to_steps[outer]) if inner else (1, 0, 0)
+    count, from_step, to_step = (
+        (part.shape[outer], from_steps[outer], to_steps[outer]) if inner else (1, 0, 0)
+    )
     for index in product(*map(range, part.shape[:outer])):
         yield Rows(
             first[0] + sum(map(int.__mul__, index, from_steps)),

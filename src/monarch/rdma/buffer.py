@@ -35,16 +35,19 @@ _EXPLAINED_WITHIN = 10.0  # seconds
 
 
 class RDMABuffer:
-    """A handle on memory that stays where it is. Its holders read and write that memory without the owner's help.
+    """A handle on memory that stays where it is.
 
-    It pickles to some hundred bytes and may be sent anywhere, any number of times. The memory stays until `drop`, until the
-    actor that made the buffer ends, or until no process has a handle any more. Keep one wherever the memory is still needed:
-    what is only on its way in a message keeps it for `rdma_lease_grace`.
+    Its holders read and write that memory without the owner's help.
+
+    It pickles to some hundred bytes and may be sent anywhere, any number of times. The memory stays
+    until `drop`, until the actor that made the buffer ends, or until no process has a handle any
+    more. Keep one wherever the memory is still needed: what is only on its way in a message keeps
+    it for `rdma_lease_grace`.
 
     Args:
-        data: A contiguous torch tensor, on the CPU or a GPU, or anything with a contiguous buffer: bytearray, memoryview,
-            array, numpy array; any shape, any type of numbers. It is not copied. Of read-only memory (bytes), the buffer can
-            only be read.
+        data: A contiguous torch tensor, on the CPU or a GPU, or anything with a contiguous buffer:
+            bytearray, memoryview, array, numpy array; any shape, any type of numbers. It is not
+            copied. Of read-only memory (bytes), the buffer can only be read.
 
     Raises:
         TypeError, ValueError: Not memory; not contiguous; empty. The message says what to do.
@@ -68,8 +71,9 @@ class RDMABuffer:
     def _register(self, memory: Memory) -> None:
         if get_rdma_backend() == "none":
             raise RuntimeError(
-                "no RDMA device is usable on this machine, and rdma_allow_tcp_fallback is False, so buffers can't be made; "
-                "set configure(rdma_allow_tcp_fallback=True) to have the other paths"
+                "no RDMA device is usable on this machine, and rdma_allow_tcp_fallback is False, so"
+                " buffers can't be made; set configure(rdma_allow_tcp_fallback=True) to have the"
+                " other paths"
             )
         allowed()  # a knob that can't be read is told here
         admit_tracers()
@@ -102,44 +106,60 @@ class RDMABuffer:
 
     @property
     def backend(self) -> str:
-        """The backend by which other hosts reach the memory: see `get_rdma_backend`. For its own host see `explain`."""
+        """The backend by which other hosts reach the memory: see `get_rdma_backend`.
+
+        For its own host see `explain`.
+        """
         return get_rdma_backend()
 
     def explain(self, peer: Any = None) -> Explanation:
         """Explain which path transfers take, and why not the others: ``print(buffer.explain())``.
 
         Args:
-            peer: The process that starts the transfer: an actor mesh or proc mesh of one rank; by default this process.
+            peer: The process that starts the transfer: an actor mesh or proc mesh of one rank; by
+                default this process.
 
         Raises:
             RDMAError: The buffer is gone.
             TimeoutError: The peer, or the owner, did not answer within 10 seconds.
         """
         address = self.plane.hub.address if peer is None else _address_of(peer)
-        reports = ask(self.plane.hub, address, Explain(self), "a report").get(timeout=_EXPLAINED_WITHIN)
+        reports = ask(self.plane.hub, address, Explain(self), "a report").get(
+            timeout=_EXPLAINED_WITHIN
+        )
         if isinstance(reports, Exception):
             raise reports
         return Explanation(str(self._info), str(address), tuple(reports))
 
     # transfers
 
-    def read_into(self, dst: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
+    def read_into(
+        self, dst: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60
+    ) -> Future[None]:
         """Start a copy from the buffer into the first bytes of `dst`.
 
         Args:
-            dst: Writable memory, as for the constructor. It may be larger; the bytes after the copy stay untouched.
+            dst: Writable memory, as for the constructor. It may be larger; the bytes after the copy
+                stay untouched.
             offset: Where to begin in the buffer, in bytes.
             nbytes: Length in bytes; by default up to the end of the buffer.
             timeout: Seconds; after it, `dst` may be written in part.
 
         Raises:
-            TypeError, ValueError: `dst` is not memory, read-only or too small; the range is not in the buffer.
+            TypeError, ValueError: `dst` is not memory, read-only or too small; the range is not in
+                the buffer.
             RDMAError: From the future: the transfer failed.
         """
-        return submit(self.plane, [self.reading(dst, offset, nbytes)], Deadline(checked_timeout(timeout)))
+        return submit(
+            self.plane, [self.reading(dst, offset, nbytes)], Deadline(checked_timeout(timeout))
+        )
 
-    def write_from(self, src: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60) -> Future[None]:
-        """Start a copy from the first bytes of `src` into the buffer. Leave `src` unchanged until the future is done.
+    def write_from(
+        self, src: Any, *, offset: int = 0, nbytes: int | None = None, timeout: float = 60
+    ) -> Future[None]:
+        """Start a copy from the first bytes of `src` into the buffer.
+
+        Leave `src` unchanged until the future is done.
 
         Args:
             src: Memory, as for the constructor.
@@ -148,26 +168,35 @@ class RDMABuffer:
             timeout: Seconds; after it, the buffer may be written in part, or still be.
 
         Raises:
-            TypeError, ValueError: `src` is not memory, or larger than what it shall go into; the buffer is read-only.
+            TypeError, ValueError: `src` is not memory, or larger than what it shall go into; the
+                buffer is read-only.
             RDMAError: From the future: the transfer failed.
         """
-        return submit(self.plane, [self.writing(src, offset, nbytes)], Deadline(checked_timeout(timeout)))
+        return submit(
+            self.plane, [self.writing(src, offset, nbytes)], Deadline(checked_timeout(timeout))
+        )
 
     def fetch_add(self, value: int, *, offset: int = 0) -> Future[int]:
-        """Add to an unsigned 64-bit word atomically; a future of its old value. The sum wraps around.
+        """Add to an unsigned 64-bit word atomically; a future of its old value.
 
-        The owner's process executes it, whatever its actors do, one `fetch_add` or `compare_and_swap` after the other; reads
-        and writes may come in between. CPU memory only.
+        The sum wraps around.
+
+        The owner's process executes it, whatever its actors do, one `fetch_add` or
+        `compare_and_swap` after the other; reads and writes may come in between. CPU memory only.
 
         Args:
             value: Summand; the sum is taken modulo 2**64.
-            offset: Position of the word in the buffer, in bytes. Its address must be a multiple of 8.
+            offset: Position of the word in the buffer, in bytes. Its address must be a multiple of
+                8.
 
         Raises:
-            TypeError, ValueError: An argument is no int, or the buffer is read-only or has no such word.
+            TypeError, ValueError: An argument is no int, or the buffer is read-only or has no such
+                word.
             RDMAError: From the future: the word is not aligned, or the owner is gone.
         """
-        return self._atomic(Atomic(self._lease.claim, self._word(offset), _integer(value, "value"), None))
+        return self._atomic(
+            Atomic(self._lease.claim, self._word(offset), _integer(value, "value"), None)
+        )
 
     def compare_and_swap(self, expected: int, desired: int, *, offset: int = 0) -> Future[int]:
         """Replace a 64-bit word if it equals `expected`; a future of its old value.
@@ -184,8 +213,13 @@ class RDMABuffer:
         return self._atomic(Atomic(self._lease.claim, self._word(offset), *wanted))
 
     def drop(self) -> Future[None]:
-        """Withdraw the buffer: once the future is done, no handle reaches the memory. Every holder may, any number of times."""
-        answer = ask(self.plane.hub, self._info.owner, Drop(self._lease.claim), f"the end of {self._info}")
+        """Withdraw the buffer: once the future is done, no handle reaches the memory.
+
+        Every holder may, any number of times.
+        """
+        answer = ask(
+            self.plane.hub, self._info.owner, Drop(self._lease.claim), f"the end of {self._info}"
+        )
 
         def finish() -> None:
             with suppress(OwnerLostError):  # then it is gone, too
@@ -199,10 +233,16 @@ class RDMABuffer:
         """A checked read."""
         memory = memory_of(dst, "read_into(dst)")
         if memory.readonly:
-            raise ValueError(f"read_into(dst): {type(dst).__name__} is read-only; use a bytearray or a writable array")
+            raise ValueError(
+                f"read_into(dst): {type(dst).__name__} is read-only; use a bytearray or a writable"
+                " array"
+            )
         size = self._range(offset, self._info.nbytes - offset if nbytes is None else nbytes)
         if size > memory.nbytes:
-            raise ValueError(f"read_into(dst): dst has {memory.nbytes} bytes, less than the {size} bytes to be read")
+            raise ValueError(
+                f"read_into(dst): dst has {memory.nbytes} bytes, less than the {size} bytes to be"
+                " read"
+            )
         return self.operation(memory, 0, offset, size, False)
 
     def writing(self, src: Any, offset: int, nbytes: int | None) -> Operation:
@@ -213,11 +253,14 @@ class RDMABuffer:
         size = self._range(offset, memory.nbytes if nbytes is None else nbytes)
         if size > memory.nbytes:
             raise ValueError(
-                f"write_from(src): src has {memory.nbytes} bytes, less than the {size} bytes to be written"
+                f"write_from(src): src has {memory.nbytes} bytes, less than the {size} bytes to be"
+                " written"
             )
         return self.operation(memory, 0, offset, size, True)
 
-    def operation(self, memory: Memory, start: int, offset: int, nbytes: int, write: bool) -> Operation:
+    def operation(
+        self, memory: Memory, start: int, offset: int, nbytes: int, write: bool
+    ) -> Operation:
         """One of which the ranges are known to be right."""
         return Operation(self._lease, offset, memory, start, nbytes, write)
 
@@ -225,7 +268,8 @@ class RDMABuffer:
         offset, nbytes = _integer(offset, "offset"), _integer(nbytes, "nbytes")
         if offset < 0 or nbytes <= 0 or offset + nbytes > self._info.nbytes:
             raise ValueError(
-                f"{nbytes} bytes at offset {offset} are not a part of the buffer, which has {self._info.nbytes} bytes"
+                f"{nbytes} bytes at offset {offset} are not a part of the buffer, which has"
+                f" {self._info.nbytes} bytes"
             )
         return nbytes
 
@@ -248,8 +292,12 @@ class RDMABuffer:
         """The owner's process."""
         return self._info.owner
 
-    def ask_owner(self, record: tuple[Any, ...], here: Callable[[], Any] | None, what: str) -> Future[Any]:
-        """Have the owner's process do something; `here`, if given, does it where that is this one."""
+    def ask_owner(
+        self, record: tuple[Any, ...], here: Callable[[], Any] | None, what: str
+    ) -> Future[Any]:
+        """Have the owner's process do something; `here`, if given, does it where that is this
+        one.
+        """
         if here is not None and self._info.owner == self.plane.hub.address:
             answer: Future[Any] = completed(here())
         else:
@@ -340,9 +388,14 @@ def _address_of(peer: Any) -> ProcAddress:
     elif isinstance(peer, ProcMesh):
         addresses = peer._addresses()
     else:
-        raise TypeError(f"explain(peer): got {type(peer).__name__}, expected an actor mesh or a proc mesh, or None")
+        raise TypeError(
+            f"explain(peer): got {type(peer).__name__}, expected an actor mesh or a proc mesh, or"
+            " None"
+        )
     if len(addresses) != 1:
-        raise ValueError(f"explain(peer): the mesh has {len(addresses)} ranks; slice it to the one you mean")
+        raise ValueError(
+            f"explain(peer): the mesh has {len(addresses)} ranks; slice it to the one you mean"
+        )
     return addresses[0]
 
 

@@ -20,13 +20,19 @@ from .errors import BufferAccessError, BufferDroppedError, OwnerLostError
 from .records import Open, Refusal, here
 
 _QUIET = 0.2
-"""Seconds after which somebody who waits for an owner asks whether it is there, and then again and again."""
+"""Seconds after which somebody who waits for an owner asks whether it is there, and then again and
+again.
+"""
 
 
 def ask(hub: Hub, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
-    """Send a record to a process; the future of its answer raises `OwnerLostError` where the process is gone."""
+    """Send a record to a process; the future of its answer raises `OwnerLostError` where the
+    process is gone.
+    """
     promise: Promise[Any] = Promise(f"{what} from {address}")
-    send_record(hub, address, record, SingleAnswer(address, lambda answer: promise.resolve(answer, _read)))
+    send_record(
+        hub, address, record, SingleAnswer(address, lambda answer: promise.resolve(answer, _read))
+    )
     return promise.future
 
 
@@ -35,14 +41,17 @@ def _read(answer: Reply) -> Any:
 
 
 def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
-    """A question without content; its future raises `OwnerLostError` with the reason, if there is one for no answer."""
+    """A question without content; its future raises `OwnerLostError` with the reason, if there is
+    one for no answer.
+    """
     return ask(hub, address, Open(here(), ()), "a sign of life")
 
 
 class OwnerWatch:
     """Notices the end of an owner, also of one that takes no part in what is waited for.
 
-    Whoever owes an answer is known to have ended when it has. So an answer is asked for, and nobody waits for it.
+    Whoever owes an answer is known to have ended when it has. So an answer is asked for, and nobody
+    waits for it.
     """
 
     __slots__ = ("_address", "_answer", "_ask_at", "_hub")
@@ -64,7 +73,9 @@ class OwnerWatch:
 
 def owner_lost(failure: Failure) -> OwnerLostError:
     """The error for a process that has ended."""
-    return OwnerLostError(f"the process that owns the memory is gone: {failure.explain()}", None, MeshFailure(failure))
+    return OwnerLostError(
+        f"the process that owns the memory is gone: {failure.explain()}", None, MeshFailure(failure)
+    )
 
 
 def refused(refusal: Refusal) -> BufferDroppedError | BufferAccessError:

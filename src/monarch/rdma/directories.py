@@ -57,7 +57,9 @@ class Directories:
     def process_lost(self, process: ProcAddress) -> None:
         """Its replicas are gone."""
         with self._lock:
-            answers = [answer for directory in self._found.values() for answer in directory.lost(process)]
+            answers = [
+                answer for directory in self._found.values() for answer in directory.lost(process)
+            ]
         _give(answers)
 
     def _freed(self, buffer: int) -> None:
@@ -70,5 +72,6 @@ class Directories:
 
 def _give(answers: Iterable[Callable[[], None]]) -> None:
     for answer in answers:
-        with suppress(BackpressureError):  # its process does not read; the answer is queued for when it does
+        # its process does not read; the answer is queued for when it does
+        with suppress(BackpressureError):
             answer()

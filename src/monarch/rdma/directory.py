@@ -1,18 +1,20 @@
-"""Which reader of a shared state reads from whom: a pure table, events in, routes out. It is kept by the owner's process.
+"""Which reader of a shared state reads from whom: a pure table, events in, routes out.
 
-Readers that have a version serve those that come later, so that the source serves few at a time however many there are: a
-tree that grows as they arrive. A reader is sent, in this order, to
+It is kept by the owner's process.
+
+Readers that have a version serve those that come later, so that the source serves few at a time
+however many there are: a tree that grows as they arrive. A reader is sent, in this order, to
 
 1. a copy, or the source, on its own host: that costs no network, and any number may;
 2. nobody yet, if another of its host fetches the same: one per host does;
-3. a copy of another host that serves fewer than `fanout` of other hosts; the source, as long as fewer than `fanout` have, or
-   fetch, the same;
+3. a copy of another host that serves fewer than `fanout` of other hosts; the source, as long as
+   fewer than `fanout` have, or fetch, the same;
 4. nobody yet, until there is one.
 
 So the source sends each version to `fanout` readers of each layout, if none of them fails.
 
-Copies serve readers of the same layout: the same parts of the same tensors, of the same sources. No reader waits for one that
-waits for it: who reads has been given a version that is there already.
+Copies serve readers of the same layout: the same parts of the same tensors, of the same sources. No
+reader waits for one that waits for it: who reads has been given a version that is there already.
 """
 
 from __future__ import annotations
@@ -86,13 +88,19 @@ class _View:
     """The state of one wish: copies, the hosts with one, the hosts that fetch one."""
 
     def __init__(self, entries: Mapping[Reader, _Entry], wish: Wish) -> None:
-        alike = [(reader, entry) for reader, entry in entries.items() if entry.wish.layout == wish.layout]
+        alike = [
+            (reader, entry) for reader, entry in entries.items() if entry.wish.layout == wish.layout
+        ]
         self.copies = [
-            reader for reader, entry in alike if entry.copy is not None and _reach(entry.copy.versions, wish.versions)
+            reader
+            for reader, entry in alike
+            if entry.copy is not None and _reach(entry.copy.versions, wish.versions)
         ]
         self.near = {reader.process.host: reader for reader in self.copies}
         self.fetching = {
-            reader.process.host for reader, entry in alike if entry.reads and _reach(entry.wish.versions, wish.versions)
+            reader.process.host
+            for reader, entry in alike
+            if entry.reads and _reach(entry.wish.versions, wish.versions)
         }
         self.is_full = False  # nobody can serve one more
 
@@ -129,7 +137,9 @@ class Directory:
         return self._assign()
 
     def failed(self, reader: Reader) -> list[Callable[[], None]]:
-        """A reader did not get what it was sent for: where from is not given to others until it has something new."""
+        """A reader did not get what it was sent for: where from is not given to others until it has
+        something new.
+        """
         entry = self._entries.get(reader)
         if entry is not None and entry.server is not None:
             server = self._entries.get(entry.server)

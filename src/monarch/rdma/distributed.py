@@ -1,4 +1,7 @@
-"""A `DTensor` of torch: the part of it that this process has. Nothing is imported here that the program has not imported."""
+"""A `DTensor` of torch: the part of it that this process has.
+
+Nothing is imported here that the program has not imported.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +34,21 @@ def local_part(value: Any, name: str) -> Part | None:
         ValueError: It is a partial sum, or its part is not one block of the whole.
     """
     if any(placement.is_partial() for placement in value.placements):
-        raise ValueError(f"{name} has placements {value.placements}: a sum that is not complete; redistribute it first")
+        raise ValueError(
+            f"{name} has placements {value.placements}: a sum that is not complete; redistribute it"
+            " first"
+        )
     tensor = value.detach().to_local()
     if not tensor.numel():
         return None
     utilities = import_module("torch.distributed.tensor._utils")
     whole = tuple(value.shape)
-    shape, start = utilities.compute_local_shape_and_global_offset(whole, value.device_mesh, value.placements)
+    shape, start = utilities.compute_local_shape_and_global_offset(
+        whole, value.device_mesh, value.placements
+    )
     if tuple(shape) != tuple(tensor.shape):
         raise ValueError(
-            f"{name} has a part of shape {tuple(tensor.shape)} here, where its placements {value.placements} "
-            f"say {tuple(shape)}; give its local tensor, with a Shard"
+            f"{name} has a part of shape {tuple(tensor.shape)} here, where its placements"
+            f" {value.placements} say {tuple(shape)}; give its local tensor, with a Shard"
         )
     return Part(tensor, Shard(tuple(start), whole))

@@ -26,9 +26,11 @@ class RDMAError(MonarchError, RuntimeError):
     Attributes:
         buffer: Which buffer, as its ``repr`` says.
         owner: Id of the actor that made it.
-        path: Which path was taken: ``"copy"``, ``"vm"``, ``"cuda"``, ``"nixl"``, ``"messages"``; empty before one was chosen.
+        path: Which path was taken: ``"copy"``, ``"vm"``, ``"cuda"``, ``"nixl"``, ``"messages"``;
+            empty before one was chosen.
         transferred: Bytes that had been transferred before, of the whole submission.
-        others: What else went wrong in the same submission, one error for each further owner or buffer.
+        others: What else went wrong in the same submission, one error for each further owner or
+            buffer.
     """
 
     buffer = ""
@@ -47,7 +49,10 @@ class RDMAError(MonarchError, RuntimeError):
         text = super().__str__()
         if self.buffer:
             way = f" by path {self.path!r}" if self.path else ""
-            text += f" [{self.buffer} of {self.owner}{way}; {self.transferred} bytes were transferred before]"
+            text += (
+                f" [{self.buffer} of {self.owner}{way}; {self.transferred} bytes were transferred"
+                " before]"
+            )
         return text + "".join(f"\nAlso: {error}" for error in self.others)
 
     def __reduce__(self) -> Any:
@@ -59,7 +64,9 @@ class BufferDroppedError(RDMAError):
 
 
 class BufferAccessError(RDMAError):
-    """The owner does not know this handle, or does not allow the access: a forged key, a range that is not there."""
+    """The owner does not know this handle, or does not allow the access: a forged key, a range that
+    is not there.
+    """
 
 
 class OwnerLostError(RDMAError, SupervisionError):
@@ -77,11 +84,17 @@ class OwnerLostError(RDMAError, SupervisionError):
 
 
 class TransferTimeoutError(RDMAError, TimeoutError):
-    """The transfer was not done in time. Part of it may have been; the destination holds old and new bytes."""
+    """The transfer was not done in time.
+
+    Part of it may have been; the destination holds old and new bytes.
+    """
 
 
 class InconsistentStateError(RDMAError):
-    """A whole state could not be read at one version of it. The destination holds old and new values."""
+    """A whole state could not be read at one version of it.
+
+    The destination holds old and new values.
+    """
 
 
 class NoPathError(RDMAError):
@@ -89,7 +102,10 @@ class NoPathError(RDMAError):
 
 
 class NotMemoryError(TypeError, ValueError):
-    """An argument is not memory that bytes can be moved to or from. (Monarch 0.7 raises ValueError.)"""
+    """An argument is not memory that bytes can be moved to or from.
+
+    (Monarch 0.7 raises ValueError.)
+    """
 
 
 class RDMAWarning(RuntimeWarning):

@@ -1,7 +1,8 @@
-"""The holder's side: one lease per buffer and process, shared by its handles and by transfers in progress.
+"""The holder's side: one lease per buffer and process, shared by its handles and by transfers in
+progress.
 
-A lease that nobody refers to any more ends; its owner is told. `Outbox` tells it, since a lease may end inside of the
-garbage collector, on any thread and inside of any lock.
+A lease that nobody refers to any more ends; its owner is told. `Outbox` tells it, since a lease may
+end inside of the garbage collector, on any thread and inside of any lock.
 """
 
 from __future__ import annotations
@@ -66,11 +67,13 @@ class Lease:
         self._recalled: str | None = None
         self._waiting: list[Callable[[], None]] = []
         self._pickled = Pickled()
-        # not `__del__`: while that runs, another thread may still get hold of the lease, by its weak reference
+        # not `__del__`: while that runs, another thread may still get hold of the lease, by its
+        # weak reference
         weakref.finalize(self, outbox.put, info.owner, self.claim, self._pickled).atexit = False
 
     def begin(self) -> None:
-        """A transfer is going to use it: until `end`, its memory stays where it is, if there is a grant.
+        """A transfer is going to use it: until `end`, its memory stays where it is, if there is a
+        grant.
 
         Raises:
             BufferDroppedError: It was recalled.
@@ -109,7 +112,9 @@ class Leases:
         self.outbox = Outbox(hub)
         self._lock = threading.Lock()
         self._serials = itertools.count(1)
-        self._leases: weakref.WeakValueDictionary[tuple[ProcAddress, int, bytes], Lease] = weakref.WeakValueDictionary()
+        self._leases: weakref.WeakValueDictionary[tuple[ProcAddress, int, bytes], Lease] = (
+            weakref.WeakValueDictionary()
+        )
 
     def next_serial(self) -> int:
         return next(self._serials)
@@ -154,6 +159,8 @@ class Outbox:
         by_owner: dict[ProcAddress, list[tuple[Claim, float | None]]] = {}
         while self._events:
             owner, claim, ended = self._events.popleft()
-            by_owner.setdefault(owner, []).append((claim, None if ended is None else ended.since(now)))
+            by_owner.setdefault(owner, []).append(
+                (claim, None if ended is None else ended.since(now))
+            )
         for owner, events in by_owner.items():
             send_record(self._hub, owner, LeaseNews(tuple(events)))

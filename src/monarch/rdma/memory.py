@@ -1,7 +1,8 @@
 """Memory that a program hands in: where it lies, how much it is, and whether it may be written.
 
-Two kinds. `HostMemory` has an address; `DeviceMemory` is known to torch only, which copies it. Whoever holds either keeps
-the memory alive, and where Python can resize it (a `bytearray`), keeps it from being resized.
+Two kinds. `HostMemory` has an address; `DeviceMemory` is known to torch only, which copies it.
+Whoever holds either keeps the memory alive, and where Python can resize it (a `bytearray`), keeps
+it from being resized.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class HostMemory(Memory):
 
     def read(self, offset: int, nbytes: int) -> memoryview:
         array: Any = (ctypes.c_ubyte * nbytes).from_address(self.address + offset)
-        array.owner = self  # the view may outlive whoever asked for it: it can be queued in a connection
+        # the view may outlive whoever asked for it: it can be queued in a connection
+        array.owner = self
         return memoryview(array).cast("B")
 
     def write(self, offset: int, data: memoryview) -> None:
@@ -108,7 +110,8 @@ def synchronize(tensor: Any) -> None:
 
 
 def share_with_process(memory: Memory) -> bytes:
-    """Return a pickle of torch's CUDA IPC handle, by which one other process opens the memory of a GPU.
+    """Return a pickle of torch's CUDA IPC handle, by which one other process opens the memory of a
+    GPU.
 
     Raises:
         UnavailableError: It can't be opened elsewhere.
@@ -144,20 +147,27 @@ def _of_buffer(data: Any, use: str) -> HostMemory:
         view = memoryview(data)
     except TypeError:
         raise NotMemoryError(f"{use}: got {type(data).__name__}, expected {_ACCEPTED}") from None
-    except (ValueError, BufferError):  # a type of numbers that the buffer protocol has no letter for
+    except (ValueError, BufferError):
+        # a type of numbers that the buffer protocol has no letter for
         return _of_array(data, use)
     if "O" in view.format:
-        raise NotMemoryError(f"{use}: an array of Python objects holds pointers, which mean nothing elsewhere")
+        raise NotMemoryError(
+            f"{use}: an array of Python objects holds pointers, which mean nothing elsewhere"
+        )
     if not view.c_contiguous:
         _refuse_strided(data, view.shape, view.strides, use, ".copy()")
     return HostMemory(_address(view), view.nbytes, view.readonly, view)
 
 
 def _of_array(data: Any, use: str) -> HostMemory:
-    """An array whose type of numbers Python's buffers do not know, such as numpy's ``datetime64``."""
+    """An array whose type of numbers Python's buffers do not know, such as numpy's
+    ``datetime64``.
+    """
     interface = getattr(data, "__array_interface__", None)
     if interface is None or "O" in interface["typestr"]:
-        raise NotMemoryError(f"{use}: got {type(data).__name__} without usable memory, expected {_ACCEPTED}")
+        raise NotMemoryError(
+            f"{use}: got {type(data).__name__} without usable memory, expected {_ACCEPTED}"
+        )
     if interface.get("strides") is not None:
         _refuse_strided(data, interface["shape"], interface["strides"], use, ".copy()")
     address, readonly = interface["data"]
@@ -166,27 +176,35 @@ def _of_array(data: Any, use: str) -> HostMemory:
 
 def _of_tensor(torch: Any, tensor: Any, use: str) -> Memory:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise NotMemoryError(f"{use}: got a tensor of layout {tensor.layout}, expected a plain, dense one")
+        raise NotMemoryError(
+            f"{use}: got a tensor of layout {tensor.layout}, expected a plain, dense one"
+        )
     if tensor.is_conj() or tensor.is_neg():
         raise ValueError(
-            f"{use}: this view is conjugated or negated only when it is read: use tensor.resolve_conj().resolve_neg()"
+            f"{use}: this view is conjugated or negated only when it is read: use"
+            " tensor.resolve_conj().resolve_neg()"
         )
     if not tensor.is_contiguous():
         _refuse_strided(tensor, tuple(tensor.shape), tensor.stride(), use, ".contiguous()")
     nbytes = tensor.numel() * tensor.element_size()
     if nbytes and not tensor.data_ptr():
-        raise NotMemoryError(f"{use}: the tensor has no memory behind it (meta, fake or functional)")
+        raise NotMemoryError(
+            f"{use}: the tensor has no memory behind it (meta, fake or functional)"
+        )
     storage = tensor.untyped_storage()  # not the tensor, whose storage can be exchanged
     if tensor.device.type == "cpu":
         return HostMemory(tensor.data_ptr(), nbytes, False, storage)
     flat = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return DeviceMemory(flat.set_(storage, tensor.storage_offset() * tensor.element_size(), (nbytes,), (1,)))
+    return DeviceMemory(
+        flat.set_(storage, tensor.storage_offset() * tensor.element_size(), (nbytes,), (1,))
+    )
 
 
 def _refuse_strided(data: Any, shape: Any, strides: Any, use: str, fix: str) -> None:
     raise ValueError(
-        f"{use}: got a {type(data).__name__} of shape {tuple(shape)} with strides {tuple(strides)}, which only supports "
-        f"contiguous memory. Copy it first, and keep the copy: data = data{fix}"
+        f"{use}: got a {type(data).__name__} of shape {tuple(shape)} with strides {tuple(strides)},"
+        " which only supports contiguous memory. Copy it first, and keep the copy: data ="
+        f" data{fix}"
     )
 
 
@@ -212,7 +230,9 @@ _SIMPLE = 0
 
 
 def _address(view: memoryview) -> int:
-    """Where a view's bytes lie. ctypes tells that of writable memory only; the C API tells it of any."""
+    """Where a view's bytes lie. ctypes tells that of writable memory only; the C API tells it of
+    any.
+    """
     buffer = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), _SIMPLE)
     try:

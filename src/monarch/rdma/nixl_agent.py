@@ -1,4 +1,6 @@
-"""The library ``nixl`` in this process: its agent, and the buffers that are registered with it for others to reach."""
+"""The library ``nixl`` in this process: its agent, and the buffers that are registered with it for
+others to reach.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,17 @@ class NixlAgent:
             raise UnavailableError(NOT_INSTALLED)
         try:
             library: Any = importlib.import_module("nixl._api")
-            logging.getLogger("nixl").setLevel(logging.WARNING)  # it tells of itself on standard output
+            # it tells of itself on standard output
+            logging.getLogger("nixl").setLevel(logging.WARNING)
             strict = library.nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT
-            self.agent = library.nixl_agent(name, library.nixl_agent_config(backends=[], sync_mode=strict))
+            self.agent = library.nixl_agent(
+                name, library.nixl_agent_config(backends=[], sync_mode=strict)
+            )
             self.agent.create_backend(_BACKEND, _settings(here, there))
         except Exception as error:  # a missing library of the system, a device that does not answer
-            raise UnavailableError(f"nixl does not start: {type(error).__name__}: {error}") from None
+            raise UnavailableError(
+                f"nixl does not start: {type(error).__name__}: {error}"
+            ) from None
         self._lock = threading.Lock()
         self._offers: dict[int, tuple[Any, NixlOffer]] = {}
 
@@ -52,8 +59,12 @@ class NixlAgent:
             if known is not None:
                 return known[1]
             kind, device = place_of(memory)
-            registered = self.agent.register_memory([(memory.address, memory.nbytes, device, "")], kind)
-            metadata = self.agent.get_partial_agent_metadata(registered, inc_conn_info=True, backends=[_BACKEND])
+            registered = self.agent.register_memory(
+                [(memory.address, memory.nbytes, device, "")], kind
+            )
+            metadata = self.agent.get_partial_agent_metadata(
+                registered, inc_conn_info=True, backends=[_BACKEND]
+            )
             offer = NixlOffer(bytes(metadata), memory.address, kind, device)
             self._offers[claim.id] = registered, offer
             return offer

@@ -1,6 +1,7 @@
 """The one-sided transfers of a process: its buffers, its leases, its threads and its open paths.
 
-Handlers of system calls are here; they run on the poller's thread and must not block, so whatever copies goes to `workers`.
+Handlers of system calls are here; they run on the poller's thread and must not block, so whatever
+copies goes to `workers`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from functools import partial
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import ControlRequest, ControlService, Hub, ProcAddress, handles, register, subscribe
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    Hub,
+    ProcAddress,
+    handles,
+    register,
+    subscribe,
+)
 from ..errors import BackpressureError
 from .directories import Directories
 from .errors import UnavailableError
@@ -54,15 +63,19 @@ class Plane:
         self.registry = Registry(hub)
         self.leases = Leases(hub)
         self.workers = Workers("monarch-rdma")
-        self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = weakref.WeakValueDictionary()
+        self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = (
+            weakref.WeakValueDictionary()
+        )
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why
         self.told: set[tuple[object, ...]] = set()  # what was warned of
-        self._writes: dict[int, Writes] = {}  # of shared states of this process, by the buffer of their words
+        # of shared states of this process, by the buffer of their words
+        self._writes: dict[int, Writes] = {}
         self.registry.when_freed.append(partial(_forget, self._writes))
         self.directories = Directories(self.registry)
         self._nixl: NixlAgent | None = None
         self._starting = threading.Lock()
-        hub.inbound_lost_hooks.append(self._process_lost)  # so the hub keeps it, and nothing else has to
+        # so the hub keeps it, and nothing else has to
+        hub.inbound_lost_hooks.append(self._process_lost)
 
     def nixl(self, peer: ProcAddress) -> NixlAgent:
         """The library's agent, which takes a second to start.
@@ -75,12 +88,16 @@ class Plane:
         """
         with self._starting:
             if self._nixl is None:
-                self._nixl = NixlAgent(f"{self.hub.address} {os.getpid()}", self.hub.address.host, peer.host)
+                self._nixl = NixlAgent(
+                    f"{self.hub.address} {os.getpid()}", self.hub.address.host, peer.host
+                )
                 self.registry.when_freed.append(self._nixl.withdraw)
             return self._nixl
 
     def note_closed(self, key: tuple[object, ...], reason: str) -> None:
-        """A path did not open: it is not tried again, as long as few enough others did not open either."""
+        """A path did not open: it is not tried again, as long as few enough others did not open
+        either.
+        """
         if len(self.closed) >= _REMEMBERED:
             self.closed.clear()
         self.closed[key] = reason
@@ -155,7 +172,9 @@ def _news(service: ControlService, request: ControlRequest, record: LeaseNews) -
 @handles(Drop)
 def _drop(service: ControlService, request: ControlRequest, record: Drop) -> None:
     try:
-        released = plane_of(service.hub).registry.drop(record.claim, f"it was dropped by {request.peer}")
+        released = plane_of(service.hub).registry.drop(
+            record.claim, f"it was dropped by {request.peer}"
+        )
     except RefusedError as error:
         request.answer(error.refusal)
     else:
@@ -185,7 +204,12 @@ def _settle(service: ControlService, request: ControlRequest, record: Settle) ->
 @handles(NixlRequest)
 def _nixl(service: ControlService, request: ControlRequest, record: NixlRequest) -> None:
     plane = plane_of(service.hub)
-    _offer(plane, request, record.claim, lambda memory: plane.nixl(request.peer).offer(record.claim, memory))
+    _offer(
+        plane,
+        request,
+        record.claim,
+        lambda memory: plane.nixl(request.peer).offer(record.claim, memory),
+    )
 
 
 @handles(CudaRequest)
@@ -193,7 +217,9 @@ def _cuda(service: ControlService, request: ControlRequest, record: CudaRequest)
     _offer(plane_of(service.hub), request, record.claim, share_with_process)
 
 
-def _offer(plane: Plane, request: ControlRequest, claim: Claim, offer: Callable[[Memory], Any]) -> None:
+def _offer(
+    plane: Plane, request: ControlRequest, claim: Claim, offer: Callable[[Memory], Any]
+) -> None:
     """Answer somebody who will come to the memory in a way of its own."""
 
     def answer() -> Any:
@@ -222,7 +248,9 @@ def _put(service: ControlService, request: ControlRequest, record: Put) -> None:
 
     def write() -> None:
         data = memoryview(record.data)
-        plane.registry.memory(record.claim, record.offset, data.nbytes, write=True).write(record.offset, data)
+        plane.registry.memory(record.claim, record.offset, data.nbytes, write=True).write(
+            record.offset, data
+        )
 
     plane.workers.submit(lambda: answer_with(request, write))
 

@@ -1,4 +1,6 @@
-"""Which bytes are read and written in one action, so that no two operations touch the same ones in a conflicting way."""
+"""Which bytes are read and written in one action, so that no two operations touch the same ones in
+a conflicting way.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Accesses:
         self._written = Intervals()
 
     def conflict(self, start: int, end: int, write: bool) -> tuple[int, int] | None:
-        """An earlier range that must not be accessed together with ``[start, end)``: unless both are only read."""
+        """An earlier range that must not be accessed together with ``[start, end)``: unless both
+        are only read.
+        """
         found = self._written.overlap(start, end)
         return found if found is not None or not write else self._read.overlap(start, end)
 

@@ -1,7 +1,8 @@
 """Messages between owners and holders of buffers. Plain values: they compare and pickle.
 
-Those that ask for something are control records (see `_core.hub.control_records`, also for what their docstrings say): a
-process that is sent one imports this package, and so learns to answer it. An owner that has ended: so has the memory.
+Those that ask for something are control records (see `_core.hub.control_records`, also for what
+their docstrings say): a process that is sent one imports this package, and so learns to answer it.
+An owner that has ended: so has the memory.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from .._core.plane import ProcAddress
 
 
 class BufferInfo(NamedTuple):
-    """The content of a handle. `key` proves that its holder was given the handle: it is never printed."""
+    """The content of a handle.
+
+    `key` proves that its holder was given the handle: it is never printed.
+    """
 
     owner: ProcAddress
     id: int
@@ -33,7 +37,9 @@ class BufferInfo(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which processes can see each other's memory: those of one kernel, in one space of process ids."""
+    """Which processes can see each other's memory: those of one kernel, in one space of process
+    ids.
+    """
 
     machine: str
     pid_namespace: int
@@ -51,14 +57,19 @@ class Claim(NamedTuple):
 
 
 class Open(NamedTuple):
-    """Asks for grants. Holder ──▶ owner. Answer: a list with one `Grant` or `Refusal` for each claim."""
+    """Asks for grants.
+
+    Holder ──▶ owner. Answer: a list with one `Grant` or `Refusal` for each claim.
+    """
 
     place: Place
     claims: tuple[Claim, ...]
 
 
 class Grant(NamedTuple):
-    """The owner's word that a buffer is there, and where, if the holder's place lets it go there by itself."""
+    """The owner's word that a buffer is there, and where, if the holder's place lets it go there by
+    itself.
+    """
 
     nbytes: int
     readonly: bool
@@ -67,7 +78,9 @@ class Grant(NamedTuple):
     pid: int
     address: int
     probe: tuple[int, bytes]
-    """Where some bytes lie in the owner's memory, and what they are: whoever finds them there has the right process."""
+    """Where some bytes lie in the owner's memory, and what they are: whoever finds them there has
+    the right process.
+    """
 
 
 class Refusal(NamedTuple):
@@ -78,14 +91,20 @@ class Refusal(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Let a buffer go. Holder ──▶ owner. Answer: None, when nobody is inside any more, or a `Refusal`."""
+    """Let a buffer go.
+
+    Holder ──▶ owner. Answer: None, when nobody is inside any more, or a `Refusal`.
+    """
 
     claim: Claim
 
 
 class Recall(NamedTuple):
-    """A grant is taken back. Owner ──▶ holders. Answer: None, when no transfer uses it any more; a holder that has ended uses
-    none."""
+    """A grant is taken back.
+
+    Owner ──▶ holders. Answer: None, when no transfer uses it any more; a holder that has ended uses
+    none.
+    """
 
     id: int
     key: bytes
@@ -96,9 +115,12 @@ class Recall(NamedTuple):
 
 
 class LeaseNews(NamedTuple):
-    """Leases that began, or ended, in order. Holder ──▶ owner; the end of the holder is that of its leases.
+    """Leases that began, or ended, in order.
 
-    With each: None if it began; if it ended, the seconds since it was last pickled, or -1 if it never was.
+    Holder ──▶ owner; the end of the holder is that of its leases.
+
+    With each: None if it began; if it ended, the seconds since it was last pickled, or -1 if it
+    never was.
     """
 
     events: tuple[tuple[Claim, float | None], ...]
@@ -113,7 +135,10 @@ class Get(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Brings bytes in a message. Holder ──▶ owner. Answer: None, when they are written, or a `Refusal`."""
+    """Brings bytes in a message.
+
+    Holder ──▶ owner. Answer: None, when they are written, or a `Refusal`.
+    """
 
     claim: Claim
     offset: int
@@ -121,7 +146,9 @@ class Put(NamedTuple):
 
 
 class Atomic(NamedTuple):
-    """One 64-bit word: add `operand`, or replace it by `operand` if it is `expected`. Holder ──▶ owner.
+    """One 64-bit word: add `operand`, or replace it by `operand` if it is `expected`.
+
+    Holder ──▶ owner.
 
     Answer: what was there, or a `Refusal`.
     """
@@ -133,7 +160,10 @@ class Atomic(NamedTuple):
 
 
 class WriteStep(NamedTuple):
-    """A write of a shared state begins, if `token` is 0, or has ended. Writer ──▶ owner. Answer: its token, or a `Refusal`."""
+    """A write of a shared state begins, if `token` is 0, or has ended.
+
+    Writer ──▶ owner. Answer: its token, or a `Refusal`.
+    """
 
     claim: Claim
     token: int
@@ -142,8 +172,10 @@ class WriteStep(NamedTuple):
 
 
 class Seek(NamedTuple):
-    """A replica wants a version of a shared state. Replica ──▶ owner. Answer: the `Copy` to read, None for the sources
-    themselves, or a `Refusal`; once there is room.
+    """A replica wants a version of a shared state.
+
+    Replica ──▶ owner. Answer: the `Copy` to read, None for the sources themselves, or a `Refusal`;
+    once there is room.
 
     Attributes:
         claim: Of the versions of the first source.
@@ -171,19 +203,27 @@ class Settle(NamedTuple):
 
 
 class NixlRequest(NamedTuple):
-    """Asks the owner to register a buffer with nixl. Holder ──▶ owner. Answer: a `NixlOffer` or a `Refusal`."""
+    """Asks the owner to register a buffer with nixl.
+
+    Holder ──▶ owner. Answer: a `NixlOffer` or a `Refusal`.
+    """
 
     claim: Claim
 
 
 class CudaRequest(NamedTuple):
-    """Asks for a way to memory of a GPU. Holder ──▶ owner on its machine. Answer: what CUDA opens, or a `Refusal`."""
+    """Asks for a way to memory of a GPU. Holder ──▶ owner on its machine.
+
+    Answer: what CUDA opens, or a `Refusal`.
+    """
 
     claim: Claim
 
 
 class Explain(NamedTuple):
-    """Which path would transfers take from there? Anybody ──▶ any process. Answer: a list of `PathReport`, or an `RDMAError`.
+    """Which path would transfers take from there?
+
+    Anybody ──▶ any process. Answer: a list of `PathReport`, or an `RDMAError`.
 
     Attributes:
         buffer: An `RDMABuffer`.
@@ -193,7 +233,9 @@ class Explain(NamedTuple):
 
 
 class NixlOffer(NamedTuple):
-    """The access to a buffer by nixl: the owner's way and keys, address, kind of memory and number of the device."""
+    """The access to a buffer by nixl: the owner's way and keys, address, kind of memory and number
+    of the device.
+    """
 
     metadata: bytes
     address: int

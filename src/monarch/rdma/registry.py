@@ -1,16 +1,19 @@
-"""The owner's side: which memory of this process others may reach, who holds handles to it, and when it is let go.
+"""The owner's side: which memory of this process others may reach, who holds handles to it, and
+when it is let go.
 
 Life of a region::
 
     registered ──▶ released: nobody is let in any more ──▶ free: nobody is inside any more, the memory is let go
 
-What releases it: `drop`, the end of the actor that made it, or nobody having a handle. Every process tells the owner when it
-gets a first handle and when its last one is gone, and a process that ends has none. A handle may also be on its way in a
-message; so, once a handle was pickled, the region stays for `rdma_lease_grace` after that in any case.
+What releases it: `drop`, the end of the actor that made it, or nobody having a handle. Every
+process tells the owner when it gets a first handle and when its last one is gone, and a process
+that ends has none. A handle may also be on its way in a message; so, once a handle was pickled, the
+region stays for `rdma_lease_grace` after that in any case.
 
-Between released and free, those who had been told an address are asked to forget it (`Recall`), and answer when no transfer
-of theirs uses it any more; a process that ends has answered. Until then the memory stays where it is, so nobody ever reads
-or writes what was given to somebody else. Nothing here waits: each step is taken when an answer comes, on any thread.
+Between released and free, those who had been told an address are asked to forget it (`Recall`), and
+answer when no transfer of theirs uses it any more; a process that ends has answered. Until then the
+memory stays where it is, so nobody ever reads or writes what was given to somebody else. Nothing
+here waits: each step is taken when an answer comes, on any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +28,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .. import config
-from .._core.plane import Hub, Owner, ProcAddress, Promise, StopCall, random_uid, send_record, subscribe
+from .._core.plane import (
+    Hub,
+    Owner,
+    ProcAddress,
+    Promise,
+    StopCall,
+    random_uid,
+    send_record,
+    subscribe,
+)
 from ..actor import Future
 from .memory import HostMemory, Memory
 from .records import Atomic, BufferInfo, Claim, Grant, LeaseNews, Open, Place, Recall, Refusal, here
@@ -75,7 +87,9 @@ class Registry:
         self._past: OrderedDict[int, tuple[Region, str]] = OrderedDict()
         self._ends: dict[int, _End] = {}
         self.when_freed: list[Callable[[int], None]] = []
-        """Called with the id of each region that is about to be let go, when nobody uses it any more. On any thread."""
+        """Called with the id of each region that is about to be let go, when nobody uses it any
+        more. On any thread.
+        """
         self._probe = ctypes.create_string_buffer(os.urandom(16), 16)
 
     # registering
@@ -89,7 +103,13 @@ class Registry:
         """
         owner_name = str(cell.instance.actor_id)
         info = BufferInfo(
-            self._hub.address, random_uid(), os.urandom(16), memory.nbytes, memory.device, memory.readonly, owner_name
+            self._hub.address,
+            random_uid(),
+            os.urandom(16),
+            memory.nbytes,
+            memory.device,
+            memory.readonly,
+            owner_name,
         )
         region = Region(info, memory, cell.uid)
         region.holders.add((self._hub.address, lease))
@@ -114,18 +134,24 @@ class Registry:
             memory = region.memory
         assert memory is not None  # it is registered
         if offset < 0 or nbytes < 0 or offset + nbytes > memory.nbytes:
-            reason = f"bytes {offset} to {offset + nbytes} are not within the {memory.nbytes} bytes of the buffer"
+            reason = (
+                f"bytes {offset} to {offset + nbytes} are not within the {memory.nbytes} bytes of"
+                " the buffer"
+            )
             raise RefusedError(Refusal(False, reason))
         if write and memory.readonly:
             raise RefusedError(Refusal(False, "the memory is read-only"))
         return memory
 
     def open(self, peer: ProcAddress, wanted: Open) -> list[Grant | Refusal]:
-        """Answer those who want to go to the memory by themselves; what is told will be recalled."""
+        """Answer those who want to go to the memory by themselves; what is told will be
+        recalled.
+        """
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
 
     def admit(self, peer: ProcAddress, claim: Claim) -> Memory:
-        """The memory for somebody who will come to it in another way than `open` tells; that will be recalled, too.
+        """The memory for somebody who will come to it in another way than `open` tells; that will
+        be recalled, too.
 
         Raises:
             RefusedError: Not this claim.
@@ -140,11 +166,17 @@ class Registry:
         """Read a word and change it, with no other such operation of this process in between."""
         memory = self.memory(wanted.claim, wanted.offset, 8, write=True)
         if not isinstance(memory, HostMemory):
-            raise RefusedError(Refusal(False, f"atomic operations need memory of the CPU, this is on {memory.device}"))
+            raise RefusedError(
+                Refusal(
+                    False, f"atomic operations need memory of the CPU, this is on {memory.device}"
+                )
+            )
         address = memory.address + wanted.offset
         if address % 8:
             raise RefusedError(
-                Refusal(False, f"the word at offset {wanted.offset} is not aligned to 8 bytes in memory")
+                Refusal(
+                    False, f"the word at offset {wanted.offset} is not aligned to 8 bytes in memory"
+                )
             )
         word = ctypes.c_uint64.from_address(address)
         with self._lock:
@@ -169,14 +201,20 @@ class Registry:
         assert memory is not None
         address = memory.address if near and isinstance(memory, HostMemory) else 0
         probe = ctypes.addressof(self._probe), self._probe.raw
-        return Grant(memory.nbytes, memory.readonly, memory.device, here(), os.getpid(), address, probe)
+        return Grant(
+            memory.nbytes, memory.readonly, memory.device, here(), os.getpid(), address, probe
+        )
 
     def _find(self, claim: Claim) -> Region:
         region = self._regions.get(claim.id)
         past = self._past.get(claim.id)
         known = region if region is not None else past[0] if past is not None else None
         if known is None or not hmac.compare_digest(known.info.key, claim.key):
-            raise RefusedError(Refusal(False, "the owner knows no such buffer, or the handle does not carry its key"))
+            raise RefusedError(
+                Refusal(
+                    False, "the owner knows no such buffer, or the handle does not carry its key"
+                )
+            )
         if past is not None:
             raise RefusedError(Refusal(True, past[1]))
         return known
@@ -207,7 +245,9 @@ class Registry:
                         continue
                     region.holders.discard((peer, claim.lease))
                     if since_pickled >= 0:
-                        region.pickled_at = max(region.pickled_at or 0.0, time.monotonic() - since_pickled)
+                        region.pickled_at = max(
+                            region.pickled_at or 0.0, time.monotonic() - since_pickled
+                        )
             except RefusedError:  # released meanwhile
                 continue
             self._release_forgotten(region)
@@ -222,7 +262,9 @@ class Registry:
     def holder_lost(self, address: ProcAddress) -> None:
         """A process is gone; whatever it held, it may have sent on."""
         with self._lock:
-            held = [r for r in self._regions.values() if any(peer == address for peer, _ in r.holders)]
+            held = [
+                r for r in self._regions.values() if any(peer == address for peer, _ in r.holders)
+            ]
             for region in held:
                 region.holders = {holder for holder in region.holders if holder[0] != address}
                 region.pickled_at = time.monotonic()
@@ -234,12 +276,16 @@ class Registry:
         with self._lock:
             if region.holders or region.timed or region.info.id not in self._regions:
                 return
-            left = 0.0 if region.pickled_at is None else region.pickled_at + grace - time.monotonic()
+            left = (
+                0.0 if region.pickled_at is None else region.pickled_at + grace - time.monotonic()
+            )
             region.timed = left > 0
         if left > 0:
             self._hub.poller.call_later(left, lambda: self._look_again(region))
             return
-        self._release(region, f"no process held a handle to it any more (rdma_lease_grace is {grace:g}s)")
+        self._release(
+            region, f"no process held a handle to it any more (rdma_lease_grace is {grace:g}s)"
+        )
 
     def _look_again(self, region: Region) -> None:
         region.timed = False
@@ -255,7 +301,9 @@ class Registry:
             granted = list(region.granted)
         if granted:
             request = StopCall(f"{region.info} to be let go of", granted)
-            send_record(self._hub, granted, Recall(region.info.id, region.info.key, reason), request)
+            send_record(
+                self._hub, granted, Recall(region.info.id, region.info.key, reason), request
+            )
             subscribe(request.future, lambda: self._free(region))
         else:
             self._free(region)
@@ -269,7 +317,9 @@ class Registry:
 
     def statistics(self) -> RegistryStatistics:
         with self._lock:
-            return RegistryStatistics(len(self._regions), sum(r.info.nbytes for r in self._regions.values()))
+            return RegistryStatistics(
+                len(self._regions), sum(r.info.nbytes for r in self._regions.values())
+            )
 
 
 class _End:

@@ -1,8 +1,9 @@
-"""`Replica`: a copy of a shared state that is brought up to date again and again, and from which other replicas read.
+"""`Replica`: a copy of a shared state that is brought up to date again and again, and from which
+other replicas read.
 
-The process of the first source keeps a `Directory` of replicas, and tells each one from whom to read. What ends the waits: the
-deadline of the pull; the end of that process, which is told to who asks; the end of a replica, upon which its readers ask
-again, and its place is free.
+The process of the first source keeps a `Directory` of replicas, and tells each one from whom to
+read. What ends the waits: the deadline of the pull; the end of that process, which is told to who
+asks; the end of a replica, upon which its readers ask again, and its place is free.
 """
 
 from __future__ import annotations
@@ -45,15 +46,17 @@ _LONGEST_PAUSE = 0.2  # seconds between two looks for something newer
 class Replica:
     """A copy of what others share, in tensors of this process: `pull` brings it up to date.
 
-    Replicas that want the same parts read from each other: one per host fetches them from another host, and at any time the
-    sources serve two replicas of other hosts at most, however many there are. A replica serves what it pulled last, without the
-    help of its actor, until it pulls again, is dropped, or its process ends; its readers then ask for another one.
+    Replicas that want the same parts read from each other: one per host fetches them from another
+    host, and at any time the sources serve two replicas of other hosts at most, however many there
+    are. A replica serves what it pulled last, without the help of its actor, until it pulls again,
+    is dropped, or its process ends; its readers then ask for another one.
 
     Only `pull` may change the tensors, or others would read something else.
 
     Args:
         sources: Who shares the state, as for `pull`; in the same order in all replicas.
-        into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of those will do.
+        into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of
+            those will do.
         shards: As for `share_state`, of the tensors of `into`.
 
     Raises:
@@ -89,7 +92,8 @@ class Replica:
 
         Raises:
             RuntimeError: Another pull of this replica is not done.
-            InconsistentStateError: From the future: somebody wrote all the time, or a write failed and left a source torn.
+            InconsistentStateError: From the future: somebody wrote all the time, or a write failed
+                and left a source torn.
             RDMAError: From the future: a source is gone, or nothing newer came in time.
         """
         deadline = Deadline(checked_timeout(timeout))
@@ -100,7 +104,10 @@ class Replica:
         return map_future(found, self._plan.by_source)
 
     def drop(self) -> None:
-        """Serve nobody any more; returns when nobody reaches the tensors. They keep their values."""
+        """Serve nobody any more; returns when nobody reaches the tensors.
+
+        They keep their values.
+        """
         self._settle(None)
         self._versions = None
         self._shared.drop()
@@ -129,7 +136,9 @@ class Replica:
         finally:
             self._pulls.release()
 
-    def _fetch(self, plane: Plane, look: Look, wanted: tuple[int, ...], deadline: Deadline) -> Steps[tuple[int, ...]]:
+    def _fetch(
+        self, plane: Plane, look: Look, wanted: tuple[int, ...], deadline: Deadline
+    ) -> Steps[tuple[int, ...]]:
         """Read from whom the directory says; what the versions are."""
         copy: Copy | None = None
         token = 0
@@ -138,7 +147,9 @@ class Replica:
             self._versions = None
             token = self._shared.versions.begin().get()
             if copy is None:
-                versions = (yield from pull_once(plane, look, self._plan.operations, deadline)).began
+                versions = (
+                    yield from pull_once(plane, look, self._plan.operations, deadline)
+                ).began
             else:
                 yield from self._read(plane, copy, deadline)
                 versions = copy.versions
@@ -146,18 +157,24 @@ class Replica:
             if token:
                 self._shared.versions.end(token, failed=True).get()
             failed = copy is not None and isinstance(error, (RDMAError, BeingWrittenError))
-            self._settle(None, failed)  # also if it was too slow: it may stand still, and be given out again and again
+            # also if it was too slow: it may stand still, and be given out again and again
+            self._settle(None, failed)
             if failed and not isinstance(error, TransferTimeoutError):
-                raise BeingWrittenError(f"the replica that was to be read is not there any more: {error}") from None
+                raise BeingWrittenError(
+                    f"the replica that was to be read is not there any more: {error}"
+                ) from None
             raise
         self._shared.versions.end(token, whole=True).get()
         self._settle(Copy(self._handle, token, versions))
         return versions
 
     def _read(self, plane: Plane, copy: Copy, deadline: Deadline) -> Steps[None]:
-        shared: SharedState = pickle.loads(copy.handle)  # made by a replica, whose process has proved its identity
+        # made by a replica, whose process has proved its identity
+        shared: SharedState = pickle.loads(copy.handle)
         operations = plan_reads([shared], self._tensors).operations
-        yield from pull_once(plane, Look([shared.versions]), operations, deadline, version=copy.version)
+        yield from pull_once(
+            plane, Look([shared.versions]), operations, deadline, version=copy.version
+        )
 
     def _seek(self, plane: Plane, versions: tuple[int, ...]) -> Future[Copy | None]:
         host = plane.hub.address.host
@@ -174,6 +191,8 @@ class Replica:
 
 def _layout_of(plan: Plan, tensors: Mapping[Name, LocalTensor]) -> bytes:
     """Return the layout that replicas have in common if they can read from each other."""
-    parts = sorted((shown(name), tensor.dtype, tensor.block, tensor.whole) for name, tensor in tensors.items())
+    parts = sorted(
+        (shown(name), tensor.dtype, tensor.block, tensor.whole) for name, tensor in tensors.items()
+    )
     sources = [source.versions.buffer.claim.id for source in plan.sources]
     return blake2b(repr((sources, parts)).encode(), digest_size=16).digest()

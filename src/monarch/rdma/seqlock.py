@@ -1,14 +1,15 @@
-"""A seqlock for shared states: words beside a state count the writes that began, ended and failed, and so tell whether
-all of it is of one version.
+"""A seqlock for shared states: words beside a state count the writes that began, ended and failed,
+and so tell whether all of it is of one version.
 
-A reader looks at them, reads, and looks again: if as many writes had ended as had begun, and none began since, nobody wrote
-meanwhile. It asks nobody, and nobody waits for it.
+A reader looks at them, reads, and looks again: if as many writes had ended as had begun, and none
+began since, nobody wrote meanwhile. It asks nobody, and nobody waits for it.
 
-Writers tell the owner's process when they begin and end, and it counts: for it knows who of them has died. A write that failed,
-or whose process died, leaves the state torn, until all of it is written anew.
+Writers tell the owner's process when they begin and end, and it counts: for it knows who of them
+has died. A write that failed, or whose process died, leaves the state torn, until all of it is
+written anew.
 
-Writers do not see each other. Those of different elements may write at one time; those of the same elements must take turns,
-or the state ends up with some values of each, and no count shows it.
+Writers do not see each other. Those of different elements may write at one time; those of the same
+elements must take turns, or the state ends up with some values of each, and no count shows it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class Versions:
     def _tell(self, token: int, whole: bool = False, failed: bool = False) -> Future[int]:
         step = WriteStep(self.buffer.claim, token, whole, failed)
         plane = self.buffer.plane
-        return self.buffer.ask_owner(step, lambda: plane.count_write(plane.hub.address, step), "a write")
+        return self.buffer.ask_owner(
+            step, lambda: plane.count_write(plane.hub.address, step), "a write"
+        )
 
 
 class Look:

@@ -11,7 +11,9 @@ from .memory import Memory
 from .records import WriteStep
 
 WORDS = 4
-"""Words of 64 bits, which others read: how many writes began, ended, failed, and how many of those that failed were made up for."""
+"""Words of 64 bits, which others read: how many writes began, ended, failed, and how many of those
+that failed were made up for.
+"""
 WORDS_SIZE = 8 * WORDS
 _BEGAN, _ENDED, _FAILED, _MENDED = range(WORDS)
 
@@ -37,7 +39,10 @@ class Writes:
         self._open: dict[int, _Open] = {}
 
     def step(self, writer: ProcAddress, step: WriteStep) -> int:
-        """A write begins or ends; its token. One that is not open has ended before: its process was taken for dead."""
+        """A write begins or ends; its token.
+
+        One that is not open has ended before: its process was taken for dead.
+        """
         with self._lock:
             if not step.token:
                 self._words[_BEGAN] += 1

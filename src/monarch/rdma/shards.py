@@ -1,4 +1,6 @@
-"""Which part of a whole tensor a process has: said for one tensor, or by one rule for all of a state."""
+"""Which part of a whole tensor a process has: said for one tensor, or by one rule for all of a
+state.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class Split:
-    """A rule: each tensor is divided evenly along one dimension, and this is one part. Tensors without that dimension are whole.
+    """A rule: each tensor is divided evenly along one dimension, and this is one part.
+
+    Tensors without that dimension are whole.
 
     Attributes:
         dim: Which dimension.
@@ -56,7 +60,9 @@ class Split:
         start, shape = [0] * len(whole), list(whole)
         if self._divides(whole):
             if whole[self.dim] % self.count:
-                raise ValueError(f"dimension {self.dim} of {whole} can't be divided evenly for {self}")
+                raise ValueError(
+                    f"dimension {self.dim} of {whole} can't be divided evenly for {self}"
+                )
             shape[self.dim] //= self.count
             start[self.dim] = self.rank * shape[self.dim]
         return Block(tuple(start), tuple(shape))
@@ -71,7 +77,8 @@ class Split:
     def _divides(self, shape: tuple[int, ...]) -> bool:
         if self.dim < 0 or not 0 <= self.rank < self.count:
             raise ValueError(
-                f"{self}: expected a dimension of at least 0, and a rank of at least 0 and below the count"
+                f"{self}: expected a dimension of at least 0, and a rank of at least 0 and below"
+                " the count"
             )
         return self.dim < len(shape)
 
@@ -81,8 +88,10 @@ class Split:
 
 Rule = Callable[[Name], "Shard | Split | None"]
 Shards = Mapping[Any, "Shard | Split"] | Split | Rule
-"""For the tensors of a state: by name (the key, or the tuple of keys that lead to it), the same for all, or a function of the
-tuple of keys. None, and a name that a mapping does not have, stand for a whole tensor."""
+"""For the tensors of a state: by name (the key, or the tuple of keys that lead to it), the same for
+all, or a function of the tuple of keys. None, and a name that a mapping does not have, stand for a
+whole tensor.
+"""
 
 
 def rule_of(shards: Shards | None, names: Sequence[Name]) -> Rule:
@@ -100,12 +109,17 @@ def rule_of(shards: Shards | None, names: Sequence[Name]) -> Rule:
         return shards
     if not isinstance(shards, Mapping):
         raise TypeError(
-            f"shards={shards!r}: expected a mapping from names to Shard or Split, a Split, or a function of names"
+            f"shards={shards!r}: expected a mapping from names to Shard or Split, a Split, or a"
+            " function of names"
         )
-    by_name = {name if isinstance(name, tuple) else (name,): shard for name, shard in shards.items()}
+    by_name = {
+        name if isinstance(name, tuple) else (name,): shard for name, shard in shards.items()
+    }
     unknown = by_name.keys() - set(names)
     if unknown:
-        raise KeyError(f"shards name {', '.join(map(shown, unknown))}, which the state does not have")
+        raise KeyError(
+            f"shards name {', '.join(map(shown, unknown))}, which the state does not have"
+        )
     return by_name.get
 
 

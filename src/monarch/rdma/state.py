@@ -1,9 +1,11 @@
-"""Whole state dicts: shared by one process, pulled from or pushed to by others, also where each has other shards.
+"""Whole state dicts: shared by one process, pulled from or pushed to by others, also where each has
+other shards.
 
-`share_state` lays tensors side by side in one registered region per device, as a safetensors file does, or shares them where
-they are. The handle it gives is a table of names and places, and travels like any handle. `pull` and `push` compare that table
-with the shards at hand and move all that is in common as one submission, each element once. Words beside the state tell
-readers whether somebody wrote while they read: see `seqlock`.
+`share_state` lays tensors side by side in one registered region per device, as a safetensors file
+does, or shares them where they are. The handle it gives is a table of names and places, and travels
+like any handle. `pull` and `push` compare that table with the shards at hand and move all that is
+in common as one submission, each element once. Words beside the state tell readers whether somebody
+wrote while they read: see `seqlock`.
 
 What ends their waits: the transfers, which have a deadline.
 """
@@ -33,11 +35,15 @@ from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of
 from .transfer import Operation, submit
 
 _ALIGNMENT = 64  # bytes
-_FIRST_PAUSE, _LAST_PAUSE = 0.0005, 0.02  # seconds between two looks at a state that somebody writes
+# seconds between two looks at a state that somebody writes
+_FIRST_PAUSE, _LAST_PAUSE = 0.0005, 0.02
 
 
 class SharedState:
-    """The handle to a shared state dict; `share_state` makes it. It pickles, and holds the memory as `RDMABuffer` does."""
+    """The handle to a shared state dict; `share_state` makes it.
+
+    It pickles, and holds the memory as `RDMABuffer` does.
+    """
 
     def __init__(
         self,
@@ -57,15 +63,21 @@ class SharedState:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def update(self, state: State, timeout: float = 60) -> Future[None]:
-        """Replace the values by those of `state`, which has the tensors that were shared: a `push` of all of them."""
-        shards = {name: Shard(entry.block.start, entry.whole) for name, entry in self.entries.items()}
+        """Replace the values by those of `state`, which has the tensors that were shared: a `push`
+        of all of them.
+        """
+        shards = {
+            name: Shard(entry.block.start, entry.whole) for name, entry in self.entries.items()
+        }
         return push(state, self, shards=shards, timeout=timeout)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """For the owner, around code that changes tensors which are shared where they are (``copy=False``).
+        """For the owner, around code that changes tensors which are shared where they are
+        (``copy=False``).
 
-        Whoever pulls meanwhile starts again. If the code raises, the state counts as torn until the next time.
+        Whoever pulls meanwhile starts again. If the code raises, the state counts as torn until the
+        next time.
         """
         token = self.versions.begin().get()
         try:
@@ -81,7 +93,10 @@ class SharedState:
             dropped.get()
 
     def __repr__(self) -> str:
-        return f"<SharedState of {len(self.entries)} tensors, {self.nbytes} bytes, in {len(self.buffers)} buffers>"
+        return (
+            f"<SharedState of {len(self.entries)} tensors, {self.nbytes} bytes, in"
+            f" {len(self.buffers)} buffers>"
+        )
 
 
 States = SharedState | Sequence[SharedState]
@@ -92,15 +107,17 @@ def share_state(state: State, *, shards: Shards | None = None, copy: bool = True
 
     Args:
         state: Mappings and sequences, nested as you like, of contiguous tensors or arrays.
-        shards: Which part of a whole each tensor is: a `Split` for all of them; a mapping from names (a key, or the tuple of
-            keys that lead there) to `Shard` or `Split`, where tensors that are not in it are whole; or a function of the
-            tuple of keys. A `DTensor` (FSDP2, tensor parallelism) knows its part: this is not asked for it.
-        copy: Put a copy of all tensors into one region per device, which `SharedState.update` renews; otherwise share the
-            tensors themselves, one buffer for each. Then change them within `SharedState.writing`.
+        shards: Which part of a whole each tensor is: a `Split` for all of them; a mapping from
+            names (a key, or the tuple of keys that lead there) to `Shard` or `Split`, where tensors
+            that are not in it are whole; or a function of the tuple of keys. A `DTensor` (FSDP2,
+            tensor parallelism) knows its part: this is not asked for it.
+        copy: Put a copy of all tensors into one region per device, which `SharedState.update`
+            renews; otherwise share the tensors themselves, one buffer for each. Then change them
+            within `SharedState.writing`.
 
     Raises:
-        KeyError, TypeError, ValueError: Something in it is no contiguous memory, or does not fit its shard. The message
-            names it.
+        KeyError, TypeError, ValueError: Something in it is no contiguous memory, or does not fit
+            its shard. The message names it.
     """
     tensors = tensors_of(state, shards)
     buffers, entries = _copied(tensors) if copy else _in_place(tensors)
@@ -114,46 +131,61 @@ def empty_like(sources: States, *, shards: Shards | None = None) -> Any:
 
     Args:
         sources: Who shares them.
-        shards: Which part of each is wanted, as for `share_state`; by default all of it. A `Shard` does not say how large a
-            part is, so it takes a `Split`.
+        shards: Which part of each is wanted, as for `share_state`; by default all of it. A `Shard`
+            does not say how large a part is, so it takes a `Split`.
 
     Raises:
-        ImportError, KeyError, TypeError, ValueError: That library is not installed here; or as `share_state`.
+        ImportError, KeyError, TypeError, ValueError: That library is not installed here; or as
+            `share_state`.
     """
     given = checked_sources(sources, "empty_like(sources)")
     entries = {name: entry for source in reversed(given) for name, entry in source.entries.items()}
     rule = rule_of(shards, list(entries))
-    leaves = {name: new_tensor(entry, _wanted_shape(name, entry, rule(name))) for name, entry in entries.items()}
+    leaves = {
+        name: new_tensor(entry, _wanted_shape(name, entry, rule(name)))
+        for name, entry in entries.items()
+    }
     return nested(leaves, frozenset().union(*(source.sequences for source in given)))
 
 
 def _wanted_shape(name: Name, entry: Entry, shard: Shard | Split | None) -> tuple[int, ...]:
     if isinstance(shard, Shard):
         raise TypeError(
-            f"empty_like: {shown(name)} has a Shard, which does not say how large its part is; give a Split"
+            f"empty_like: {shown(name)} has a Shard, which does not say how large its part is; give"
+            " a Split"
         )
     return entry.whole if shard is None else shard.part_of(entry.whole).shape
 
 
 def pull(
-    sources: States, into: State, *, shards: Shards | None = None, consistent: bool = True, timeout: float = 60
+    sources: States,
+    into: State,
+    *,
+    shards: Shards | None = None,
+    consistent: bool = True,
+    timeout: float = 60,
 ) -> Future[tuple[int | None, ...]]:
     """Fill the tensors of a state dict, in place, from what others share.
 
     Args:
         sources: Who has it. Where several have the same elements, the first is read.
-        into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of those will do.
+        into: Mappings and sequences of tensors or arrays, by the names of the sources; a part of
+            those will do.
         shards: As for `share_state`, of the tensors of `into`.
-        consistent: Read again while somebody writes (`push`, `SharedState.update`, `SharedState.writing`), so that all that is
-            read of one source is of one version of it. Otherwise there may be some old and some new values.
+        consistent: Read again while somebody writes (`push`, `SharedState.update`,
+            `SharedState.writing`), so that all that is read of one source is of one version of it.
+            Otherwise there may be some old and some new values.
         timeout: Seconds, for all of it.
 
     Returns:
-        The version of each source, which is how often it has been written; None for a source that nothing was read from.
+        The version of each source, which is how often it has been written; None for a source that
+        nothing was read from.
 
     Raises:
-        KeyError, TypeError, ValueError: No source has a tensor, or all of it; or it has another type there.
-        InconsistentStateError: From the future: somebody wrote all the time, or a write failed and left a source torn.
+        KeyError, TypeError, ValueError: No source has a tensor, or all of it; or it has another
+            type there.
+        InconsistentStateError: From the future: somebody wrote all the time, or a write failed and
+            left a source torn.
         RDMAError: From the future: the transfer failed.
     """
     given = checked_sources(sources, "pull(sources)")
@@ -197,12 +229,15 @@ def plan_reads(given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor]
             raise ValueError(f"{shown(name)} is read-only, and can't be filled")
         taken, missing = cover(tensor.block, [entry.block for _, entry in offers])
         if missing:
-            raise ValueError(f"no source has the elements {', '.join(map(str, missing))} of {shown(name)}")
+            raise ValueError(
+                f"no source has the elements {', '.join(map(str, missing))} of {shown(name)}"
+            )
         for index, part in taken:
             source, entry = offers[index]
             used.add(source)
             operations += _operations(tensor, given[source], entry, part, write=False)
-    read = tuple(sorted(used)) or (0,)  # a rank that has nothing of any tensor learns of versions all the same
+    # a rank that has nothing of any tensor learns of versions all the same
+    read = tuple(sorted(used)) or (0,)
     return Plan(len(given), read, tuple(given[index] for index in read), tuple(operations))
 
 
@@ -276,7 +311,9 @@ def pull_once(
     yield submit(plane, operations, deadline)
     yield submit(plane, look.operations, deadline)
     if consistent and look.seen().began != before.began:
-        raise BeingWrittenError(f"the state was written whenever it was read, for {deadline.timeout:g}s")
+        raise BeingWrittenError(
+            f"the state was written whenever it was read, for {deadline.timeout:g}s"
+        )
     return before
 
 
@@ -285,17 +322,24 @@ def look_at(plane: Plane, look: Look, deadline: Deadline, consistent: bool = Tru
     yield submit(plane, look.operations, deadline)
     seen = look.seen()
     if consistent and not seen.settled:
-        raise BeingWrittenError(f"a write of the state has begun and not ended, for {deadline.timeout:g}s")
+        raise BeingWrittenError(
+            f"a write of the state has begun and not ended, for {deadline.timeout:g}s"
+        )
     if consistent and seen.torn:
-        raise InconsistentStateError("a write of the state failed and left it torn; write all of it anew")
+        raise InconsistentStateError(
+            "a write of the state failed and left it torn; write all of it anew"
+        )
     return seen
 
 
-def push(state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60) -> Future[None]:
-    """Write the tensors of a state dict to wherever they are shared: every element that a target has, too.
+def push(
+    state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60
+) -> Future[None]:
+    """Write the tensors of a state dict to wherever they are shared: every element that a target
+    has, too.
 
-    Several may push different elements at one time. Writers of the same elements must take turns: otherwise some values of
-    each remain, and no reader is told.
+    Several may push different elements at one time. Writers of the same elements must take turns:
+    otherwise some values of each remain, and no reader is told.
 
     Args:
         state: As for `share_state`; leave it unchanged until the future is done.
@@ -313,13 +357,17 @@ def push(state: State, targets: States, *, shards: Shards | None = None, timeout
         for target, entry in takers:
             part = tensor.block.common(entry.block)
             if part is not None:
-                operations.setdefault(target, []).extend(_operations(tensor, given[target], entry, part, write=True))
+                operations.setdefault(target, []).extend(
+                    _operations(tensor, given[target], entry, part, write=True)
+                )
     deadline = Deadline(checked_timeout(timeout))
     steps = _push([(given[target], writes) for target, writes in operations.items()], deadline)
     return in_turn(given[0].versions.buffer.plane, steps, "a state to be pushed")
 
 
-def _push(writes: Sequence[tuple[SharedState, Sequence[Operation]]], deadline: Deadline) -> Steps[None]:
+def _push(
+    writes: Sequence[tuple[SharedState, Sequence[Operation]]], deadline: Deadline
+) -> Steps[None]:
     if not writes:  # nothing in common
         return
     plane = writes[0][0].versions.buffer.plane
@@ -345,7 +393,10 @@ def _push(writes: Sequence[tuple[SharedState, Sequence[Operation]]], deadline: D
 
 
 def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed: bool) -> None:
-    """End a write that was given up; nobody waits. Its owner may count it later, and tell the token then."""
+    """End a write that was given up; nobody waits.
+
+    Its owner may count it later, and tell the token then.
+    """
 
     def end() -> None:
         with suppress(MonarchError):  # the owner is gone, or has no such state any more
@@ -360,7 +411,13 @@ def checked_sources(states: States, use: str) -> list[SharedState]:
     Args:
         use: Of which argument, in errors.
     """
-    given = [states] if isinstance(states, SharedState) else list(states) if isinstance(states, Iterable) else []
+    given = (
+        [states]
+        if isinstance(states, SharedState)
+        else list(states)
+        if isinstance(states, Iterable)
+        else []
+    )
     if not given or not all(isinstance(state, SharedState) for state in given):
         raise TypeError(f"{use}: got {states!r}, expected a SharedState or some of them")
     return given
@@ -371,7 +428,11 @@ def _matches(
 ) -> Iterator[tuple[Name, LocalTensor, list[tuple[int, Entry]]]]:
     """Each tensor, with the shared states (by number) that have it, too."""
     for name, tensor in tensors.items():
-        found = [(index, shared.entries[name]) for index, shared in enumerate(given) if name in shared.entries]
+        found = [
+            (index, shared.entries[name])
+            for index, shared in enumerate(given)
+            if name in shared.entries
+        ]
         if not found:
             raise KeyError(f"no {role} shares {shown(name)}")
         for _, entry in found:
@@ -385,7 +446,9 @@ def _operations(
     buffer, size = remote.buffers[entry.buffer], tensor.itemsize
     for run in rows(part, entry.block, tensor.block):
         start, offset = run.target * size, entry.offset + run.source * size
-        operation = buffer.operation(tensor.memory, start, offset, run.length * run.repeats * size, write)
+        operation = buffer.operation(
+            tensor.memory, start, offset, run.length * run.repeats * size, write
+        )
         yield operation._replace(
             rows=run.repeats, offset_step=run.source_step * size, start_step=run.target_step * size
         )
@@ -393,7 +456,9 @@ def _operations(
 
 def _in_place(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:
     buffers = [RDMABuffer.of_memory(tensor.memory) for tensor in tensors.values()]
-    return buffers, {name: tensor.entry(index, 0) for index, (name, tensor) in enumerate(tensors.items())}
+    return buffers, {
+        name: tensor.entry(index, 0) for index, (name, tensor) in enumerate(tensors.items())
+    }
 
 
 def _copied(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:

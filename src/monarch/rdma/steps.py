@@ -1,4 +1,7 @@
-"""Transfers that follow each other: a generator yields a future, and goes on when that is done. No thread waits meanwhile."""
+"""Transfers that follow each other: a generator yields a future, and goes on when that is done.
+
+No thread waits meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ def _go_on(plane: Plane, steps: Steps[R], finished: Promise[R], before: Future[A
             finished.reject(error)
             return
     waited_for = before
-    subscribe(waited_for, lambda: plane.workers.submit(lambda: _go_on(plane, steps, finished, waited_for)))
+    subscribe(
+        waited_for, lambda: plane.workers.submit(lambda: _go_on(plane, steps, finished, waited_for))
+    )
 
 
 def _next(steps: Steps[Any], before: Future[Any] | None) -> Future[Any]:

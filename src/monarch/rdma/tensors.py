@@ -1,4 +1,6 @@
-"""The tensors of a state dict: where each lies, which part of which whole it is, and new ones like those of somebody else."""
+"""The tensors of a state dict: where each lies, which part of which whole it is, and new ones like
+those of somebody else.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from .memory import Memory, memory_of
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 
 State = Mapping[Any, Any] | Sequence[Any]
-"""Mappings and sequences, nested as you like, of contiguous tensors or arrays; also of distributed tensors."""
+"""Mappings and sequences, nested as you like, of contiguous tensors or arrays; also of distributed
+tensors.
+"""
 
 _FORMATS = {
     "b": "int8", "B": "uint8", "c": "uint8", "?": "bool", "h": "int16", "H": "uint16", "i": "int32", "I": "uint32",
@@ -50,12 +54,15 @@ class LocalTensor(NamedTuple):
         """Raises ValueError if it is of another type or whole than the shared one."""
         if (self.dtype, self.whole) != (entry.dtype, entry.whole):
             raise ValueError(
-                f"{shown(name)} is {self.dtype} of shape {self.whole} here, {entry.dtype} of shape {entry.whole} there"
+                f"{shown(name)} is {self.dtype} of shape {self.whole} here, {entry.dtype} of shape"
+                f" {entry.whole} there"
             )
 
     def entry(self, buffer: int, offset: int) -> Entry:
         """Return the tensor's entry in the table for others."""
-        return Entry(self.library, self.dtype, self.itemsize, self.block, self.whole, buffer, offset)
+        return Entry(
+            self.library, self.dtype, self.itemsize, self.block, self.whole, buffer, offset
+        )
 
 
 def tensors_of(state: State, shards: Shards | None) -> dict[Name, LocalTensor]:
@@ -132,7 +139,8 @@ def _tensor(value: Any, name: Name, shard: Shard | Split | None) -> LocalTensor:
     block, whole = Block(shard.start, shape), Block((0,) * len(shard.whole), shard.whole)
     if not len(shape) == len(shard.start) == len(shard.whole) or block.common(whole) != block:
         raise ValueError(
-            f"{shown(name)} of shape {shape} at {shard.start} is no part of a tensor of shape {shard.whole}"
+            f"{shown(name)} of shape {shape} at {shard.start} is no part of a tensor of shape"
+            f" {shard.whole}"
         )
     return LocalTensor(memory, library, dtype, itemsize, block, shard.whole)
 
@@ -144,4 +152,8 @@ def _shape_and_type(value: Any) -> tuple[tuple[int, ...], str, str]:
         view = memoryview(value)
         return tuple(view.shape or ()), "numpy", _FORMATS.get(view.format, view.format)
     name = str(dtype)
-    return tuple(value.shape), "torch" if name.startswith("torch.") else "numpy", name.removeprefix("torch.")
+    return (
+        tuple(value.shape),
+        "torch" if name.startswith("torch.") else "numpy",
+        name.removeprefix("torch."),
+    )

@@ -1,8 +1,10 @@
-"""Carrying out a submission: leases, grants, the choice of paths, then the bytes; and what to say when it fails.
+"""Carrying out a submission: leases, grants, the choice of paths, then the bytes; and what to say
+when it fails.
 
-Path of a transfer: the caller's thread checks the arguments. If everything is known and little is to be moved, it moves it
-itself; otherwise a thread of the plane does. It asks each owner once for the grants that are missing, then moves what goes the
-same way together. What ends its waits: the owner's answer or end, or the deadline.
+Path of a transfer: the caller's thread checks the arguments. If everything is known and little is
+to be moved, it moves it itself; otherwise a thread of the plane does. It asks each owner once for
+the grants that are missing, then moves what goes the same way together. What ends its waits: the
+owner's answer or end, or the deadline.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from .plane import Plane
 from .records import Grant, Open, Refusal, here
 
 _INLINE = 1 << 20
-"""Bytes up to which the caller's thread does it: that takes no longer than to have another thread do it."""
+"""Bytes up to which the caller's thread does it: that takes no longer than to have another thread
+do it.
+"""
 _STAGE = 16 << 20
 """Bytes of host memory through which those of a GPU go where the path can't take them."""
 _KNOWN_WITHIN = 0.5
@@ -32,10 +36,11 @@ _KNOWN_WITHIN = 0.5
 
 
 class Operation(NamedTuple):
-    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from `start` on.
+    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from
+    `start` on.
 
-    In several rows of the same size, if `rows` is not 1: each begins `offset_step` bytes behind the one before in the buffer,
-    and `start_step` bytes in local memory.
+    In several rows of the same size, if `rows` is not 1: each begins `offset_step` bytes behind the
+    one before in the buffer, and `start_step` bytes in local memory.
     """
 
     lease: Lease
@@ -50,7 +55,9 @@ class Operation(NamedTuple):
 
 
 def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> Future[None]:
-    """Start; the future is done when every byte has arrived, or everything that can be done is done and the rest failed."""
+    """Start; the future is done when every byte has arrived, or everything that can be done is done
+    and the rest failed.
+    """
     if not operations:
         return completed()
     transfer = _Transfer(plane, operations, deadline)
@@ -63,7 +70,9 @@ def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) ->
     return transfer.future
 
 
-def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> dict[Lease, Grant | RDMAError]:
+def obtain_grants(
+    plane: Plane, leases: Iterable[Lease], deadline: Deadline
+) -> dict[Lease, Grant | RDMAError]:
     """What the owners have granted, or why not; each is asked once for all that is missing."""
     found: dict[Lease, Grant | RDMAError] = {}
     missing: dict[ProcAddress, list[Lease]] = {}
@@ -74,7 +83,10 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
         else:
             missing.setdefault(lease.info.owner, []).append(lease)
     questions = [
-        (wanted, ask(plane.hub, owner, Open(here(), tuple(lease.claim for lease in wanted)), "access"))
+        (
+            wanted,
+            ask(plane.hub, owner, Open(here(), tuple(lease.claim for lease in wanted)), "access"),
+        )
         for owner, wanted in missing.items()
     ]
     for wanted, question in questions:
@@ -92,7 +104,9 @@ def obtain_grants(plane: Plane, leases: Iterable[Lease], deadline: Deadline) -> 
 
 
 class _Described(PendingOperation):
-    """The description of a transfer, for its future; apart from the transfer, of which the future is a part."""
+    """The description of a transfer, for its future; apart from the transfer, of which the future
+    is a part.
+    """
 
     __slots__ = ("_count", "_info", "_write")
     name = "a transfer"
@@ -124,7 +138,12 @@ class _Transfer(Promise[None]):
         for operation in self._operations:
             size += operation.nbytes
             link = operation.lease.link
-            if size > _INLINE or link is None or not link.inline or operation.memory.device != "cpu":
+            if (
+                size > _INLINE
+                or link is None
+                or not link.inline
+                or operation.memory.device != "cpu"
+            ):
                 return False
         return True
 
@@ -151,7 +170,8 @@ class _Transfer(Promise[None]):
     def end_with(self, errors: Sequence[Exception]) -> None:
         for error in errors:
             error.__traceback__ = None  # whose frames hold the memory
-        first, *others = dict.fromkeys(errors)  # that of a lost owner is there once for each of its buffers
+        # that of a lost owner is there once for each of its buffers
+        first, *others = dict.fromkeys(errors)
         if isinstance(first, RDMAError):
             first.transferred = sum(self._moved)
             first.others = tuple(others)
@@ -176,14 +196,23 @@ class _Transfer(Promise[None]):
                 continue
             piece = Piece(lease, grant, offset, memory, start, nbytes, rows, *steps)
             if piece.end > grant.nbytes or (write and grant.readonly):
-                reason = "it is read-only" if write and grant.readonly else f"it has {grant.nbytes} bytes"
-                self._note(BufferAccessError(f"{nbytes} bytes at {offset} are not to be had: {reason}"), lease)
+                reason = (
+                    "it is read-only"
+                    if write and grant.readonly
+                    else f"it has {grant.nbytes} bytes"
+                )
+                self._note(
+                    BufferAccessError(f"{nbytes} bytes at {offset} are not to be had: {reason}"),
+                    lease,
+                )
             else:
                 pieces[write].append(piece)
         return pieces
 
     def _move(self, pieces: tuple[Sequence[Piece], Sequence[Piece]]) -> None:
-        """Move reads and writes: what goes over one link together, over several links at the same time."""
+        """Move reads and writes: what goes over one link together, over several links at the same
+        time.
+        """
         groups: dict[tuple[Link, bool], list[Piece]] = {}
         for write, wanted in enumerate(pieces):
             for piece in wanted:
@@ -193,7 +222,9 @@ class _Transfer(Promise[None]):
                     self._note(self._explained(error, piece), piece.lease)
                 else:
                     groups.setdefault((link, bool(write)), []).append(piece)
-        self._plane.workers.spread(list(groups.items()), lambda group: self._move_group(*group[0], group[1]))
+        self._plane.workers.spread(
+            list(groups.items()), lambda group: self._move_group(*group[0], group[1])
+        )
 
     def _link(self, piece: Piece) -> Link:
         lease = piece.lease
@@ -217,7 +248,11 @@ class _Transfer(Promise[None]):
     def _stage(self, link: Link, write: bool, pieces: Sequence[Piece]) -> list[Piece]:
         """Move those of a GPU by way of host memory; returns the others."""
         for piece in parts([p for p in pieces if not isinstance(p.memory, HostMemory)], _STAGE):
-            data = piece.memory.read(piece.start, piece.nbytes) if write else memoryview(bytearray(piece.nbytes))
+            data = (
+                piece.memory.read(piece.start, piece.nbytes)
+                if write
+                else memoryview(bytearray(piece.nbytes))
+            )
             staged = piece._replace(memory=memory_of(data, "staging"), start=0)
             link.move([staged], write, self.deadline, self._moved.append)
             if not write:
@@ -225,8 +260,13 @@ class _Transfer(Promise[None]):
         return [piece for piece in pieces if isinstance(piece.memory, HostMemory)]
 
     def _explained(self, error: RDMAError, piece: Piece) -> RDMAError:
-        """Why an owner is gone is known to its agent; and that it is gone may be why no path leads there."""
-        if not isinstance(error, (OwnerLostError, NoPathError)) or getattr(error, "failure", None) is not None:
+        """Why an owner is gone is known to its agent; and that it is gone may be why no path leads
+        there.
+        """
+        if (
+            not isinstance(error, (OwnerLostError, NoPathError))
+            or getattr(error, "failure", None) is not None
+        ):
             return error
         owner = piece.lease.info.owner
         with suppress(TimeoutError):

@@ -1,7 +1,8 @@
 """Threads that copy. They start when there is work and end soon after there is none.
 
-What ends their waits: work, or half a second without any. Jobs may wait for others only by way of `spread`, where whoever
-waits takes part in the work: so a limited number of threads cannot come to a standstill.
+What ends their waits: work, or half a second without any. Jobs may wait for others only by way of
+`spread`, where whoever waits takes part in the work: so a limited number of threads cannot come to
+a standstill.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Workers:
             self._work_off()
 
     def spread(self, parts: Sequence[T], work: Callable[[T], None]) -> None:
-        """Do ``work(part)`` for all parts, on a few threads, this one among them; returns when all is done.
+        """Do ``work(part)`` for all parts, on a few threads, this one among them; returns when all
+        is done.
 
         After an error, parts that nobody has begun are left out, and the error is raised.
         """

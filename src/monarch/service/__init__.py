@@ -1,8 +1,9 @@
 """Replicated services: one handle, many replicas of an actor; what fails is replaced under it.
 
-`handle` is what callers hold, `keeper` an actor that owns the replicas. Each process that calls has one `router` for a service, which
-knows the replicas, counts what is outstanding at each, and picks; so a call goes from its caller straight to a replica. `calls` are
-requests that may be asked again elsewhere. `batching` stands alone: it works on any async actor.
+`handle` is what callers hold, `keeper` an actor that owns the replicas. Each process that calls has
+one `router` for a service, which knows the replicas, counts what is outstanding at each, and picks;
+so a call goes from its caller straight to a replica. `calls` are requests that may be asked again
+elsewhere. `batching` stands alone: it works on any async actor.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ if TYPE_CHECKING:
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    {"batching": ("batched",), "handle": ("Service", "ServiceEndpoint"), "records": ("ReplicaStatus",)},
+    {
+        "batching": ("batched",),
+        "handle": ("Service", "ServiceEndpoint"),
+        "records": ("ReplicaStatus",),
+    },
 )
 
 __all__ = ["ReplicaStatus", "Service", "ServiceEndpoint", "batched"]

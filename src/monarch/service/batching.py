@@ -27,7 +27,10 @@ class _Item:
 
 
 class _Batches:
-    """The items of one method of one actor. What ends the wait of an item: its batch, or the end of the actor."""
+    """The items of one method of one actor.
+
+    What ends the wait of an item: its batch, or the end of the actor.
+    """
 
     def __init__(self, handle: _Method, size: int, wait: float) -> None:
         self._handle = handle
@@ -58,7 +61,9 @@ class _Batches:
                     self._full.clear()
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(self._full.wait(), patience)
-                await self._run([self._items.popleft() for _ in range(min(self._size, len(self._items)))])
+                await self._run(
+                    [self._items.popleft() for _ in range(min(self._size, len(self._items)))]
+                )
         finally:
             self._worker = None
             while self._items:  # this ends before them
@@ -69,8 +74,14 @@ class _Batches:
         try:
             results = await self._handle([item.value for item in batch])
             if not isinstance(results, Sequence) or len(results) != len(batch):
-                got = f"{len(results)}" if isinstance(results, Sequence) else f"a {type(results).__name__}"
-                raise TypeError(f"a batch of {len(batch)} items has as many results, in a list; got {got}")
+                got = (
+                    f"{len(results)}"
+                    if isinstance(results, Sequence)
+                    else f"a {type(results).__name__}"
+                )
+                raise TypeError(
+                    f"a batch of {len(batch)} items has as many results, in a list; got {got}"
+                )
         except Exception as error:
             results = [error] * len(batch)
         except BaseException:  # the actor ends, or this task was cancelled
@@ -85,13 +96,15 @@ class _Batches:
 def batched(*, max_size: int, max_wait: float = 0.0) -> Callable[[_Method], Any]:
     """Mark an ``async def`` method of an actor as an endpoint that handles items in batches.
 
-    Callers pass one item and get its result; the method gets a list of items and returns a list of as many results, in their order. A
-    result that is an exception is raised for its item; what the method raises, for all of the batch. One batch runs at a time, and the
-    items that come meanwhile are in the next.
+    Callers pass one item and get its result; the method gets a list of items and returns a list of
+    as many results, in their order. A result that is an exception is raised for its item; what the
+    method raises, for all of the batch. One batch runs at a time, and the items that come meanwhile
+    are in the next.
 
     Args:
         max_size: Items in a batch, at most.
-        max_wait: Seconds that an item waits for others, where a batch could begin. 0: a batch has what is there.
+        max_wait: Seconds that an item waits for others, where a batch could begin. 0: a batch has
+            what is there.
 
     Raises:
         TypeError: `max_size` is no int; the method is not ``async def``, or does not take one list.

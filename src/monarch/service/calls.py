@@ -1,9 +1,12 @@
-"""Calls to a service. A `Call` is what its caller waits for; an `Attempt` is one message of it to one replica.
+"""Calls to a service.
 
-An attempt is over when all ranks of its replica have answered, or are gone: until then it counts as outstanding there. Its call hears of
-it earlier: with the first rank that fails, or when its time is up; then it takes no room from others. Nothing here waits. What ends a
-call: an answer; the failure of its last attempt; the end of its time; `Router.patience` without a replica; the end of this process's
-part in the program.
+A `Call` is what its caller waits for; an `Attempt` is one message of it to one replica.
+
+An attempt is over when all ranks of its replica have answered, or are gone: until then it counts as
+outstanding there. Its call hears of it earlier: with the first rank that fails, or when its time is
+up; then it takes no room from others. Nothing here waits. What ends a call: an answer; the failure
+of its last attempt; the end of its time; `Router.patience` without a replica; the end of this
+process's part in the program.
 """
 
 from __future__ import annotations
@@ -51,7 +54,9 @@ class Message:
 
     __slots__ = ("cell", "content", "flags", "meta", "name", "site")
 
-    def __init__(self, name: str, site: Site, cell: Owner, meta: bytes, flags: int, content: tuple[Any, Any]) -> None:
+    def __init__(
+        self, name: str, site: Site, cell: Owner, meta: bytes, flags: int, content: tuple[Any, Any]
+    ) -> None:
         self.name = name
         self.site = site
         self.cell = cell
@@ -60,7 +65,9 @@ class Message:
         self.content = content
 
     def keep(self) -> None:
-        """Keep the arguments as they are now: they are sent after the caller has gone on, or more than once."""
+        """Keep the arguments as they are now: they are sent after the caller has gone on, or more
+        than once.
+        """
         payload, buffers = self.content
         self.content = payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
@@ -99,7 +106,10 @@ class Attempt:
             raise
 
     def cancel(self, hub: Any) -> bool:
-        """Have it dropped if it has not begun, which its answer tells. Of several ranks some may have begun, which need the others."""
+        """Have it dropped if it has not begun, which its answer tells.
+
+        Of several ranks some may have begun, which need the others.
+        """
         target = self.replica.target
         return (
             self._number > 0
@@ -176,7 +186,12 @@ class Call(PendingOperation, Promise[Any]):
     )  # fmt: skip
 
     def __init__(
-        self, router: Router, message: Message, session: str | None, timeout: float | None, retries: int
+        self,
+        router: Router,
+        message: Message,
+        session: str | None,
+        timeout: float | None,
+        retries: int,
     ) -> None:
         self.name = message.name
         self.message = message
@@ -201,7 +216,10 @@ class Call(PendingOperation, Promise[Any]):
             subscribe(self.future, self._timer.cancel)
 
     def send(self, replica: Replica) -> None:
-        """Ask this replica, which counts it as outstanding already. For errors see `Attempt.send`."""
+        """Ask this replica, which counts it as outstanding already.
+
+        For errors see `Attempt.send`.
+        """
         self._made += 1
         self.last = replica
         self._attempt = attempt = Attempt(self, replica)
@@ -230,7 +248,12 @@ class Call(PendingOperation, Promise[Any]):
 
     def _again(self) -> bool:
         """Return whether another replica is going to be asked."""
-        if self._made > self._retries or self._cancelled or self.future.done() or self._router.hub.end is not None:
+        if (
+            self._made > self._retries
+            or self._cancelled
+            or self.future.done()
+            or self._router.hub.end is not None
+        ):
             return False
         self._router.again(self)
         return True
@@ -239,8 +262,8 @@ class Call(PendingOperation, Promise[Any]):
         if self._retries:
             return f"Attempts made: {self._made}."
         return (
-            "Whether that replica has done it, or a part of it, is not known. It is not asked for again, as the service does "
-            "not declare this endpoint idempotent."
+            "Whether that replica has done it, or a part of it, is not known. It is not asked for"
+            " again, as the service does not declare this endpoint idempotent."
         )
 
     def _expired(self) -> None:
@@ -250,26 +273,37 @@ class Call(PendingOperation, Promise[Any]):
                 attempt.late = True
                 self._router.is_late(attempt.replica)
         if not self.future.done() and (attempt is None or not self._again()):
-            self.reject(TimeoutError(f"{self.name}: no answer within {self._timeout:g}s. Attempts made: {self._made}."))
+            self.reject(
+                TimeoutError(
+                    f"{self.name}: no answer within {self._timeout:g}s. Attempts made:"
+                    f" {self._made}."
+                )
+            )
 
     # as an operation
 
     def describe(self) -> str:
         asked = self._attempt
         return (
-            f"{self.name} of {asked.replica.name}" if asked is not None else f"{self.name}, {self._router.describe()}"
+            f"{self.name} of {asked.replica.name}"
+            if asked is not None
+            else f"{self.name}, {self._router.describe()}"
         )
 
     def awaited(self) -> PendingCall | None:
         return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)
 
     def cancel(self, future: object) -> bool:
-        """Drop it where it waits for a replica, or in the mailbox of one: it is not repeated then."""
+        """Drop it where it waits for a replica, or in the mailbox of one: it is not repeated
+        then.
+        """
         if self._router.withdraw(self):
             self._dropped()
             return True
         attempt = self._attempt
-        self._cancelled = self._cancelled or (attempt is not None and attempt.cancel(self._router.hub))
+        self._cancelled = self._cancelled or (
+            attempt is not None and attempt.cancel(self._router.hub)
+        )
         return self._cancelled
 
     def _dropped(self) -> None:
@@ -324,7 +358,8 @@ class CallToAll(PendingOperation, Promise[Any]):
         self.fail(self._failed, self._failed.root_cause)
 
     def _read(self, _: None) -> ValueMesh[Any]:
-        values = [read_value(answer) for attempt in self._attempts for answer in attempt.answers]  # type: ignore[arg-type]  # all are frames
+        # all are frames
+        values = [read_value(answer) for attempt in self._attempts for answer in attempt.answers]  # type: ignore[arg-type]
         return ValueMesh(Shape.from_extent(self._extent), values)
 
     def awaited(self) -> PendingCall | None:
@@ -333,5 +368,7 @@ class CallToAll(PendingOperation, Promise[Any]):
 
 def _owed(attempt: Attempt) -> PendingCall | None:
     target = attempt.replica.target
-    silent = [proc for proc, answer in zip(target.procs, attempt.answers, strict=True) if answer is None]
+    silent = [
+        proc for proc, answer in zip(target.procs, attempt.answers, strict=True) if answer is None
+    ]
     return PendingCall(attempt, target.uid, silent) if silent else None

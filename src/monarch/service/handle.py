@@ -34,31 +34,40 @@ _IN_FLIGHT = 16
 class Service(Generic[A]):
     """Replicas of an actor behind one handle.
 
-    The replicas start at once, and calls wait for the first that is ready. Whoever makes the service owns it: it ends with its owner. The
-    handle can be sent to other actors, which then call the replicas themselves.
+    The replicas start at once, and calls wait for the first that is ready. Whoever makes the
+    service owns it: it ends with its owner. The handle can be sent to other actors, which then call
+    the replicas themselves.
 
     Args:
         hosts: Where replicas run, each on one host.
         actor: The class of the actor.
         args: Of its constructor, and so are `kwargs`.
         replicas: How many.
-        procs_per_replica: Labels and sizes of the procs of one replica; None for one proc. A call goes to all of them.
+        procs_per_replica: Labels and sizes of the procs of one replica; None for one proc. A call
+            goes to all of them.
         name: For people. None: the name of the class, in lower case.
-        route: ``"least loaded"``: to the replica at which this process has the fewest calls outstanding; or ``"round robin"``.
-        idempotent: Which endpoints may be done twice: all, or these. A call that loses its replica is then repeated elsewhere.
-        in_flight: How many calls of one process a replica is given at a time; others wait in the caller, for whichever replica is done
-            first. None: 16; twice what a batch holds, or `concurrency` allows, if that is more; any number where endpoints are
-            concurrent without a bound. Calls of sessions do not wait.
+        route: ``"least loaded"``: to the replica at which this process has the fewest calls
+            outstanding; or ``"round robin"``.
+        idempotent: Which endpoints may be done twice: all, or these. A call that loses its replica
+            is then repeated elsewhere.
+        in_flight: How many calls of one process a replica is given at a time; others wait in the
+            caller, for whichever replica is done first. None: 16; twice what a batch holds, or
+            `concurrency` allows, if that is more; any number where endpoints are concurrent without
+            a bound. Calls of sessions do not wait.
         patience: Seconds that a call waits while no replica is ready.
-        max_restarts: How often in a row a replica may be replaced that was not ready for a minute. Then its place is given up.
-        health: An endpoint without arguments. A replica at which it raises, returns False, or takes more than `health_timeout` is replaced.
+        max_restarts: How often in a row a replica may be replaced that was not ready for a minute.
+            Then its place is given up.
+        health: An endpoint without arguments. A replica at which it raises, returns False, or takes
+            more than `health_timeout` is replaced.
         health_interval: Seconds between two checks.
-        health_timeout: Seconds for one. A check waits for its turn, behind calls that have come before.
+        health_timeout: Seconds for one. A check waits for its turn, behind calls that have come
+            before.
         bootstrap: As that of `HostMesh.spawn_procs`.
 
     Raises:
-        ValueError: `actor` is no actor class, or one with an endpoint that has the name of a method here; a number is out of range; there
-            is no such endpoint; or batched endpoints on several procs.
+        ValueError: `actor` is no actor class, or one with an endpoint that has the name of a method
+            here; a number is out of range; there is no such endpoint; or batched endpoints on
+            several procs.
         TypeError: The arguments do not fit the constructor, or an argument is of another type.
     """
 
@@ -102,7 +111,10 @@ class Service(Generic[A]):
         seconds(health_interval, "health_interval")
         seconds(health_timeout, "health_timeout")
         safe = idempotent if isinstance(idempotent, bool) else frozenset(idempotent)
-        for wanted in [*([] if isinstance(safe, bool) else safe), *([health] if health is not None else [])]:
+        for wanted in [
+            *([] if isinstance(safe, bool) else safe),
+            *([health] if health is not None else []),
+        ]:
             if wanted not in endpoints:
                 raise ValueError(f"{cls.__qualname__} has no endpoint {wanted!r}")
         uid = random_uid()
@@ -145,10 +157,12 @@ class Service(Generic[A]):
     def scale(self, replicas: int, *, drain: float = 60.0) -> Future[None]:
         """Have so many replicas from now on. Acts when called, on any handle.
 
-        Those that go take no new calls, and get `drain` seconds for what they have. A place that was given up is filled again.
+        Those that go take no new calls, and get `drain` seconds for what they have. A place that
+        was given up is filled again.
 
         Returns:
-            A future that is done when the new ones are ready, or given up, and the others have ended.
+            A future that is done when the new ones are ready, or given up, and the others have
+            ended.
         """
         whole(replicas, "replicas")
         seconds(drain, "drain")
@@ -171,10 +185,13 @@ class Service(Generic[A]):
             A future that is done when they have ended.
 
         Raises:
-            NotImplementedError: This handle was received in a message; only who has made a service stops it.
+            NotImplementedError: This handle was received in a message; only who has made a service
+                stops it.
         """
         if not self._owned:
-            raise NotImplementedError(f"{self!r} was received in a message; only who has made it stops it")
+            raise NotImplementedError(
+                f"{self!r} was received in a message; only who has made it stops it"
+            )
         seconds(drain, "drain")
         if self._stopping is None:
             self._stopping = self._keeper.close.call_one(drain)
@@ -192,7 +209,9 @@ class Service(Generic[A]):
         endpoints = describe_class(self._class).endpoints
         if name not in endpoints:
             known = ", ".join(sorted(endpoints)) or "none"
-            raise AttributeError(f"{self._class.__qualname__} has no endpoint {name!r}; its endpoints are: {known}")
+            raise AttributeError(
+                f"{self._class.__qualname__} has no endpoint {name!r}; its endpoints are: {known}"
+            )
         safe = self._way.idempotent
         retries = self._way.retries if safe is True or (safe and name in safe) else 0
         found: ServiceEndpoint[Any] = ServiceEndpoint(self, name, retries)
@@ -209,7 +228,9 @@ class Service(Generic[A]):
         return _receive, (self._class, self._uid, self._name, self._extent, self._way, self._keeper)
 
 
-def _receive(cls: type[A], uid: int, name: str, extent: Extent, way: Way, keeper: Any) -> Service[A]:
+def _receive(
+    cls: type[A], uid: int, name: str, extent: Extent, way: Way, keeper: Any
+) -> Service[A]:
     service: Service[A] = object.__new__(Service)
     service._keeper = keeper
     service._set(cls, uid, name, extent, way)
@@ -220,14 +241,22 @@ R = TypeVar("R")
 
 
 class ServiceEndpoint(Generic[R]):
-    """An endpoint of a service. The adverbs are those of a mesh, with replicas in place of ranks."""
+    """An endpoint of a service.
+
+    The adverbs are those of a mesh, with replicas in place of ranks.
+    """
 
     __slots__ = (
         "_check", "_flags", "_meta", "_method", "_name", "_retries", "_service", "_session", "_timeout",
     )  # fmt: skip
 
     def __init__(
-        self, service: Service[Any], method: str, retries: int, timeout: float | None = None, session: str | None = None
+        self,
+        service: Service[Any],
+        method: str,
+        retries: int,
+        timeout: float | None = None,
+        session: str | None = None,
     ) -> None:
         definition = describe_class(service._class).endpoints[method]
         self._service = service
@@ -241,12 +270,16 @@ class ServiceEndpoint(Generic[R]):
         self._flags = EXPLICIT if definition.explicit_response_port else 0
 
     def call_one(self, /, *args: Any, **kwargs: Any) -> Future[R]:
-        """Call one replica; a future of its result. All ranks of the replica run it, and the value is that of the first one.
+        """Call one replica; a future of its result.
+
+        All ranks of the replica run it, and the value is that of the first one.
 
         Raises:
-            TypeError, ValueError, BackpressureError, Exception: As for `call_one` of a mesh. Nothing was sent.
+            TypeError, ValueError, BackpressureError, Exception: As for `call_one` of a mesh.
+                Nothing was sent.
 
-        The future raises SupervisionError where no replica was ready in time, or one was lost and the call may not be repeated.
+        The future raises SupervisionError where no replica was ready in time, or one was lost and
+        the call may not be repeated.
         """
         message = self._message(args, kwargs, bool(self._retries))
         router = self._service._router()
@@ -255,7 +288,8 @@ class ServiceEndpoint(Generic[R]):
         return call.future
 
     def call(self, /, *args: Any, **kwargs: Any) -> Future[ValueMesh[R]]:
-        """Call every replica that is ready; a future of a value for each rank of each, with the dimension ``replica`` first.
+        """Call every replica that is ready; a future of a value for each rank of each, with the
+        dimension ``replica`` first.
 
         It is not repeated: it fails with the first rank that does.
 
@@ -275,27 +309,39 @@ class ServiceEndpoint(Generic[R]):
         return call.future
 
     def broadcast(self, /, *args: Any, **kwargs: Any) -> None:
-        """Send to every replica that is ready, without an answer. A replica at which it raises has failed, and is replaced."""
+        """Send to every replica that is ready, without an answer.
+
+        A replica at which it raises has failed, and is replaced.
+        """
         message = self._message(args, kwargs, True)
         replicas = self._service._router().all()
         try:
             for replica in replicas:
-                replica.target.cast(message.meta, message.content, None, flags=message.flags, sender=message.cell)
+                replica.target.cast(
+                    message.meta, message.content, None, flags=message.flags, sender=message.cell
+                )
         finally:
             for replica in replicas:
                 replica.release()
 
     def options(
-        self, *, session: str | None = None, timeout: float | None = None, retries: int | None = None
+        self,
+        *,
+        session: str | None = None,
+        timeout: float | None = None,
+        retries: int | None = None,
     ) -> ServiceEndpoint[R]:
-        """The same endpoint, called in another way: ``service.chat.options(session=user).call_one(text)``.
+        """The same endpoint, called in another way:
+        ``service.chat.options(session=user).call_one(text)``.
 
         Args:
-            session: Calls of one session go to one replica, from whatever process, for as long as that is there.
-            timeout: Seconds for an attempt of `call_one`, from the wait for a replica to the answer. When it is over, another replica is
-                asked, if the call may be repeated.
-            retries: How often `call_one` may be repeated elsewhere, where its replica is lost or takes too long. More than 0 says that
-                it may be done twice. None: 3 for endpoints that the service declares idempotent, 0 for others.
+            session: Calls of one session go to one replica, from whatever process, for as long as
+                that is there.
+            timeout: Seconds for an attempt of `call_one`, from the wait for a replica to the
+                answer. When it is over, another replica is asked, if the call may be repeated.
+            retries: How often `call_one` may be repeated elsewhere, where its replica is lost or
+                takes too long. More than 0 says that it may be done twice. None: 3 for endpoints
+                that the service declares idempotent, 0 for others.
 
         Raises:
             TypeError: An argument is of another type.
@@ -308,7 +354,11 @@ class ServiceEndpoint(Generic[R]):
         if retries is not None:
             whole(retries, "retries", 0)
         return ServiceEndpoint(
-            self._service, self._method, self._retries if retries is None else retries, timeout, session
+            self._service,
+            self._method,
+            self._retries if retries is None else retries,
+            timeout,
+            session,
         )
 
     def _message(self, args: Any, kwargs: Any, again: bool) -> Message:
@@ -327,23 +377,33 @@ class ServiceEndpoint(Generic[R]):
         return nobody.future
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self._name} is remote: write .call_one(...) for one replica, .call(...) for all")
+        raise TypeError(
+            f"{self._name} is remote: write .call_one(...) for one replica, .call(...) for all"
+        )
 
     def __getattr__(self, adverb: str) -> Any:
         raise AttributeError(
-            f"{self._name} is an endpoint of a service, which has no adverb {adverb!r}; they are call_one, for one replica, and call "
-            "and broadcast, for all"
+            f"{self._name} is an endpoint of a service, which has no adverb {adverb!r}; they are"
+            " call_one, for one replica, and call and broadcast, for all"
         )
 
     def __repr__(self) -> str:
         return f"<ServiceEndpoint {self._name}>"
 
     def __reduce__(self) -> Any:
-        return ServiceEndpoint, (self._service, self._method, self._retries, self._timeout, self._session)
+        return ServiceEndpoint, (
+            self._service,
+            self._method,
+            self._retries,
+            self._timeout,
+            self._session,
+        )
 
 
 def _room(cls: type) -> float:
-    """How many calls of one process a replica of this class is given at a time, so that it need not wait for them."""
+    """How many calls of one process a replica of this class is given at a time, so that it need not
+    wait for them.
+    """
     room: float = _IN_FLIGHT
     for definition in describe_class(cls).endpoints.values():
         overlap: int | None = getattr(definition.method, "batches", definition.concurrency)
@@ -357,10 +417,14 @@ def _check_class(cls: type, procs: Mapping[str, int]) -> None:
     endpoints = describe_class(cls).endpoints
     taken = sorted(name for name in endpoints if hasattr(Service, name))
     if taken:
-        raise ValueError(f"a service has attributes of these names; rename the endpoints: {', '.join(taken)}")
-    batches = [name for name, definition in endpoints.items() if hasattr(definition.method, "batches")]
+        raise ValueError(
+            f"a service has attributes of these names; rename the endpoints: {', '.join(taken)}"
+        )
+    batches = [
+        name for name, definition in endpoints.items() if hasattr(definition.method, "batches")
+    ]
     if batches and math.prod(procs.values()) > 1:
         raise ValueError(
-            f"{', '.join(batches)} of {cls.__qualname__} are batched, and each rank of a replica would make batches of its own: "
-            "have one rank make them, and call the others"
+            f"{', '.join(batches)} of {cls.__qualname__} are batched, and each rank of a replica"
+            " would make batches of its own: have one rank make them, and call the others"
         )

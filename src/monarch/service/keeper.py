@@ -1,9 +1,11 @@
-"""The actor that owns the replicas of a service: it starts them, looks after them, replaces and stops them, and tells the processes that
-call the service which replicas take calls.
+"""The actor that owns the replicas of a service: it starts them, looks after them, replaces and
+stops them, and tells the processes that call the service which replicas take calls.
 
-Each place of the service has a task, `_keep`, which has one replica after the other in it. What ends its waits: a replica is ready, or
-has failed, of which `__supervise__` tells; its health check takes too long; the service gets smaller, or ends. Then its calls are
-waited for up to `drain` seconds: each process that calls answers `Members` when it has none there, and one that has ended has none.
+Each place of the service has a task, `_keep`, which has one replica after the other in it. What
+ends its waits: a replica is ready, or has failed, of which `__supervise__` tells; its health check
+takes too long; the service gets smaller, or ends. Then its calls are waited for up to `drain`
+seconds: each process that calls answers `Members` when it has none there, and one that has ended
+has none.
 """
 
 from __future__ import annotations
@@ -14,7 +16,16 @@ from collections import Counter
 from contextlib import suppress
 from typing import Any
 
-from .._core.plane import SETTLE, Gather, ProcAddress, StopCall, current_hub, encode_meta, pickling, send_record
+from .._core.plane import (
+    SETTLE,
+    Gather,
+    ProcAddress,
+    StopCall,
+    current_hub,
+    encode_meta,
+    pickling,
+    send_record,
+)
 from .._lazy import lazy_logger
 from ..actor import (
     Actor,
@@ -31,7 +42,8 @@ from .records import Members, ReplicaStatus, Spec
 
 logger = lazy_logger("monarch.service")
 _STEADY = 60.0  # seconds that a replica is ready, after which its failures so far are forgotten
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0  # seconds before a place is filled again, from its second failure in a row on
+# seconds before a place is filled again, from its second failure in a row on
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 30.0
 
 
 class _Replica:
@@ -80,13 +92,17 @@ class Keeper(Actor):
         self._callers: set[ProcAddress] = set()
         self._version = 0
         self._changed = asyncio.Condition()
-        self._replaced = get_meter("monarch.service").create_counter("service.replacements", "", "replicas replaced")
+        self._replaced = get_meter("monarch.service").create_counter(
+            "service.replacements", "", "replicas replaced"
+        )
         self._wanted = spec.replicas  # 0 once the service is being stopped
         self._grow()
 
     @concurrent_endpoint
     async def scale(self, replicas: int, drain: float) -> Members:
-        """Have so many replicas: done when those that are new are ready, or given up, and others have ended. Returns which there are."""
+        """Have so many replicas: done when those that are new are ready, or given up, and others
+        have ended. Returns which there are.
+        """
         if not self._wanted:
             raise RuntimeError(f"the service {self._spec.name} is being stopped")
         self._wanted = replicas
@@ -114,7 +130,9 @@ class Keeper(Actor):
     @concurrent_endpoint
     async def status(self) -> list[ReplicaStatus]:
         return [
-            ReplicaStatus(number, self._name(number), place.state, place.restarts, place.last_failure)
+            ReplicaStatus(
+                number, self._name(number), place.state, place.restarts, place.last_failure
+            )
             for number, place in sorted(self._places.items())
         ]
 
@@ -156,9 +174,18 @@ class Keeper(Actor):
             place.last_failure = why
             if place.state == "draining":
                 return
-            failures = 1 if place.state == "ready" and time.monotonic() - begun >= _STEADY else failures + 1
+            failures = (
+                1
+                if place.state == "ready" and time.monotonic() - begun >= _STEADY
+                else failures + 1
+            )
             if failures > self._spec.max_restarts:
-                logger.warning("%s is given up, after %d failures in a row: %s", self._name(number), failures, why)
+                logger.warning(
+                    "%s is given up, after %d failures in a row: %s",
+                    self._name(number),
+                    failures,
+                    why,
+                )
                 await self._now(place, "given up")
                 return
             await self._now(place, "waiting")
@@ -170,7 +197,9 @@ class Keeper(Actor):
             await self._now(place, "starting")
 
     async def _run(self, number: int, place: _Place) -> str | None:
-        """One replica, from its start to its end; why it has failed, or None where it was to end."""
+        """One replica, from its start to its end; why it has failed, or None where it was to
+        end.
+        """
         try:
             place.replica = replica = self._start(number)
         except Exception as error:  # its host has been shut down, for one
@@ -190,15 +219,22 @@ class Keeper(Actor):
 
     def _start(self, number: int) -> _Replica:
         spec = self._spec
-        taken = Counter(place.replica.host for place in self._places.values() if place.replica is not None)
+        taken = Counter(
+            place.replica.host for place in self._places.values() if place.replica is not None
+        )
         host = min(range(len(self._hosts)), key=lambda each: (each in self._lost, taken[each]))
         name = self._name(number)
-        procs = self._hosts.slice(host=host).spawn_procs(spec.procs, bootstrap=spec.bootstrap, name=name)
+        procs = self._hosts.slice(host=host).spawn_procs(
+            spec.procs, bootstrap=spec.bootstrap, name=name
+        )
         actors = procs.spawn(name, spec.actor, *spec.args, **spec.kwargs)
         return _Replica(number, host, procs, actors)
 
     async def _watch(self, place: _Place, replica: _Replica) -> None:
-        """Wait until it handles messages, then ask now and then how it is. Whatever ends this, but the keeper, ends the replica."""
+        """Wait until it handles messages, then ask now and then how it is.
+
+        Whatever ends this, but the keeper, ends the replica.
+        """
         try:
             await _answers(replica, SETTLE)
             if place.state == "draining":
@@ -239,8 +275,12 @@ class Keeper(Actor):
             self._changed.notify_all()
 
     async def _drain(self, limit: float) -> None:
-        """Let the places that are too many take no more calls, wait for those that they have, and empty them."""
-        leaving = {number: place for number, place in self._places.items() if number >= self._wanted}
+        """Let the places that are too many take no more calls, wait for those that they have, and
+        empty them.
+        """
+        leaving = {
+            number: place for number, place in self._places.items() if number >= self._wanted
+        }
         for place in leaving.values():
             if place.state == "waiting" and place.task is not None:  # between two replicas
                 place.task.cancel()
@@ -253,7 +293,8 @@ class Keeper(Actor):
             if place.replica is not None:
                 place.replica.end(None)
         await asyncio.gather(
-            *(place.task for place in leaving.values() if place.task is not None), return_exceptions=True
+            *(place.task for place in leaving.values() if place.task is not None),
+            return_exceptions=True,
         )
         for number, place in leaving.items():
             if self._places.get(number) is place:
@@ -265,7 +306,11 @@ class Keeper(Actor):
     # callers
 
     def _members(self) -> Members:
-        ready = [place.replica for place in self._places.values() if place.replica is not None and place.replica.ready]
+        ready = [
+            place.replica
+            for place in self._places.values()
+            if place.replica is not None and place.replica.ready
+        ]
         hopeless = ""
         if not ready and all(place.state == "given up" for place in self._places.values()):
             reasons = [place.last_failure for place in self._places.values()]
@@ -274,10 +319,17 @@ class Keeper(Actor):
                 if reasons
                 else "it has been scaled to none"
             )
-        return Members(self._spec.uid, self._version, tuple((each.place, each.target) for each in ready), hopeless)
+        return Members(
+            self._spec.uid,
+            self._version,
+            tuple((each.place, each.target) for each in ready),
+            hopeless,
+        )
 
     def _publish(self, last: Members | None = None) -> Future[None]:
-        """Tell all callers which replicas there are; done when none has a call outstanding at others."""
+        """Tell all callers which replicas there are; done when none has a call outstanding at
+        others.
+        """
         hub: Any = current_hub()
         self._version += 1
         self._callers = {each for each in self._callers if hub.process_fate(each) is None}
@@ -293,9 +345,13 @@ class Keeper(Actor):
 
 
 def _answers(replica: _Replica, meta: bytes) -> Future[Any]:
-    """Ask all ranks; they answer once they have run ``__init__``. Sent on the poller's thread, which never waits for
-    room in a mailbox."""
+    """Ask all ranks; they answer once they have run ``__init__``.
+
+    Sent on the poller's thread, which never waits for room in a mailbox.
+    """
     target, hub, cell = replica.target, current_hub(), context()._cell
     request = Gather(f"{target.name} to answer its keeper", target.uid, target.procs, target.extent)
-    hub.poller.call_soon(lambda: target.cast(meta, pickling.dumps_call((), {}), request, sender=cell))
+    hub.poller.call_soon(
+        lambda: target.cast(meta, pickling.dumps_call((), {}), request, sender=cell)
+    )
     return request.future

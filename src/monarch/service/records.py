@@ -1,4 +1,7 @@
-"""Messages between a service's keeper and the processes that call it. Plain data, which an I/O thread may read."""
+"""Messages between a service's keeper and the processes that call it.
+
+Plain data, which an I/O thread may read.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,9 @@ class Way(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The replicas that take calls. The keeper ──▶ each process that calls the service. Answer: None, once the process has no call
+    """The replicas that take calls.
+
+    The keeper ──▶ each process that calls the service. Answer: None, once the process has no call
     outstanding at others.
 
     Attributes:
@@ -68,7 +73,8 @@ class ReplicaStatus(NamedTuple):
     Attributes:
         place: Its number in the service; a replica that takes the place of another has its number.
         name: Of its meshes of procs and actors.
-        state: ``"starting"``, ``"ready"``, ``"draining"``, ``"waiting"`` before the next attempt to start, or ``"given up"``.
+        state: ``"starting"``, ``"ready"``, ``"draining"``, ``"waiting"`` before the next attempt to
+            start, or ``"given up"``.
         restarts: How often the replica in this place was replaced.
         last_failure: Why, the last time; empty if never.
     """

@@ -1,9 +1,10 @@
 """Which replica takes a call: the view that one process has of one service.
 
-The keeper tells it which replicas take calls (`Members`); it counts what this process has outstanding at each. Calls beyond what a
-replica is given at a time wait here, in order, so that they go to whichever is done first. What ends the wait of a call: a replica that
-has room; where there is no replica, `patience`, or the keeper, which says that there will be none, or has ended; the end of this
-process's part in the program, of which the router hears as a request of the hub.
+The keeper tells it which replicas take calls (`Members`); it counts what this process has
+outstanding at each. Calls beyond what a replica is given at a time wait here, in order, so that
+they go to whichever is done first. What ends the wait of a call: a replica that has room; where
+there is no replica, `patience`, or the keeper, which says that there will be none, or has ended;
+the end of this process's part in the program, of which the router hears as a request of the hub.
 """
 
 from __future__ import annotations
@@ -53,7 +54,17 @@ class Replica:
         takes_calls: False once the keeper has left it out, or it is known to be gone.
     """
 
-    __slots__ = ("_router", "late", "lock", "name", "outstanding", "place", "size", "takes_calls", "target")
+    __slots__ = (
+        "_router",
+        "late",
+        "lock",
+        "name",
+        "outstanding",
+        "place",
+        "size",
+        "takes_calls",
+        "target",
+    )
 
     def __init__(self, router: Router, place: int, target: Any) -> None:
         self._router = router
@@ -106,7 +117,8 @@ class Router:
         self._waiting: deque[Call] = deque()
         self._sending = False  # whether the poller is about to
         self._empty_since = time.monotonic()
-        self._standing = 0  # the number of the request that hears of this process's end, while something waits
+        # the number of the request that hears of this process's end, while something waits
+        self._standing = 0
         self._asking: Future[Members] | None = None
 
     # picking
@@ -130,7 +142,10 @@ class Router:
             self._end(self.hub.end)
 
     def again(self, call: Call) -> None:
-        """Send a call that has lost its replica to another one, before those that wait. On any thread."""
+        """Send a call that has lost its replica to another one, before those that wait.
+
+        On any thread.
+        """
         call.limit()
         with self.lock:
             self.retried += 1
@@ -151,7 +166,9 @@ class Router:
         """Every replica that takes calls, by place; each counts one more outstanding."""
         with self.lock:
             self.calls += 1
-            for gone in [each for each in self._replicas if each.target.known_failure(self.hub) is not None]:
+            for gone in [
+                each for each in self._replicas if each.target.known_failure(self.hub) is not None
+            ]:
                 self._leave(gone)
             found = sorted(self._replicas, key=attrgetter("place"))
             for replica in found:
@@ -159,7 +176,10 @@ class Router:
         return found
 
     def _pick(self, call: Call) -> Replica | None:
-        """A replica that has room, and counts the call as outstanding from now on. Called with the lock."""
+        """A replica that has room, and counts the call as outstanding from now on.
+
+        Called with the lock.
+        """
         while self._replicas:
             replica = self._prefer(call)
             if replica.target.known_failure(self.hub) is not None:
@@ -175,13 +195,20 @@ class Router:
         replicas = self._replicas
         last = call.last
         if call.session is not None:
-            # rendezvous hashing: every process prefers the same one, and those of other sessions stay where they are
-            return max(replicas, key=lambda each: (each is not last, crc32(f"{each.place} {call.session}".encode())))
+            # rendezvous hashing: every process prefers the same one, and those of other sessions
+            # stay where they are
+            return max(
+                replicas,
+                key=lambda each: (each is not last, crc32(f"{each.place} {call.session}".encode())),
+            )
         replicas.rotate(-1)  # the next one, among equals
         if last is not None:
             return min(replicas, key=lambda each: (each is last, each.outstanding))
         if self._in_turn:
-            return next((each for each in replicas if each.outstanding - each.late < self._room), replicas[0])
+            return next(
+                (each for each in replicas if each.outstanding - each.late < self._room),
+                replicas[0],
+            )
         return min(replicas, key=_outstanding)
 
     def _leave(self, replica: Replica) -> None:
@@ -193,8 +220,11 @@ class Router:
             self._empty_since = time.monotonic()
 
     def released(self, replica: Replica) -> Iterable[ControlRequest]:
-        """A replica has less to do. Called with the lock. Returns those to answer who wait for this process to have nothing outstanding
-        at replicas that take no more calls."""
+        """A replica has less to do.
+
+        Called with the lock. Returns those to answer who wait for this process to have nothing
+        outstanding at replicas that take no more calls.
+        """
         self._has_room()
         if replica.takes_calls or replica.outstanding:
             return ()
@@ -237,7 +267,8 @@ class Router:
             self._sending = False
         while True:
             with self.lock:
-                while self._waiting and self._waiting[0].future.done():  # its time was up, or it was answered late
+                # its time was up, or it was answered late
+                while self._waiting and self._waiting[0].future.done():
                     self._waiting.popleft()
                 replica = self._pick(self._waiting[0]) if self._waiting else None
                 if replica is None:
@@ -258,15 +289,23 @@ class Router:
                 if not self._waiting or self._replicas:
                     return
                 first = self._waiting[0]
-                if not self._hopeless and now < max(first.since, self._empty_since) + self._patience:
+                if (
+                    not self._hopeless
+                    and now < max(first.since, self._empty_since) + self._patience
+                ):
                     return
                 self._waiting.popleft()
             self.lost += 1
-            why = self._hopeless or f"none was ready within {self._patience:g}s. Service.status() says why"
+            why = (
+                self._hopeless
+                or f"none was ready within {self._patience:g}s. Service.status() says why"
+            )
             first.reject(SupervisionError(f"{first.name} has no replica: {why}", first.name))
 
     def _tick(self) -> None:
-        """Look after what waits, on the poller's thread; and at the keeper, which may have ended."""
+        """Look after what waits, on the poller's thread; and at the keeper, which may have
+        ended.
+        """
         self._send_waiting()
         with self.lock:
             if not self._waiting:
@@ -302,7 +341,9 @@ class Router:
     # what the keeper says
 
     def ask(self) -> None:
-        """Ask the keeper which replicas there are, and to be told of changes, unless that is under way."""
+        """Ask the keeper which replicas there are, and to be told of changes, unless that is under
+        way.
+        """
         if self._asking is None:
             self._asking = future = self._keeper.join.call_one(self.hub.address)
             when_done(future, self._told)
@@ -407,12 +448,20 @@ def _measure() -> None:
     """Have this process's counts among its metrics. The functions are called when somebody asks."""
 
     def each(attribute: str) -> Any:
-        return lambda _: [Observation(getattr(it, attribute), {"service": it.name}) for it in [*_routers.values()]]
+        return lambda _: [
+            Observation(getattr(it, attribute), {"service": it.name}) for it in [*_routers.values()]
+        ]
 
     meter = get_meter("monarch.service")
-    meter.create_observable_counter("service.calls", [each("calls")], "", "calls that this process has begun")
-    meter.create_observable_counter("service.retries", [each("retried")], "", "attempts after the first")
-    meter.create_observable_counter("service.refused", [each("lost")], "", "calls that found no replica")
+    meter.create_observable_counter(
+        "service.calls", [each("calls")], "", "calls that this process has begun"
+    )
+    meter.create_observable_counter(
+        "service.retries", [each("retried")], "", "attempts after the first"
+    )
+    meter.create_observable_counter(
+        "service.refused", [each("lost")], "", "calls that found no replica"
+    )
     meter.create_observable_gauge(
         "service.outstanding",
         [

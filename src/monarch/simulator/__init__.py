@@ -1,6 +1,7 @@
 """A simulator of programs with distributed tensors, without the machines: time, memory, traces.
 
-A `Simulator` has a mesh, on which programs run as on any other. Behind it is no worker but a model of one:
+A `Simulator` has a mesh, on which programs run as on any other. Behind it is no worker but a model
+of one:
 
 ===============  ======================================================================================================
 `simulator`      what programs hold; `history` keeps their instructions for another time
@@ -12,8 +13,9 @@ A `Simulator` has a mesh, on which programs run as on any other. Behind it is no
 `record`         what happened, for `trace`, `graph` and `picture`
 ===============  ======================================================================================================
 
-`meter` finds the numbers of the machine at hand: ``python -m monarch.simulator profile``. The formulas, and what they leave
-out, are in docs/simulator.md. What may not live here: anything that workers need.
+`meter` finds the numbers of the machine at hand: ``python -m monarch.simulator profile``. The
+formulas, and what they leave out, are in docs/simulator.md. What may not live here: anything that
+workers need.
 """
 
 from __future__ import annotations

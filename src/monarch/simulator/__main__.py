@@ -1,4 +1,6 @@
-"""Measure the machine at hand: ``python -m monarch.simulator profile --procs 2 --save machine.json``."""
+"""Measure the machine at hand:
+``python -m monarch.simulator profile --procs 2 --save machine.json``.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m monarch.simulator", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     profile = commands.add_parser("profile", help="measure this machine")
-    profile.add_argument("--procs", type=int, default=2, help="ranks that compute at the same time (default: 2)")
+    profile.add_argument(
+        "--procs", type=int, default=2, help="ranks that compute at the same time (default: 2)"
+    )
     profile.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    profile.add_argument("--shared", action="store_true", help="others use the processors meanwhile")
-    profile.add_argument("--save", metavar="FILE.json", help="for Simulator(machine=FILE.json); else it is printed")
+    profile.add_argument(
+        "--shared", action="store_true", help="others use the processors meanwhile"
+    )
+    profile.add_argument(
+        "--save", metavar="FILE.json", help="for Simulator(machine=FILE.json); else it is printed"
+    )
     commands.add_parser("machines", help="list those that are built in")
     arguments = parser.parse_args()
     if arguments.command == "machines":

@@ -1,11 +1,15 @@
-"""Where the ranks are in time. Pure: times go in and come out, in seconds since the simulation began.
+"""Where the ranks are in time.
 
-Ranks that have done the same so far are a *cohort*, and are computed once: a mesh of a thousand ranks that all do the same
-costs what one rank does. A cohort splits when only some of its ranks do something, or meet others than the rest do. No
-approximation is made: what is told of a cohort holds for each of its ranks.
+Pure: times go in and come out, in seconds since the simulation began.
 
-Instructions come in the order in which they were issued, and nothing waits for what was issued later. So the time of each is
-a maximum over times that are known already, and no queue of events is needed.
+Ranks that have done the same so far are a *cohort*, and are computed once: a mesh of a thousand
+ranks that all do the same costs what one rank does. A cohort splits when only some of its ranks do
+something, or meet others than the rest do. No approximation is made: what is told of a cohort holds
+for each of its ranks.
+
+Instructions come in the order in which they were issued, and nothing waits for what was issued
+later. So the time of each is a maximum over times that are known already, and no queue of events is
+needed.
 """
 
 from __future__ import annotations
@@ -44,7 +48,10 @@ class Clock:
 
 
 class Busy:
-    """When a device computes. Streams share it: one piece of work at a time, each in the first gap that is long enough."""
+    """When a device computes.
+
+    Streams share it: one piece of work at a time, each in the first gap that is long enough.
+    """
 
     __slots__ = ("_ends", "_starts")
 
@@ -103,7 +110,9 @@ class Cohort:
     def like(self, ranks: Sequence[int]) -> Cohort:
         """Some of its ranks, as a cohort of their own."""
         part = Cohort(ranks)
-        part.clocks = {stream: Clock(clock.host, clock.device) for stream, clock in self.clocks.items()}
+        part.clocks = {
+            stream: Clock(clock.host, clock.device) for stream, clock in self.clocks.items()
+        }
         part.compute = self.compute.copy()
         part.network = self.network
         part.handed = dict(self.handed)
@@ -120,7 +129,9 @@ class Cohort:
         return max((clock.end for clock in self.clocks.values()), default=0.0)
 
     def compute_on(self, stream: int, arrival: float, seconds: float, machine: Machine) -> Span:
-        """Work through one instruction that reached the stream at `arrival`; when the device does it."""
+        """Work through one instruction that reached the stream at `arrival`; when the device does
+        it.
+        """
         clock = self.clock(stream)
         begun = max(clock.host, arrival)
         clock.host = begun + machine.overhead
@@ -186,11 +197,15 @@ class Cohorts:
         found = self._found.get(ranks)
         if found is None:
             self._split(dict.fromkeys(ranks), members)
-            found = self._found[ranks] = [cohort for cohort in self.all if cohort.members <= members]
+            found = self._found[ranks] = [
+                cohort for cohort in self.all if cohort.members <= members
+            ]
         return found
 
     def regroup(self, keys: Mapping[int, Hashable]) -> list[tuple[Cohort, Hashable]]:
-        """Split so that all ranks of a cohort have the same key; the cohorts of these ranks, each with its key."""
+        """Split so that all ranks of a cohort have the same key; the cohorts of these ranks, each
+        with its key.
+        """
         self._split(keys, frozenset(keys))
         return [(cohort, keys[cohort.ranks[0]]) for cohort in self.all if cohort.ranks[0] in keys]
 
@@ -202,8 +217,12 @@ class Cohorts:
                 continue
             parts: dict[Hashable, list[int]] = {}
             for rank in cohort.ranks:
-                parts.setdefault((True, keys[rank]) if rank in members else (False, None), []).append(rank)
-            all_ += [cohort] if len(parts) == 1 else [cohort.like(ranks) for ranks in parts.values()]
+                parts.setdefault(
+                    (True, keys[rank]) if rank in members else (False, None), []
+                ).append(rank)
+            all_ += (
+                [cohort] if len(parts) == 1 else [cohort.like(ranks) for ranks in parts.values()]
+            )
         if len(all_) > len(self.all):
             self.version += 1
             self._found.clear()

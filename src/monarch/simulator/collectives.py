@@ -1,20 +1,25 @@
-"""How long it takes to move data between ranks. Pure arithmetic; the formulas are those of the literature.
+"""How long it takes to move data between ranks.
+
+Pure arithmetic; the formulas are those of the literature.
 
 With N members, S bytes at each, a latency of a seconds per message and b bytes per second:
 
 ==============  =======================================  =====================================================
 all-reduce      2 (N - 1) (a + S / (N b))                ring: Patarasuk and Yuan, "Bandwidth optimal all-reduce
-                                                         algorithms for clusters of workstations", 2009
+                                                         algorithms for clusters of workstations",
+                                                         2009
                 2 ceil(log2 N) a + 2 S / b               pipelined tree, for small S: Sanders, Speck and Träff,
-                                                         "Two-tree algorithms", 2009; what NCCL calls tree
+                                                         "Two-tree algorithms", 2009; what NCCL
+                                                         calls tree
 all-gather      (N - 1) (a + S / b)                      ring: Thakur, Rabenseifner and Gropp, "Optimization of
 reduce-scatter  (N - 1) (a + S / (N b))                  collective communication operations in MPICH", 2005
 all-to-all      (N - 1) (a + S / (N b))                  pairwise exchange, the same
 transfer        R (a + S / b)                            one message to each of R receivers, one after the other
 ==============  =======================================  =====================================================
 
-Between hosts each rank has its own share of the network, and rings are laid so that all shares are used: with m members on
-each host, b is m times the share, but no more than ranks of one host have among them.
+Between hosts each rank has its own share of the network, and rings are laid so that all shares are
+used: with m members on each host, b is m times the share, but no more than ranks of one host have
+among them.
 """
 
 from __future__ import annotations
@@ -52,7 +57,10 @@ def link_of(layout: Layout, machine: Machine) -> Link:
     if layout.hosts == 1:
         return machine.host
     shares = layout.together * machine.network.bandwidth
-    return Link(machine.network.latency, min(shares, machine.host.bandwidth) if layout.together > 1 else shares)
+    return Link(
+        machine.network.latency,
+        min(shares, machine.host.bandwidth) if layout.together > 1 else shares,
+    )
 
 
 def all_reduce(size: float, layout: Layout, machine: Machine) -> float:

@@ -1,7 +1,7 @@
 """Times of collectives under the names of Monarch 0.7, by the formulas of `collectives`.
 
-There the network is part of a `Machine`; here it is a `NetworkConfig`, for those who only want to know what moving a tensor
-takes.
+There the network is part of a `Machine`; here it is a `NetworkConfig`, for those who only want to
+know what moving a tensor takes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from . import collectives
 from .collectives import Layout
 from .machine import MACHINES, Link, Machine
 
-_BYTES = {"float64": 8, "int64": 8, "int16": 2, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
+_BYTES = {
+    "float64": 8,
+    "int64": 8,
+    "int16": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+}
 _OTHERS = 4  # bytes, of float32, int32 and what is not known
 _REDUCTIONS = ("all_reduce", "sum", "avg", "product", "min", "max")
 
@@ -28,7 +37,8 @@ class NetworkConfig:
         inter_node_bandwidth_gbs: GB/s of one device's share of the network.
         single_hop_latency_us: Microseconds until the first byte arrives.
         gpus_per_node: Devices of one host.
-        contention_factor: Which part of the bandwidth is left where all send to all, more than 0 and at most 1.
+        contention_factor: Which part of the bandwidth is left where all send to all, more than 0
+            and at most 1.
     """
 
     intra_node_bandwidth_gbs: float = 900.0
@@ -61,7 +71,8 @@ def estimate_collective_time_us(
     """Microseconds that a collective takes, rounded up.
 
     Args:
-        reduce_type: ``"all_reduce"``, or the name of a reduction; ``"all_gather"``, ``"reduce_scatter"``, ``"all_to_all"``.
+        reduce_type: ``"all_reduce"``, or the name of a reduction; ``"all_gather"``,
+            ``"reduce_scatter"``, ``"all_to_all"``.
         tensor_shape: Of the tensor that each device has before.
         dtype_str: Such as ``"float32"``.
         num_devices: How many take part; they fill hosts one after the other.
@@ -89,11 +100,16 @@ def estimate_collective_time_us(
     return _microseconds(seconds)
 
 
-def estimate_send_time_us(tensor_shape: Sequence[int], dtype_str: str, config: NetworkConfig | None = None) -> int:
+def estimate_send_time_us(
+    tensor_shape: Sequence[int], dtype_str: str, config: NetworkConfig | None = None
+) -> int:
     """Microseconds that a tensor takes to a device of another host, rounded up."""
     machine = (config or NetworkConfig())._machine()
-    return _microseconds(collectives.transfer(tensor_size_bytes(tensor_shape, dtype_str), 1, False, machine))
+    return _microseconds(
+        collectives.transfer(tensor_size_bytes(tensor_shape, dtype_str), 1, False, machine)
+    )
 
 
 def _microseconds(seconds: float) -> int:
-    return math.ceil(round(seconds * 1e6, 6))  # to a picosecond: what floats add is not a microsecond
+    # to a picosecond: what floats add is not a microsecond
+    return math.ceil(round(seconds * 1e6, 6))

@@ -1,8 +1,9 @@
 """The cost of one operation of torch: its results, and the work in them.
 
-Found by running it on fake tensors, once per template. On a GPU the time is that of a *roofline*: work takes as long as the
-slower of what it needs, arithmetic and memory (Williams, Waterman and Patterson, "Roofline", 2009); a core of a CPU has to do
-one after the other. The number of floating-point operations of what is worth counting, matrix products and their kin, is
+Found by running it on fake tensors, once per template. On a GPU the time is that of a *roofline*:
+work takes as long as the slower of what it needs, arithmetic and memory (Williams, Waterman and
+Patterson, "Roofline", 2009); a core of a CPU has to do one after the other. The number of
+floating-point operations of what is worth counting, matrix products and their kin, is
 `torch.utils.flop_counter`'s.
 """
 
@@ -23,9 +24,26 @@ from monarch.tensor_engine.plans import operator
 from .machine import Machine
 
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-_ONLY_WRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
-_PICKS = ("embedding", "index_select", "gather", "index", "take")  # reads as much as it writes, not all
-_PLACES = ("index_put_", "_index_put_impl_", "scatter_", "scatter_add_", "index_add_", "index_copy_")
+_ONLY_WRITES = (
+    "copy_",
+    "fill_",
+    "zero_",
+    "normal_",
+    "uniform_",
+    "random_",
+    "bernoulli_",
+    "exponential_",
+)
+# reads as much as it writes, not all
+_PICKS = ("embedding", "index_select", "gather", "index", "take")
+_PLACES = (
+    "index_put_",
+    "_index_put_impl_",
+    "scatter_",
+    "scatter_add_",
+    "index_add_",
+    "index_copy_",
+)
 _FUNCTIONS = (
     "exp", "expm1", "log", "log1p", "log2", "tanh", "sigmoid", "gelu", "erf", "silu", "mish", "softplus", "sin", "cos", "tan",
     "atan2", "pow", "_softmax", "_log_softmax", "logsumexp", "rsqrt", "elu",
@@ -41,7 +59,8 @@ class Work(NamedTuple):
     vector: Other arithmetic, in simple operations.
     bytes: Read and written.
     fresh: Bytes of new tensors.
-    pieces: How many tensors are made or changed, one after the other where the device has no kernel for them all.
+    pieces: How many tensors are made or changed, one after the other where the device has no kernel
+    for them all.
     """
 
     flops: float = 0.0
@@ -130,20 +149,33 @@ def effect_of(template: Template, metas: Sequence[Meta], numbers: Sequence[Any])
                 return numbers[arg.position]
             return type(arg)(map(place, arg)) if type(arg) in (list, tuple) else arg
 
-        placed, named = place(template.args), {name: place(arg) for name, arg in template.kwargs.items()}
+        placed, named = (
+            place(template.args),
+            {name: place(arg) for name, arg in template.kwargs.items()},
+        )
         result = func(*placed, **named)
         leaves = _leaves(result)
         results = tuple(_result(leaf, inputs, before) for leaf in leaves)
         changed = tuple(
-            (index, meta) for index, fake in enumerate(inputs) if (meta := fakes.meta_of(fake)) is not metas[index]
+            (index, meta)
+            for index, fake in enumerate(inputs)
+            if (meta := fakes.meta_of(fake)) is not metas[index]
         )
-        made = [leaf for leaf, each in zip(leaves, results, strict=True) if each is not None and each.shares is None]
-        work = _work(func, placed, named, result, inputs, made, [inputs[index] for index in template.writes])
+        made = [
+            leaf
+            for leaf, each in zip(leaves, results, strict=True)
+            if each is not None and each.shares is None
+        ]
+        work = _work(
+            func, placed, named, result, inputs, made, [inputs[index] for index in template.writes]
+        )
         return Effect(results, changed, work)
 
 
 def touching(metas: Sequence[Meta], made: Sequence[Meta]) -> Work:
-    """The least that a function can do which nobody knows anything of: read all that it gets, write all that it makes."""
+    """The least that a function can do which nobody knows anything of: read all that it gets, write
+    all that it makes.
+    """
     size, new = sum(map(bytes_of, (*metas, *made))), sum(map(bytes_of, made))
     return Work(bytes=size, fresh=new, pieces=1)
 
@@ -170,7 +202,9 @@ def _leaves(result: Any) -> list[Any]:
     return [result]
 
 
-def _work(func: Any, args: Any, kwargs: Any, result: Any, inputs: Any, made: list[Any], written: list[Any]) -> Work:
+def _work(
+    func: Any, args: Any, kwargs: Any, result: Any, inputs: Any, made: list[Any], written: list[Any]
+) -> Work:
     name = func._schema.name.partition("::")[2]
     pieces = len(made) + len(written)
     if not pieces or name in _EMPTY:
@@ -180,14 +214,18 @@ def _work(func: Any, args: Any, kwargs: Any, result: Any, inputs: Any, made: lis
     if name in _ONLY_WRITES:
         reads -= sum(map(_touched, written))
     elif name in _PICKS:
-        reads = writes + sum(_touched(tensor) for tensor in inputs if not tensor.dtype.is_floating_point)
+        reads = writes + sum(
+            _touched(tensor) for tensor in inputs if not tensor.dtype.is_floating_point
+        )
     elif name in _PLACES:
         others = reads - sum(map(_touched, written))
         reads, writes = 2 * others, others
     formula: Callable[..., Any] | None = flop_registry.get(func._overloadpacket)
     if formula is not None:
         flops = float(formula(*args, **kwargs, out_val=result))
-        return Work(flops, str(inputs[0].dtype).partition(".")[2], 0.0, reads + writes, fresh, pieces)
+        return Work(
+            flops, str(inputs[0].dtype).partition(".")[2], 0.0, reads + writes, fresh, pieces
+        )
     elements = max(tensor.numel() for tensor in (*inputs, *made))
     return Work(0.0, "float32", _weight(func, name) * elements, reads + writes, fresh, pieces)
 

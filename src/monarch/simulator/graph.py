@@ -15,10 +15,11 @@ from .trace import named
 
 
 def export(nodes: Sequence[Node], path: Path) -> None:
-    """Write it: as a table if the name ends with ``.csv``, else as JSON with ``nodes`` and ``edges``.
+    """Write it: as a table if the name ends with ``.csv``, else as JSON with ``nodes`` and
+    ``edges``.
 
-    An edge leads from what last wrote a storage to what reads it, or writes it next; and from what reads it to what writes it
-    next.
+    An edge leads from what last wrote a storage to what reads it, or writes it next; and from what
+    reads it to what writes it next.
     """
     if path.suffix == ".csv":
         rows = [_row(node) for node in nodes]
@@ -27,7 +28,10 @@ def export(nodes: Sequence[Node], path: Path) -> None:
             writer.writeheader()
             writer.writerows(rows)
     else:
-        path.write_text(json.dumps({"nodes": [_row(node) for node in nodes], "edges": edges(nodes)}, indent=1) + "\n")
+        path.write_text(
+            json.dumps({"nodes": [_row(node) for node in nodes], "edges": edges(nodes)}, indent=1)
+            + "\n"
+        )
 
 
 def _row(node: Node) -> dict[str, Any]:

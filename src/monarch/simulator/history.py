@@ -16,7 +16,9 @@ from .model import Model
 
 
 class History:
-    """The executor that writes down what it passes on to a model. See `tensor_engine.executor.Executor`.
+    """The executor that writes down what it passes on to a model.
+
+    See `tensor_engine.executor.Executor`.
 
     Args:
         model: What executes.
@@ -28,7 +30,12 @@ class History:
     def __init__(self, model: Model, path: Path, hosts: int, gpus: int) -> None:
         self._model = model
         self._path = path
-        self.uid, self.size, self.name, self.target = model.uid, model.size, model.name, model.target
+        self.uid, self.size, self.name, self.target = (
+            model.uid,
+            model.size,
+            model.name,
+            model.target,
+        )
         self.spread = model.spread
         self.gone: tuple[int, ...] = ()
         path.write_bytes(pickle.dumps(("start", hosts, gpus)))
@@ -111,7 +118,10 @@ def _next(file: Any, path: Path) -> tuple[Any, ...] | None:
 
 
 def repeat(model: Model, entry: tuple[Any, ...]) -> None:
-    """Let a model do what an entry says. Answers are read at once, as nobody knows when the program did."""
+    """Let a model do what an entry says.
+
+    Answers are read at once, as nobody knows when the program did.
+    """
     if entry[0] == "run":
         model.run([(_ranks(model, *described), batch) for described, batch in entry[1]])
     elif entry[0] == "call":

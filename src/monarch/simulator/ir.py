@@ -1,7 +1,7 @@
 """The graph of a program under the names of Monarch 0.7: commands of ranks, and which need which.
 
-`Simulator.ir` makes one, with all that befell the tensors of the program; `IRGraph.insert_node`, `update_tensor` and the like add
-to it by hand.
+`Simulator.ir` makes one, with all that befell the tensors of the program; `IRGraph.insert_node`,
+`update_tensor` and the like add to it by hand.
 """
 
 from __future__ import annotations
@@ -121,18 +121,32 @@ class IRGraph:
         traceback: Sequence[traceback_module.FrameSummary],
     ) -> None:
         """Add a command; its duration is 0 until `import_timing`."""
-        command = Command(worker_rank, stream_name, command_id, command_name, devices, control_dependencies, traceback)
+        command = Command(
+            worker_rank,
+            stream_name,
+            command_id,
+            command_name,
+            devices,
+            control_dependencies,
+            traceback,
+        )
         self.control_dag.append(command)
 
-    def remove_dag_item_type(self, command_types: str | Sequence[str], print_removed_nodes: bool = False) -> int:
-        """Remove the commands of some types: ``"CallFunction"`` is the type of ``CallFunction: aten.mm``. What came after them
-        comes after what was before them.
+    def remove_dag_item_type(
+        self, command_types: str | Sequence[str], print_removed_nodes: bool = False
+    ) -> int:
+        """Remove the commands of some types: ``"CallFunction"`` is the type of
+        ``CallFunction: aten.mm``. What came after them comes after what was before them.
 
         Returns:
             How many were removed.
         """
         types = {command_types} if isinstance(command_types, str) else set(command_types)
-        removed = [command for command in self.control_dag if types & {command.command_name, _type_of(command)}]
+        removed = [
+            command
+            for command in self.control_dag
+            if types & {command.command_name, _type_of(command)}
+        ]
         gone = {command.command_id: command.control_dependencies for command in removed}
         if print_removed_nodes:
             print(*removed, sep="\n")
@@ -144,18 +158,24 @@ class IRGraph:
         return len(removed)
 
     def export_command_types(
-        self, output_file: str, include_timing: bool = False, network_config: NetworkConfig | None = None
+        self,
+        output_file: str,
+        include_timing: bool = False,
+        network_config: NetworkConfig | None = None,
     ) -> None:
-        """Write the names of the commands as JSON, each with ``count`` and ``devices``; the file, with microseconds in place of
-        these, is what `import_timing` reads.
+        """Write the names of the commands as JSON, each with ``count`` and ``devices``; the file,
+        with microseconds in place of these, is what `import_timing` reads.
 
         Args:
-            include_timing: Add ``duration_us``; that of a collective without one is estimated for one element of each device.
+            include_timing: Add ``duration_us``; that of a collective without one is estimated for
+                one element of each device.
             network_config: For those estimates; None for the default.
         """
         types: dict[str, dict[str, int]] = {}
         for command in self.control_dag:
-            entry = types.setdefault(command.command_name, {"count": 0, "devices": len(command.devices)})
+            entry = types.setdefault(
+                command.command_name, {"count": 0, "devices": len(command.devices)}
+            )
             entry["count"] += 1
             if include_timing:
                 entry["duration_us"] = command.duration or _estimate(command, network_config)
@@ -169,7 +189,8 @@ class IRGraph:
         """
         found = json.loads(Path(timing).read_text()) if isinstance(timing, str) else timing
         self.control_dag = [
-            command._replace(duration=found.get(command.command_name, command.duration)) for command in self.control_dag
+            command._replace(duration=found.get(command.command_name, command.duration))
+            for command in self.control_dag
         ]
 
     def export_dag_json(self, output_file: str) -> None:
@@ -242,7 +263,12 @@ class IRGraph:
         self._tensors.delete(ref, mesh_ranks, stream_name, command_id, tb)
 
     def add_borrow(
-        self, borrow_id: int, device: int, src_stream_name: str, dst_stream_name: str, create_id: int
+        self,
+        borrow_id: int,
+        device: int,
+        src_stream_name: str,
+        dst_stream_name: str,
+        create_id: int,
     ) -> None:
         """Say that a stream lends a tensor to another on one rank."""
         found = self._tensors.borrows.setdefault(
@@ -262,16 +288,25 @@ class IRGraph:
     ) -> None:
         """Say that a tensor is moved."""
         sent = SendTensorInfo(
-            result_tensor_id, src_devices, src_stream_name, dst_devices, dst_stream_name, result_tensor_dims
+            result_tensor_id,
+            src_devices,
+            src_stream_name,
+            dst_devices,
+            dst_stream_name,
+            result_tensor_dims,
         )
         self._tensors.sends.append(sent)
 
     def convert_devices_to_meshes(self) -> None:
-        """Number the meshes of the events (`mesh_ref`): as `update_tensor` was told, else one for each list of ranks."""
+        """Number the meshes of the events (`mesh_ref`): as `update_tensor` was told, else one for
+        each list of ranks.
+        """
         self._tensors.number_meshes()
 
     def export_data_csv(self, filename: str) -> None:
-        """Write a table of the storages: the tensors in each, and the commands that make, use and drop them."""
+        """Write a table of the storages: the tensors in each, and the commands that make, use and
+        drop them.
+        """
         _write(filename, self._tensors.storages())
 
     def export_data_timeline_csv(self, filename: str) -> None:
@@ -287,8 +322,8 @@ class IRGraph:
         _write(filename, [sent._asdict() for sent in self._tensors.sends])
 
     def export_memory_viz(self, filename: str) -> None:
-        """Write a snapshot of memory for pytorch.org/memory_viz: a device for each rank, where each command takes 1 µs. It has the
-        storages whose size is known.
+        """Write a snapshot of memory for pytorch.org/memory_viz: a device for each rank, where each
+        command takes 1 µs. It has the storages whose size is known.
         """
         changes = [
             Change(
@@ -310,7 +345,10 @@ def _write(filename: str, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def _stack(site: int) -> Sequence[traceback_module.FrameSummary]:
-    return [traceback_module.FrameSummary(line.file, line.line, line.function) for line in call_sites.lines(site)]
+    return [
+        traceback_module.FrameSummary(line.file, line.line, line.function)
+        for line in call_sites.lines(site)
+    ]
 
 
 def _type_of(command: Command) -> str:
@@ -335,6 +373,8 @@ def _around(dependencies: Iterable[int], gone: Mapping[int, Sequence[int]]) -> l
 def _estimate(command: Command, config: NetworkConfig | None) -> int:
     try:
         kind = _type_of(command).replace("-", "_")
-        return estimate_collective_time_us(kind, [1], "float32", max(1, len(command.devices)), config)
+        return estimate_collective_time_us(
+            kind, [1], "float32", max(1, len(command.devices)), config
+        )
     except ValueError:  # it is no collective
         return 0

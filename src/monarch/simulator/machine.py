@@ -1,6 +1,7 @@
 """A model of a machine: the rates and delays that a prediction is made from.
 
-Some are built in, from data sheets; `measure` finds those of the machine at hand. Nothing here imports torch.
+Some are built in, from data sheets; `measure` finds those of the machine at hand. Nothing here
+imports torch.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A model of a machine: the devices of the ranks, the links between them, and the overhead of the controller.
+    """A model of a machine: the devices of the ranks, the links between them, and the overhead of
+    the controller.
 
     All rates are those that programs reach, not those of data sheets.
 
@@ -40,7 +42,8 @@ class Machine:
         flops: Floating-point operations per second of matrix products, by the name of the dtype.
         vector: Simple operations per second (an addition is one) outside of matrix products.
         bandwidth: Bytes per second, of memory.
-        fresh: Seconds per byte of a new tensor, where memory comes from the operating system; 0 where it is kept.
+        fresh: Seconds per byte of a new tensor, where memory comes from the operating system; 0
+            where it is kept.
         overhead: Seconds that a worker takes for each operation, whatever its size.
         kernel: Seconds that the smallest piece of work takes on the device.
         issue: Seconds that the controller takes for each instruction.
@@ -75,7 +78,9 @@ class Machine:
     block: int
 
     def flops_of(self, dtype: str) -> float:
-        """Of matrix products of a dtype; where it is not known, of the nearest one that is at least as wide."""
+        """Of matrix products of a dtype; where it is not known, of the nearest one that is at least
+        as wide.
+        """
         if dtype in self.flops:
             return self.flops[dtype]
         width = _width(dtype)
@@ -83,7 +88,9 @@ class Machine:
         return max(wider) if wider else min(self.flops.values())
 
     def replace(self, **changes: Any) -> Machine:
-        """The same with other values for some attributes: ``machine.replace(network=Link(5e-6, 12.5e9))``."""
+        """The same with other values for some attributes:
+        ``machine.replace(network=Link(5e-6, 12.5e9))``.
+        """
         return dataclasses.replace(self, **changes)
 
     def save(self, path: str | Path) -> None:
@@ -117,7 +124,14 @@ _GB, _TERA = 1e9, 1e12
 
 
 def _gpu(
-    name: str, source: str, half: float, single: float, memory_rate: float, memory: float, nvlink: float, nic: float
+    name: str,
+    source: str,
+    half: float,
+    single: float,
+    memory_rate: float,
+    memory: float,
+    nvlink: float,
+    nic: float,
 ) -> Machine:
     """A GPU from its data sheet.
 
@@ -127,12 +141,14 @@ def _gpu(
         memory_rate: GB/s.
         memory: GB.
         nvlink: GB/s and direction to the other GPUs of the host.
-        nic: GB/s and direction to other hosts, per GPU: not of the data sheet, but of the usual server with this GPU.
+        nic: GB/s and direction to other hosts, per GPU: not of the data sheet, but of the usual
+            server with this GPU.
     """
     flops = {"float32": single, "float16": half, "bfloat16": half}
     return Machine(
         name=name, source=source, flops={dtype: _MATMUL * _TERA * rate for dtype, rate in flops.items()},
-        vector=_MATMUL * _TERA * single / 2,  # the sheet counts a multiplication and an addition at a time
+        # the sheet counts a multiplication and an addition at a time
+        vector=_MATMUL * _TERA * single / 2,
         bandwidth=_MEMORY * _GB * memory_rate, fresh=0.0, overhead=10e-6, kernel=2e-6, issue=15e-6, delay=100e-6, answer=300e-6,
         fetch_bandwidth=2 * _GB, host=Link(3e-6, _LINK * _GB * nvlink), network=Link(8e-6, _LINK * _GB * nic), trees=True,
         asynchronous=True, memory=_GB * memory, block=512,
@@ -175,5 +191,8 @@ def machine_of(what: str | Path | Machine) -> Machine:
     if not isinstance(what, str):
         raise TypeError(f"a machine is a Machine, a name, or the path of a JSON file; got {what!r}")
     if what not in MACHINES:
-        raise ValueError(f"there is no machine {what!r}; there are {', '.join(sorted(MACHINES))}, and files *.json")
+        raise ValueError(
+            f"there is no machine {what!r}; there are {', '.join(sorted(MACHINES))}, and files"
+            " *.json"
+        )
     return MACHINES[what]

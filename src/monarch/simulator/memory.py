@@ -1,4 +1,6 @@
-"""Which storages live on the ranks, and how long: from the first value in them until the last one is freed."""
+"""Which storages live on the ranks, and how long: from the first value in them until the last one
+is freed.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,15 @@ class Memory:
         self._count = 0
         self._put_so_far = 0
 
-    def make(self, id: int, meta: Meta, size: int, cohorts: Sequence[Cohort], name: str, site: int) -> None:  # noqa: A002
+    def make(
+        self,
+        id: int,  # noqa: A002
+        meta: Meta,
+        size: int,
+        cohorts: Sequence[Cohort],
+        name: str,
+        site: int,
+    ) -> None:
         """A value in memory of its own, `size` bytes."""
         self._count += 1
         storage = Storage(self._count, -(-size // self._block) * self._block)
@@ -98,8 +108,11 @@ class Memory:
         for cohort in cohorts:
             cohort.peak = max(cohort.peak, cohort.allocated + size)
 
-    def _note(self, storage: Storage, change: int, cohorts: Sequence[Cohort], name: str, site: int) -> None:
+    def _note(
+        self, storage: Storage, change: int, cohorts: Sequence[Cohort], name: str, site: int
+    ) -> None:
         if self._recorder.timed and change:
             self._recorder.changes += [
-                Change(cohort.ranks, cohort.end, storage.number, change, name, site) for cohort in cohorts
+                Change(cohort.ranks, cohort.end, storage.number, change, name, site)
+                for cohort in cohorts
             ]

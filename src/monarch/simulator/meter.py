@@ -1,7 +1,9 @@
-"""The numbers of a machine, found by running small programs on real ranks: all at once, so that what ranks share is shared.
+"""The numbers of a machine, found by running small programs on real ranks: all at once, so that
+what ranks share is shared.
 
-Each number is the best of some short rounds with pauses between them: so it is that of a quiet machine, even if this one is
-not quiet all the time. What ends each wait: the ranks, or their end. It takes some ten seconds.
+Each number is the best of some short rounds with pauses between them: so it is that of a quiet
+machine, even if this one is not quiet all the time. What ends each wait: the ranks, or their end.
+It takes some ten seconds.
 """
 
 from __future__ import annotations
@@ -28,15 +30,21 @@ _MIDDLE = 1024 * 1024
 _BYTES = 4
 
 
-def measure(procs: ProcMesh, device: str = "cpu", name: str = "measured", shared: bool = False) -> Machine:
-    """Measure ranks on one host. What is between hosts is not measured: it is taken to be what is between ranks.
+def measure(
+    procs: ProcMesh, device: str = "cpu", name: str = "measured", shared: bool = False
+) -> Machine:
+    """Measure ranks on one host.
+
+    What is between hosts is not measured: it is taken to be what is between ranks.
 
     Args:
-        procs: The ranks, two or more if collectives are to be measured; as many as shall compute at the same time.
+        procs: The ranks, two or more if collectives are to be measured; as many as shall compute at
+            the same time.
         device: ``"cpu"`` or ``"cuda"``.
         name: Of the result.
-        shared: Others use the processors meanwhile. What ranks compute is then measured in the processor time of their threads.
-            So it does not count if the ranks themselves are in each other's way.
+        shared: Others use the processors meanwhile. What ranks compute is then measured in the
+            processor time of their threads. So it does not count if the ranks themselves are in
+            each other's way.
     """
     with procs.activate() as mesh, torch.no_grad():
         meter = _Meter(device, len(mesh), shared)
@@ -65,13 +73,19 @@ class _Meter:
         for _ in range(3):  # threads start, operations are seen for the first time
             inspect(self._one @ self._one)
         self.answer = min(self._until_done(lambda: self._one, 1) for _ in range(3 * _ROUNDS))
-        self._idle = min(self._processor_time(lambda: self._one, 1) for _ in range(_ROUNDS)) if shared else 0.0
+        self._idle = (
+            min(self._processor_time(lambda: self._one, 1) for _ in range(_ROUNDS))
+            if shared
+            else 0.0
+        )
 
     def flops(self) -> dict[str, float]:
         rates = {}
         for dtype in (torch.float32, torch.float64, torch.bfloat16):
             a = torch.ones(_SIZE, _SIZE, device=self._device, dtype=dtype)
-            rates[str(dtype).partition(".")[2]] = 2 * _SIZE**3 / self._computing(functools.partial(torch.mm, a, a), 1)
+            rates[str(dtype).partition(".")[2]] = (
+                2 * _SIZE**3 / self._computing(functools.partial(torch.mm, a, a), 1)
+            )
         return rates
 
     def vector(self) -> float:
@@ -144,7 +158,9 @@ class _Meter:
         return max(time.perf_counter() - start - self.answer, 1e-9)
 
     def _small_operations(self) -> torch.Tensor:
-        """Various ones, as in a program: each for itself would find all that it needs in the caches."""
+        """Various ones, as in a program: each for itself would find all that it needs in the
+        caches.
+        """
         x, one = self._one, self._one
         for _ in range(_OPERATIONS // 10):
             y = torch.relu(torch.addmm(one[0], x, one.t()))

@@ -1,4 +1,7 @@
-"""Simulated tensors for actors: their meshes activate as ever, and nothing is executed on them. For tests of controllers."""
+"""Simulated tensors for actors: their meshes activate as ever, and nothing is executed on them.
+
+For tests of controllers.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,16 @@ Factory = Callable[[ProcMesh], Any]
 
 
 class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as `patch_actor` is
-    """While active, actors of a class that are spawned, here and in procs that are spawned meanwhile, get simulated engines.
+    """While active, actors of a class that are spawned, here and in procs that are spawned
+    meanwhile, get simulated engines.
 
-    Whatever mesh of procs such an actor activates, a `Simulator` stands for its workers; actors on these procs are real. A
-    context manager and a decorator, as `patch_actor`.
+    Whatever mesh of procs such an actor activates, a `Simulator` stands for its workers; actors on
+    these procs are real. A context manager and a decorator, as `patch_actor`.
 
     Args:
         actor: The actor class.
-        factory: Gets a mesh of procs and gives what stands for it: a `Simulator` with as many ranks, or its mesh.
+        factory: Gets a mesh of procs and gives what stands for it: a `Simulator` with as many
+            ranks, or its mesh.
     """
 
     def __init__(self, actor: type[Actor], factory: Factory | None = None) -> None:
@@ -43,7 +48,11 @@ def _simulated(actor: type[Actor], factory: Factory) -> type[Actor]:
         substitute_engines(lambda procs: _engine(factory, procs))
         return object.__new__(cls)
 
-    names = {"__new__": new, "__module__": actor.__module__, "_tensor_engine_factory": staticmethod(factory)}
+    names = {
+        "__new__": new,
+        "__module__": actor.__module__,
+        "_tensor_engine_factory": staticmethod(factory),
+    }
     return type(actor.__name__, (actor,), names)
 
 
@@ -53,7 +62,8 @@ def _engine(factory: Factory, procs: ProcMesh) -> Engine:
     mesh = made.mesh if isinstance(made, Simulator) else made
     if not isinstance(mesh, DeviceMesh) or mesh.engine.size != len(procs):
         raise TypeError(
-            f"the factory of patch_tensor_engine must give a Simulator with {len(procs)} ranks, got {made!r}"
+            f"the factory of patch_tensor_engine must give a Simulator with {len(procs)} ranks, got"
+            f" {made!r}"
         )
     return mesh.engine
 

@@ -1,8 +1,9 @@
-"""The executor that executes nothing: tells of each instruction when it would begin and end, and what memory it would take.
+"""The executor that executes nothing: tells of each instruction when it would begin and end, and
+what memory it would take.
 
-It gets the instructions that workers would get, in the same order. `cost` says what is in an operation, `collectives` how
-long data is on its way, `cohorts` where each rank is in time, `memory` what it holds. Answers are made up: zeros of the right
-shape. Nothing here waits.
+It gets the instructions that workers would get, in the same order. `cost` says what is in an
+operation, `collectives` how long data is on its way, `cohorts` where each rank is in time, `memory`
+what it holds. Answers are made up: zeros of the right shape. Nothing here waits.
 """
 
 from __future__ import annotations
@@ -59,11 +60,14 @@ class Model:
 
     Attributes:
         uid: Of the engine.
-        costs: What functions of the user cost on a rank, by name: seconds, or a function of the metadata of their tensors.
+        costs: What functions of the user cost on a rank, by name: seconds, or a function of the
+            metadata of their tensors.
         now: Where the controller is in time.
     """
 
-    def __init__(self, hosts: int, per_host: int, machine: Machine, recorder: Recorder, uid: str) -> None:
+    def __init__(
+        self, hosts: int, per_host: int, machine: Machine, recorder: Recorder, uid: str
+    ) -> None:
         self.uid = uid
         self.size = hosts * per_host
         self.name = f"simulated {machine.name}"
@@ -127,7 +131,11 @@ class Model:
             self._templates[instruction[1]] = Template(*instruction[2:])
         elif what == FORGET:
             kept = {each[0] for program in self._programs.values() for each in program.instructions}
-            for number in [number for number in self._templates if number < instruction[1] and number not in kept]:
+            for number in [
+                number
+                for number in self._templates
+                if number < instruction[1] and number not in kept
+            ]:
                 del self._templates[number]
                 self._effects.pop(number, None)
         elif what == CONSTANT:
@@ -160,7 +168,14 @@ class Model:
         return self.now + self._machine.delay
 
     def _run_template(
-        self, ranks: Ranks, stream: int, number: int, site: int, ids: Any, outputs: Any, numbers: Any
+        self,
+        ranks: Ranks,
+        stream: int,
+        number: int,
+        site: int,
+        ids: Any,
+        outputs: Any,
+        numbers: Any,
     ) -> None:
         values = self._memory.values
         inputs = [values[ref] for ref in ids]
@@ -170,12 +185,16 @@ class Model:
             effect = cost.effect_of(template, [held.meta for held in inputs], numbers)
             self._effects[number] = effect
         name = template.name
-        for ref, result in zip((outputs,) if type(outputs) is int else outputs, effect.results, strict=False):
+        for ref, result in zip(
+            (outputs,) if type(outputs) is int else outputs, effect.results, strict=False
+        ):
             if ref and result is not None:
                 self._make(ref, result.meta, result.bytes, result.shares, inputs, ranks, name, site)
         for index, meta in effect.changed:
             inputs[index].meta = meta
-        self._compute(ranks, stream, name, site, effect.work, inputs, outputs, writes=template.writes)
+        self._compute(
+            ranks, stream, name, site, effect.work, inputs, outputs, writes=template.writes
+        )
 
     def _make(
         self, ref: int, meta: Meta, size: int, shares: int | None, inputs: Sequence[Held], ranks: Ranks, name: str, site: int
@@ -197,17 +216,34 @@ class Model:
                 self.recorder.note(cohort.ranks, stream, name, "compute", span, site)
         written = [inputs[index] for index in writes]
         self.recorder.add(
-            ranks.ranks, stream, name, "compute", seconds, work, inputs, self._held(outputs) + written, site
+            ranks.ranks,
+            stream,
+            name,
+            "compute",
+            seconds,
+            work,
+            inputs,
+            self._held(outputs) + written,
+            site,
         )
 
     def _held(self, outputs: Any) -> list[Held]:
         """Return the values that an instruction has made, by its outputs."""
         values = self._memory.values
-        return [values[ref] for ref in ((outputs,) if type(outputs) is int else outputs) if ref in values]
+        return [
+            values[ref]
+            for ref in ((outputs,) if type(outputs) is int else outputs)
+            if ref in values
+        ]
 
-    def _put_constant(self, ranks: Ranks, stream: int, site: int, output: int, data: torch.Tensor) -> None:
+    def _put_constant(
+        self, ranks: Ranks, stream: int, site: int, output: int, data: torch.Tensor
+    ) -> None:
         with no_mesh.activate():
-            size, looks = data.numel() * data.element_size(), (tuple(data.shape), data.dtype, data.device)
+            size, looks = (
+                data.numel() * data.element_size(),
+                (tuple(data.shape), data.dtype, data.device),
+            )
         self._memory.make(output, contiguous(*looks), size, self._of(ranks), "constant", site)
         sent = size / self._machine.fetch_bandwidth
         self.now += sent
@@ -221,7 +257,9 @@ class Model:
             if ref and expected is not None:
                 device = inputs[0].meta.device if inputs else torch.device("cpu")
                 meta = contiguous(expected.shape, expected.dtype, device)
-                self._make(ref, meta, cost.bytes_of(meta), expected.shares, inputs, ranks, name, site)
+                self._make(
+                    ref, meta, cost.bytes_of(meta), expected.shares, inputs, ranks, name, site
+                )
                 made.append(meta)
         metas = [held.meta for held in inputs]
         seconds = self.costs.get(name, self.costs.get(name.rpartition(".")[2]))
@@ -232,10 +270,14 @@ class Model:
 
     # moves: functions of `tensor_engine.worker_collectives`, and what is left of them
 
-    def _move_define_groups(self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, groups: Any) -> None:
+    def _move_define_groups(
+        self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, groups: Any
+    ) -> None:
         self._moves.groups[number] = groups
 
-    def _move_define_routes(self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, routes: Any) -> None:
+    def _move_define_routes(
+        self, ranks: Ranks, stream: int, site: int, number: int, meeting: Any, routes: Any
+    ) -> None:
         self._moves.routes[number] = routes
 
     def _move_make_groups(self, ranks: Ranks, stream: int, site: int, *args: Any) -> None:
@@ -244,15 +286,21 @@ class Model:
     def _move_seed(self, ranks: Ranks, stream: int, site: int, number: int) -> None:
         self._compute(ranks, stream, "manual_seed", site, Work(), (), ())
 
-    def _move_random_state(self, ranks: Ranks, stream: int, site: int, output: int, device: Any) -> None:
+    def _move_random_state(
+        self, ranks: Ranks, stream: int, site: int, output: int, device: Any
+    ) -> None:
         with no_mesh.activate():
             size = torch.get_rng_state().numel()
         meta = contiguous((size,), torch.uint8, torch.device("cpu"))
         self._memory.make(output, meta, size, self._of(ranks), "random state", site)
         self._compute(ranks, stream, "random state", site, Work(bytes=size, pieces=1), (), output)
 
-    def _move_set_random_state(self, ranks: Ranks, stream: int, site: int, state: int, device: Any) -> None:
-        self._compute(ranks, stream, "set random state", site, Work(), [self._memory.values[state]], ())
+    def _move_set_random_state(
+        self, ranks: Ranks, stream: int, site: int, state: int, device: Any
+    ) -> None:
+        self._compute(
+            ranks, stream, "set random state", site, Work(), [self._memory.values[state]], ()
+        )
 
     def _move_drop(self, ranks: Ranks, stream: int, site: int, value: int) -> None:
         self._memory.drop(value, self._of(ranks))
@@ -263,7 +311,9 @@ class Model:
         self._compute(ranks, stream, "rank", site, Work(pieces=1), (), output)
 
     def _move_lend(self, ranks: Ranks, stream: int, site: int, *args: Any) -> None:
-        raise NotImplementedError("a simulated mesh has no actors: tensors of it can't be arguments of their endpoints")
+        raise NotImplementedError(
+            "a simulated mesh has no actors: tensors of it can't be arguments of their endpoints"
+        )
 
     def _move_reduce(self, ranks: Ranks, stream: int, site: int, how: Any) -> None:
         values = self._memory.values
@@ -284,7 +334,9 @@ class Model:
             self._memory.make(how.output, meta, made, keepers, name, site)
         local = Work(bytes=(2 + 2 * bool(how.write)) * made, pieces=1).seconds(self._machine)
         arrival = self._issue(name, site)
-        spans = self._moves.reduce(how.groups, stream, arrival, size, collective_of(how.kind, how.scatter), local)
+        spans = self._moves.reduce(
+            how.groups, stream, arrival, size, collective_of(how.kind, how.scatter), local
+        )
         self._communicated(ranks, stream, name, spans, site, size, given, how.output)
 
     def _move_transfer(
@@ -293,14 +345,18 @@ class Model:
         given = self._memory.values[source]
         meta = contiguous(look.shape, look.dtype, look.device)
         size = cost.bytes_of(meta)
-        receivers = sorted({peer for peers in self._moves.routes[number].values() for peer in peers})
+        receivers = sorted(
+            {peer for peers in self._moves.routes[number].values() for peer in peers}
+        )
         homes = self.cohorts.of(tuple(receivers), frozenset(receivers))
         self._memory.make(output, meta, size, homes, "to_mesh", site)
         arrival = self._issue("to_mesh", site)
         copy = Work(bytes=2 * size, pieces=1).seconds(self._machine)
         spans = self._moves.transfer(number, stream, arrival, size, copy)
         self._communicated(ranks, stream, "to_mesh", spans, site, size, given, output)
-        self.recorder.sent(0, [rank for rank, peers in self._moves.routes[number].items() if peers], stream)
+        self.recorder.sent(
+            0, [rank for rank, peers in self._moves.routes[number].items() if peers], stream
+        )
         self.recorder.received(0, receivers, stream, self._memory.values[output])
 
     def _move_send(
@@ -319,7 +375,9 @@ class Model:
         size = cost.bytes_of(meta)
         self._memory.make(output, meta, size, self._of(ranks), "receive", site)
         spans = self._moves.receive(number, stream, self._issue("receive", site), ticket)
-        self._communicated(ranks, stream, "receive", spans, site, size, self._memory.values[output], output)
+        self._communicated(
+            ranks, stream, "receive", spans, site, size, self._memory.values[output], output
+        )
         self.recorder.received(ticket, ranks.ranks, stream, self._memory.values[output])
 
     # borrows: see `tensor_engine.borrows`
@@ -336,14 +394,18 @@ class Model:
         self._take_over(ranks, stream, site, "borrow", ticket)
         self._note_borrow(ranks, stream, site, "borrow", ticket, value)
 
-    def _move_give_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int) -> None:
+    def _move_give_back(
+        self, ranks: Ranks, stream: int, site: int, ticket: int, value: int
+    ) -> None:
         self._memory.free(value, self._of(ranks))
         if ticket in self._accepted:  # the second time it does nothing
             self._accepted.remove(ticket)
             self._hand_over(ranks, stream, site, "give back", -ticket)
             self._note_borrow(ranks, stream, site, "give back", ticket)
 
-    def _move_take_back(self, ranks: Ranks, stream: int, site: int, ticket: int, value: int, used: bool) -> None:
+    def _move_take_back(
+        self, ranks: Ranks, stream: int, site: int, ticket: int, value: int, used: bool
+    ) -> None:
         self._take_over(ranks, stream, site, "take back", -ticket if used else ticket)
         self._note_borrow(ranks, stream, site, "take back", ticket)
         del self._offered[ticket]
@@ -356,13 +418,26 @@ class Model:
     def _take_over(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int) -> None:
         arrival = self._issue(name, site)
         for cohort in self._of(ranks):
-            self.recorder.note(cohort.ranks, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site)
+            self.recorder.note(
+                cohort.ranks, stream, name, "wait", cohort.take_over(stream, arrival, ticket), site
+            )
 
-    def _note_borrow(self, ranks: Ranks, stream: int, site: int, name: str, ticket: int, borrowed: int = 0) -> None:
+    def _note_borrow(
+        self, ranks: Ranks, stream: int, site: int, name: str, ticket: int, borrowed: int = 0
+    ) -> None:
         lent = self._offered[ticket]
         kept = [lent] if lent in self._memory.values.values() else []
         self.recorder.add(
-            ranks.ranks, stream, name, "wait", 0.0, Work(), kept, self._held(borrowed), site, exclusive=True
+            ranks.ranks,
+            stream,
+            name,
+            "wait",
+            0.0,
+            Work(),
+            kept,
+            self._held(borrowed),
+            site,
+            exclusive=True,
         )
         self.recorder.handed(ticket, name, ranks.ranks, stream)
 
@@ -374,7 +449,17 @@ class Model:
             self.recorder.note(cohort.ranks, stream, name, "communication", span, site)
         seconds = max(span.end - span.start for _, span in spans)
         work = Work(bytes=size, pieces=1)
-        self.recorder.add(ranks.ranks, stream, name, "communication", seconds, work, [given], self._held(output), site)
+        self.recorder.add(
+            ranks.ranks,
+            stream,
+            name,
+            "communication",
+            seconds,
+            work,
+            [given],
+            self._held(output),
+            site,
+        )
 
     # recorded programs
 
@@ -384,7 +469,9 @@ class Model:
         else:
             self._programs[number] = program
 
-    def _replay(self, ranks: Ranks, site: int, number: int, formals: Sequence[int], results: Sequence[int]) -> None:
+    def _replay(
+        self, ranks: Ranks, site: int, number: int, formals: Sequence[int], results: Sequence[int]
+    ) -> None:
         """One message for all of it: the program is done with it at once."""
         arrival = self._issue("replay", site)
         given = [self._memory.values[ref] for ref in formals]
@@ -411,7 +498,9 @@ class Model:
             ticket = awaited(instruction)
             return ticket is None or any(ticket in cohort.handed for cohort in self.cohorts.all)
 
-        return replay.go_on(self._memory, run, may_run, lambda ref: self._memory.free(ref, self._of(ranks)))
+        return replay.go_on(
+            self._memory, run, may_run, lambda ref: self._memory.free(ref, self._of(ranks))
+        )
 
     # questions
 
@@ -465,7 +554,12 @@ class Model:
         fetched = [value for values in given if type(values) is list for value in values]
         size: int = sum(value.numel() * value.element_size() for value in fetched)
         machine = self._machine
-        return max(self.now + machine.delay, *ends) + machine.answer - machine.delay + size / machine.fetch_bandwidth
+        return (
+            max(self.now + machine.delay, *ends)
+            + machine.answer
+            - machine.delay
+            + size / machine.fetch_bandwidth
+        )
 
     def _wait_until(self, ready: float, what: str) -> None:
         """The program reads an answer: it does nothing until then."""
@@ -477,7 +571,9 @@ class Model:
     # steps
 
     def step(self) -> tuple[float, list[tuple[tuple[int, ...], int]]]:
-        """End a step: seconds since the end of the one before, until all is done; and the most bytes that ranks had."""
+        """End a step: seconds since the end of the one before, until all is done; and the most
+        bytes that ranks had.
+        """
         with self._lock:
             end = max(max(cohort.end for cohort in self.cohorts.all), self.now)
             seconds, self._stepped = end - self._stepped, end

@@ -10,7 +10,8 @@ from .cohorts import Clock, Cohort, Cohorts, Span
 from .collectives import Layout
 from .machine import Machine
 
-_FLAG = 8  # bytes: beside each reduction its members tell each other whether what they bring has failed
+# bytes: beside each reduction its members tell each other whether what they bring has failed
+_FLAG = 8
 
 _SECONDS: dict[str, Callable[[float, Layout, Machine], float]] = {
     "all-reduce": collectives.all_reduce,
@@ -80,12 +81,16 @@ class Moves:
             end = start + local + _SECONDS[collective](size, layout, self._machine)
             host = end
             if self._machine.asynchronous:
-                host = max(ready[peer].host for peer in peers) + collectives.all_reduce(_FLAG, layout, self._machine)
+                host = max(ready[peer].host for peer in peers) + collectives.all_reduce(
+                    _FLAG, layout, self._machine
+                )
             cohort.communicate(stream, host, end)
             spans.append((cohort, Span(start, end)))
         return spans
 
-    def transfer(self, number: int, stream: int, arrival: float, size: float, copy: float) -> list[tuple[Cohort, Span]]:
+    def transfer(
+        self, number: int, stream: int, arrival: float, size: float, copy: float
+    ) -> list[tuple[Cohort, Span]]:
         """All routes with a number are used.
 
         Args:
@@ -93,7 +98,9 @@ class Moves:
             copy: Seconds that a rank takes to copy what it sends to itself.
         """
         parts = self._pairs_of(number)
-        everybody = {cohort for cohort, _ in parts} | {self._cohorts.all[p.peer] for _, pairs in parts for p in pairs}
+        everybody = {cohort for cohort, _ in parts} | {
+            self._cohorts.all[p.peer] for _, pairs in parts for p in pairs
+        }
         ready = self._ready(everybody, stream, arrival)
         spans = []
         for cohort, pairs in parts:
@@ -101,12 +108,18 @@ class Moves:
             for peer, same_host, receivers in pairs:
                 seconds = collectives.transfer(size, receivers, same_host, self._machine)
                 end = max(end, max(start, ready[self._cohorts.all[peer]].device) + seconds)
-            cohort.communicate(stream, ready[cohort].host if self._machine.asynchronous else end, end)
+            cohort.communicate(
+                stream, ready[cohort].host if self._machine.asynchronous else end, end
+            )
             spans.append((cohort, Span(start, end)))
         return spans
 
-    def send(self, number: int, stream: int, arrival: float, size: float, ticket: int) -> list[tuple[Cohort, Span]]:
-        """The senders' part of a transfer to another stream. Nobody waits for the receivers: what is sent is buffered.
+    def send(
+        self, number: int, stream: int, arrival: float, size: float, ticket: int
+    ) -> list[tuple[Cohort, Span]]:
+        """The senders' part of a transfer to another stream.
+
+        Nobody waits for the receivers: what is sent is buffered.
 
         Args:
             ticket: What the receivers find it by.
@@ -114,14 +127,19 @@ class Moves:
         spans = []
         for cohort, pairs in self._parted(number, senders=True):
             ready = cohort.ready(stream, arrival, self._machine)
-            seconds = [collectives.transfer(size, pair.receivers, pair.same_host, self._machine) for pair in pairs]
+            seconds = [
+                collectives.transfer(size, pair.receivers, pair.same_host, self._machine)
+                for pair in pairs
+            ]
             end = ready.device + max(seconds, default=0.0)
             cohort.communicate(stream, ready.host if self._machine.asynchronous else end, end)
             cohort.handed[ticket] = Clock(ready.host, end)
             spans.append((cohort, Span(ready.device, end)))
         return spans
 
-    def receive(self, number: int, stream: int, arrival: float, ticket: int) -> list[tuple[Cohort, Span]]:
+    def receive(
+        self, number: int, stream: int, arrival: float, ticket: int
+    ) -> list[tuple[Cohort, Span]]:
         """The receivers' part."""
         spans = []
         for cohort, pairs in self._parted(number, senders=False):
@@ -176,7 +194,9 @@ class Moves:
     def _keys_of_pairs(
         self, number: int, at: Mapping[int, int], senders: bool, receivers: bool
     ) -> Mapping[int, frozenset[_Pair]]:
-        """For each rank on one side, or both, the transfers that it has a part in; what stays on a rank is none."""
+        """For each rank on one side, or both, the transfers that it has a part in; what stays on a
+        rank is none.
+        """
         pairs: dict[int, set[_Pair]] = {}
         for sender, all_receivers in self.routes[number].items():
             others = [receiver for receiver in all_receivers if receiver != sender]
@@ -192,11 +212,19 @@ class Moves:
                     pairs[receiver].add(_Pair(at[sender], same_host, len(others)))
         return {rank: frozenset(each) for rank, each in pairs.items()}
 
-    def _refined(self, keys: Callable[[Mapping[int, int]], Mapping[int, Hashable]]) -> list[tuple[Cohort, Any]]:
-        """Split cohorts until all ranks of each have the same key, which may itself name cohorts, by position."""
+    def _refined(
+        self, keys: Callable[[Mapping[int, int]], Mapping[int, Hashable]]
+    ) -> list[tuple[Cohort, Any]]:
+        """Split cohorts until all ranks of each have the same key, which may itself name cohorts,
+        by position.
+        """
         while True:
             version = self._cohorts.version
-            at = {rank: index for index, cohort in enumerate(self._cohorts.all) for rank in cohort.ranks}
+            at = {
+                rank: index
+                for index, cohort in enumerate(self._cohorts.all)
+                for rank in cohort.ranks
+            }
             parts = self._cohorts.regroup(keys(at))
             if self._cohorts.version == version:
                 return parts

@@ -33,7 +33,10 @@ def svg(events: Sequence[Event], streams: Mapping[int, str]) -> str:
     start, end = min(event.start for event in events), max(event.end for event in events)
     scale = (_WIDTH - _LEFT - _RIGHT) / max(end - start, 1e-12)
     height = _TOP + _ROW * len(shown) + 40
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0'
+        f' {_WIDTH} {height}"'
+    )
     parts = [head + ' font-family="sans-serif" font-size="12">']
     parts += _axis(end - start, scale, height)
     for index, key in enumerate(shown):
@@ -68,15 +71,21 @@ def _joined(events: list[Event], scale: float) -> list[Event]:
 
 
 def _box(event: Event, start: float, scale: float, y: int) -> str:
-    x, width = _LEFT + (event.start - start) * scale, max((event.end - event.start) * scale, _SHORTEST)
+    x, width = (
+        _LEFT + (event.start - start) * scale,
+        max((event.end - event.start) * scale, _SHORTEST),
+    )
     box = (
-        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BOX}" fill="{_COLOURS[event.kind]}" stroke="#fff" '
-        'stroke-width="0.3"/>'
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{_BOX}"'
+        f' fill="{_COLOURS[event.kind]}" stroke="#fff" stroke-width="0.3"/>'
     )
     letters = int((width - 6) / _LETTER)
     if len(event.name) > letters or not event.name:
         return box
-    return box + f'<text x="{x + 3:.1f}" y="{y + 14}" fill="#fff" font-size="11">{escape(event.name)}</text>'
+    return (
+        box + f'<text x="{x + 3:.1f}" y="{y + 14}" fill="#fff"'
+        f' font-size="11">{escape(event.name)}</text>'
+    )
 
 
 def _axis(seconds: float, scale: float, height: int) -> list[str]:
@@ -86,7 +95,9 @@ def _axis(seconds: float, scale: float, height: int) -> list[str]:
     parts = []
     for index in range(int(seconds / step) + 1):
         x = _LEFT + index * step * scale
-        parts.append(f'<line x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{height - 34}" stroke="#ccc"/>')
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{_TOP - 6}" x2="{x:.1f}" y2="{height - 34}" stroke="#ccc"/>'
+        )
         parts.append(_text(x, _TOP - 12, f"{index * step * 1e3:.6g} ms"))
     return parts
 

@@ -110,11 +110,14 @@ class Recorder:
         self.changes: list[Change] = []
         self.nodes: list[Node] = []
         self.tensors = TensorEvents()
-        self._places: dict[int, tuple[tuple[int, ...], str]] = {}  # of tensors: their ranks and stream
+        # of tensors: their ranks and stream
+        self._places: dict[int, tuple[tuple[int, ...], str]] = {}
         self._sent: dict[int, tuple[Sequence[int], str]] = {}  # by ticket
         self.streams = {MAIN: stream_of(MAIN).name}
 
-    def note(self, ranks: tuple[int, ...], stream: int, name: str, kind: str, span: Span, site: int) -> None:
+    def note(
+        self, ranks: tuple[int, ...], stream: int, name: str, kind: str, span: Span, site: int
+    ) -> None:
         """Keep an event; its attributes are those of `Event`."""
         if self.timed:
             self._name(stream)
@@ -141,9 +144,24 @@ class Recorder:
             return
         number, at = len(self.nodes), self._name(stream)
         reads = tuple(dict.fromkeys(held.storage.number for held in inputs))
-        makes = reads if exclusive else tuple(dict.fromkeys(held.storage.number for held in outputs))
+        makes = (
+            reads if exclusive else tuple(dict.fromkeys(held.storage.number for held in outputs))
+        )
         self.nodes.append(
-            Node(number, name, kind, ranks, stream, reads, makes, seconds, work.flops, work.bytes, site, self.tag)
+            Node(
+                number,
+                name,
+                kind,
+                ranks,
+                stream,
+                reads,
+                makes,
+                seconds,
+                work.flops,
+                work.bytes,
+                site,
+                self.tag,
+            )
         )
         read, made = {held.number for held in inputs}, {held.number for held in outputs}
         for held in dict.fromkeys((*inputs, *outputs)):
@@ -181,7 +199,14 @@ class Recorder:
         if self.graphed:
             senders, source = self._sent.pop(ticket)
             self.tensors.sends.append(
-                SendTensorInfo(value.number, [*senders], source, [*ranks], self._name(stream), tuple(value.meta.shape))
+                SendTensorInfo(
+                    value.number,
+                    [*senders],
+                    source,
+                    [*ranks],
+                    self._name(stream),
+                    tuple(value.meta.shape),
+                )
             )
 
     def take(self) -> tuple[list[Event], list[Change]]:

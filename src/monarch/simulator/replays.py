@@ -1,7 +1,9 @@
-"""Recorded programs: their instructions, with the values of each replay under the ids of the recording.
+"""Recorded programs: their instructions, with the values of each replay under the ids of the
+recording.
 
-A recording has a program for each stream of each set of ranks, and all are replayed together: one stream may wait for what
-another hands over in the middle of its program. So each goes on as far as it can, in turn, until all are done.
+A recording has a program for each stream of each set of ranks, and all are replayed together: one
+stream may wait for what another hands over in the middle of its program. So each goes on as far as
+it can, in turn, until all are done.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ class Replay:
     """
 
     def __init__(
-        self, ranks: Ranks, number: int, program: Program, given: Sequence[Held], results: Sequence[int]
+        self,
+        ranks: Ranks,
+        number: int,
+        program: Program,
+        given: Sequence[Held],
+        results: Sequence[int],
     ) -> None:
         self.ranks = ranks
         self.number = number
@@ -53,7 +60,9 @@ class Replay:
                 run(self._as_now(instruction))
                 self._next += 1
             self.done = True
-            for ref in [ref for ref in self._values if ref not in self._results and ref not in self._given]:
+            for ref in [
+                ref for ref in self._values if ref not in self._results and ref not in self._given
+            ]:
                 free(ref)
         finally:
             memory.values = outer
@@ -65,7 +74,8 @@ class Replay:
             return instruction
         what, site, call = instruction
         inputs, writes = (
-            tuple(self._program.references.get(ref, ref) for ref in some) for some in (call.inputs, call.writes)
+            tuple(self._program.references.get(ref, ref) for ref in some)
+            for some in (call.inputs, call.writes)
         )
         return what, site, call._replace(inputs=inputs, writes=writes)
 
@@ -84,7 +94,8 @@ def awaited(instruction: Instruction) -> int | None:
 
 
 def check_meeting(instruction: Instruction, ranks: Ranks, moves: Moves) -> None:
-    """Raise where an instruction needs ranks that are not in this program: they are at another one meanwhile.
+    """Raise where an instruction needs ranks that are not in this program: they are at another one
+    meanwhile.
 
     Raises:
         NotImplementedError: It does.
@@ -93,9 +104,11 @@ def check_meeting(instruction: Instruction, ranks: Ranks, moves: Moves) -> None:
         return
     _, _, name, args = instruction
     routes = moves.routes[args[3]] if name == "transfer" else {}
-    groups = moves.groups[args[0].groups] if name == "reduce" else [(*routes, *sum(routes.values(), ()))]
+    groups = (
+        moves.groups[args[0].groups] if name == "reduce" else [(*routes, *sum(routes.values(), ()))]
+    )
     if not all(ranks.members.issuperset(members) for members in groups):
         raise NotImplementedError(
-            f"a recorded function in which ranks that do different things meet, in {name}, can't be simulated; "
-            "call the function itself"
+            f"a recorded function in which ranks that do different things meet, in {name}, can't be"
+            " simulated; call the function itself"
         )

@@ -1,4 +1,6 @@
-"""A mesh whose ranks are only reckoned with: programs run on it as they are, and are told how long they would have taken."""
+"""A mesh whose ranks are only reckoned with: programs run on it as they are, and are told how long
+they would have taken.
+"""
 
 from __future__ import annotations
 
@@ -69,25 +71,29 @@ class Step(NamedTuple):
 
 
 class Simulator:
-    """A mesh of `hosts` times `gpus` ranks, on which nothing is executed and for which no process is started.
+    """A mesh of `hosts` times `gpus` ranks, on which nothing is executed and for which no process
+    is started.
 
-    The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations only cost what it takes to issue
-    them; what is fetched is zeros of the right shape. `step` tells what the machine would have taken.
+    The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations only
+    cost what it takes to issue them; what is fetched is zeros of the right shape. `step` tells what
+    the machine would have taken.
 
     Args:
         hosts: How many hosts there are.
         gpus: How many ranks are on each.
-        machine: What they have: a `Machine`, the name of one of `MACHINES`, or a JSON file that ``python -m monarch.simulator
-            profile`` has written.
-        simulate_mode: ``"simulate"`` predicts, and writes traces; ``"simulate_with_report_only"`` writes none;
-            ``"command_history"`` only writes down the instructions, for `replay`; ``"everything"`` does all.
-        trace_mode: What traces show: ``"stream_only"``, the ranks; ``"controller_trace_only"``, the program;
-            ``"everything"``, both.
+        machine: What they have: a `Machine`, the name of one of `MACHINES`, or a JSON file that
+            ``python -m monarch.simulator profile`` has written.
+        simulate_mode: ``"simulate"`` predicts, and writes traces; ``"simulate_with_report_only"``
+            writes none; ``"command_history"`` only writes down the instructions, for `replay`;
+            ``"everything"`` does all.
+        trace_mode: What traces show: ``"stream_only"``, the ranks; ``"controller_trace_only"``, the
+            program; ``"everything"``, both.
         upload_trace: Not supported.
-        trace_path: Where traces go: ``trace.json`` stands for ``trace_0.json`` (Chrome's format) and
-            ``trace_0_memory.pickle`` (torch's memory snapshots), one of each per step.
+        trace_path: Where traces go: ``trace.json`` stands for ``trace_0.json`` (Chrome's format)
+            and ``trace_0_memory.pickle`` (torch's memory snapshots), one of each per step.
         command_history_path: Where instructions go.
-        group_workers: In traces, let ranks that did the same share a row. They are computed together in any case.
+        group_workers: In traces, let ranks that did the same share a row. They are computed
+            together in any case.
         build_ir: Keep the graph of the program, for `export_ir`.
 
     Raises:
@@ -124,7 +130,9 @@ class Simulator:
         self._history: History | None = None
         if simulate_mode in ("command_history", "everything"):
             self._history = History(self._model, Path(command_history_path), hosts, gpus)
-        self.mesh: DeviceMesh = mesh_over(self._history or self._model, {"host": hosts, "gpu": gpus})
+        self.mesh: DeviceMesh = mesh_over(
+            self._history or self._model, {"host": hosts, "gpu": gpus}
+        )
         self.mesh.engine.meeting = Meeting("")  # nobody meets
         self._steps: list[Step] = []
         self._peaks: list[tuple[tuple[int, ...], int]] = []
@@ -137,7 +145,10 @@ class Simulator:
         return self
 
     def step(self) -> Step:
-        """End a step: what all that was issued since the last one would take. Writes the traces, if they are wanted."""
+        """End a step: what all that was issued since the last one would take.
+
+        Writes the traces, if they are wanted.
+        """
         self.mesh.engine.flush()
         if self._history is not None:
             self._history.note_step()
@@ -160,8 +171,8 @@ class Simulator:
 
         Args:
             function: The function, what `remote` made of it, or its name.
-            cost: Seconds on a rank; or a function that gets the metadata of the tensors among its arguments (`shape`, `dtype`)
-                and returns seconds.
+            cost: Seconds on a rank; or a function that gets the metadata of the tensors among its
+                arguments (`shape`, `dtype`) and returns seconds.
         """
         name = function if isinstance(function, str) else function.__name__
         self._model.costs[name.rpartition(".")[2]] = cost
@@ -169,7 +180,10 @@ class Simulator:
     def report(self) -> str:
         """All steps so far, and the memory of the ranks in the last one, as text."""
         lines = [f"{self.mesh.extent} of {self.machine.name}", "step  milliseconds  megabytes"]
-        lines += [f"{i:4}  {step.seconds * 1e3:12.3f}  {step.megabytes:9.1f}" for i, step in enumerate(self._steps)]
+        lines += [
+            f"{i:4}  {step.seconds * 1e3:12.3f}  {step.megabytes:9.1f}"
+            for i, step in enumerate(self._steps)
+        ]
         for ranks, peak in self._peaks:
             over = "  more than there is" if peak > self.machine.memory else ""
             lines.append(f"{trace.named(ranks)}: {peak / MEGABYTE:.1f} MB{over}")
@@ -183,7 +197,9 @@ class Simulator:
             RuntimeError: The simulator was made without ``build_ir=True``.
         """
         nodes = self._nodes()
-        return IRGraph._of(nodes, graph.edges(nodes), self._recorder.streams, self._recorder.tensors)
+        return IRGraph._of(
+            nodes, graph.edges(nodes), self._recorder.streams, self._recorder.tensors
+        )
 
     def export_ir(self, path: str | Path) -> None:
         """Write the graph of the program: instructions, what they cost, and which need which.
@@ -210,7 +226,8 @@ class Simulator:
         """
         if not self._last:
             raise RuntimeError(
-                "there is nothing to show: call step() first, with simulate_mode='simulate' or 'everything'"
+                "there is nothing to show: call step() first, with simulate_mode='simulate' or"
+                " 'everything'"
             )
         return picture.svg(self._last, self._recorder.streams)
 
@@ -226,7 +243,11 @@ class Simulator:
     def _write_traces(self, number: int) -> None:
         events, changes = self._recorder.take()
         mode = self._trace_mode
-        events = [event for event in events if (mode.stream_enabled if event.ranks else mode.controller_enabled)]
+        events = [
+            event
+            for event in events
+            if (mode.stream_enabled if event.ranks else mode.controller_enabled)
+        ]
         self._last = events
         chrome = Path(file_path_with_iter(str(self._trace_path), number))
         stem, chrome = chrome.with_suffix(""), chrome.with_suffix(chrome.suffix or ".json")
@@ -237,7 +258,10 @@ class Simulator:
 
 @contextmanager
 def set_meta(value: Any) -> Iterator[None]:
-    """In here, note `value` with all that is issued on simulated meshes; traces and graphs show it. Others do not care."""
+    """In here, note `value` with all that is issued on simulated meshes; traces and graphs show it.
+
+    Others do not care.
+    """
     before = [(simulator, simulator._recorder.tag) for simulator in _simulators]
     for simulator, _ in before:
         _tag(simulator, value)
@@ -256,15 +280,19 @@ def _tag(simulator: Simulator, value: Any) -> None:
 
 
 def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Step]:
-    """Predict the cost of a program's steps on another machine, from the instructions that it has recorded.
+    """Predict the cost of a program's steps on another machine, from the instructions that it has
+    recorded.
 
     Args:
-        path: What a simulator with ``simulate_mode="command_history"`` has written. It is unpickled: read only your own.
+        path: What a simulator with ``simulate_mode="command_history"`` has written. It is
+            unpickled: read only your own.
         machine: As for `Simulator`.
     """
     entries = history.read(Path(path))
     _, hosts, gpus = next(entries)
-    model = Model(hosts, gpus, machine_of(machine), Recorder(timed=False, graphed=False), "replayed")
+    model = Model(
+        hosts, gpus, machine_of(machine), Recorder(timed=False, graphed=False), "replayed"
+    )
     steps = []
     for entry in entries:
         if entry[0] == "step":
@@ -288,4 +316,6 @@ def _check(hosts: int, gpus: int, simulate_mode: str, trace_mode: str, upload_tr
         if mode not in known:
             raise ValueError(f"{name} is one of {', '.join(known)}; got {mode!r}")
     if upload_trace:
-        raise NotImplementedError("there is nowhere to upload a trace to; it is written to trace_path")
+        raise NotImplementedError(
+            "there is nowhere to upload a trace to; it is written to trace_path"
+        )

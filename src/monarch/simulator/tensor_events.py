@@ -1,5 +1,6 @@
-"""The events of a program's tensors, under the names of Monarch 0.7: when each, and its memory, is made, used and
-dropped."""
+"""The events of a program's tensors, under the names of Monarch 0.7: when each, and its memory, is
+made, used and dropped.
+"""
 
 from __future__ import annotations
 
@@ -197,12 +198,18 @@ class TensorEvents:
             self._meshes[ref] = mesh
         tensor = self._tensors.get(ref)
         if tensor is None:
-            tensor = self._tensors[ref] = _Tensor(self._storage(key, lent, size, command), dtype, dims, command)
+            tensor = self._tensors[ref] = _Tensor(
+                self._storage(key, lent, size, command), dtype, dims, command
+            )
             tensor.storage.refs.add(ref)
         storage = tensor.storage
         if storage.begun == command:  # ranks may be named one by one
             storage.devices += [device for device in devices if device not in storage.devices]
-            self._note(StorageCreationEvent(command, storage.number, storage.size, [*devices], None, stream))
+            self._note(
+                StorageCreationEvent(
+                    command, storage.number, storage.size, [*devices], None, stream
+                )
+            )
         fields = ref, storage.number, dtype, dims
         if tensor.begun == command:
             self._note(TensorCreationEvent(command, *fields, [*devices], None, stream))
@@ -219,7 +226,12 @@ class TensorEvents:
         return self._storages[key]
 
     def delete(
-        self, ref: int, devices: Sequence[int], stream: str, command: int, traceback: Sequence[FrameSummary] = ()
+        self,
+        ref: int,
+        devices: Sequence[int],
+        stream: str,
+        command: int,
+        traceback: Sequence[FrameSummary] = (),
     ) -> None:
         """Nobody uses a tensor any more.
 
@@ -233,7 +245,11 @@ class TensorEvents:
         storage.refs.discard(ref)
         if not storage.refs:
             del self._storages[storage.key]
-            self._note(StorageDeletionEvent(command, storage.number, storage.size, [*storage.devices], None, stream))
+            self._note(
+                StorageDeletionEvent(
+                    command, storage.number, storage.size, [*storage.devices], None, stream
+                )
+            )
 
     def _note(self, event: DataEvent) -> None:
         """Add an event, or its ranks to one that is the same but for them."""
@@ -250,7 +266,9 @@ class TensorEvents:
             self.events[index] = other._replace(devices=other.devices + more)
 
     def number_meshes(self) -> None:
-        """Give each event the number of the mesh of its ranks: what was said, else one for each list of ranks."""
+        """Give each event the number of the mesh of its ranks: what was said, else one for each
+        list of ranks.
+        """
         found: dict[tuple[int, ...], int] = {}
         taken = set(self._meshes.values())
         for index, event in enumerate(self.events):
@@ -258,14 +276,25 @@ class TensorEvents:
             if said is None:
                 ranks = tuple(sorted(event.devices))
                 if ranks not in found:
-                    found[ranks] = next(number for number in range(len(taken) + 1) if number not in taken)
+                    found[ranks] = next(
+                        number for number in range(len(taken) + 1) if number not in taken
+                    )
                     taken.add(found[ranks])
                 said = found[ranks]
             self.events[index] = event._replace(mesh_ref=said)
 
     def timeline(self) -> list[dict[str, Any]]:
         """A row for each event."""
-        names = ["command_id", "storage_id", "DTensorRef", "mesh_ref", "stream_name", "dims", "dtype", "size"]
+        names = [
+            "command_id",
+            "storage_id",
+            "DTensorRef",
+            "mesh_ref",
+            "stream_name",
+            "dims",
+            "dtype",
+            "size",
+        ]
         return [
             {"DataEvent": type(event).__name__.removesuffix("Event")}
             | {name: getattr(event, name, "") for name in names}

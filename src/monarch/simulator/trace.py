@@ -1,7 +1,8 @@
 """Traces of a simulation, as files that known tools show.
 
-`chrome` is the JSON of ``chrome://tracing``, which https://ui.perfetto.dev opens as well: a process per rank, a thread per
-stream. `memory` is what ``torch.cuda.memory._snapshot()`` gives, for https://pytorch.org/memory_viz.
+`chrome` is the JSON of ``chrome://tracing``, which https://ui.perfetto.dev opens as well: a process
+per rank, a thread per stream. `memory` is what ``torch.cuda.memory._snapshot()`` gives, for
+https://pytorch.org/memory_viz.
 """
 
 from __future__ import annotations
@@ -67,13 +68,26 @@ def _complete(event: Event, process: int) -> dict[str, Any]:
     return written
 
 
-def _names(rows: dict[int, tuple[str, set[int]]], streams: Mapping[int, str]) -> Iterable[dict[str, Any]]:
+def _names(
+    rows: dict[int, tuple[str, set[int]]], streams: Mapping[int, str]
+) -> Iterable[dict[str, Any]]:
     for process, (title, used) in sorted(rows.items()):
         yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": title}}
-        yield {"ph": "M", "name": "process_sort_index", "pid": process, "args": {"sort_index": process}}
+        yield {
+            "ph": "M",
+            "name": "process_sort_index",
+            "pid": process,
+            "args": {"sort_index": process},
+        }
         for stream in sorted(used):
             title = "program" if process == _CONTROLLER else streams[stream]
-            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": stream, "args": {"name": title}}
+            yield {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": process,
+                "tid": stream,
+                "args": {"name": title},
+            }
 
 
 def memory(changes: Iterable[Change], each_rank: bool) -> dict[str, Any]:

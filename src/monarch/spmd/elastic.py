@@ -1,4 +1,6 @@
-"""The variables that `torchrun` sets, set on the procs of a mesh; see https://docs.pytorch.org/docs/stable/elastic/run.html."""
+"""The variables that `torchrun` sets, set on the procs of a mesh; see
+https://docs.pytorch.org/docs/stable/elastic/run.html.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,18 @@ _FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
 class SPMDActor(Actor):
-    """One rank of an SPMD program. Ranks are row-major over the mesh; the last dimension is that of the procs of one host."""
+    """One rank of an SPMD program.
+
+    Ranks are row-major over the mesh; the last dimension is that of the procs of one host.
+    """
 
     @endpoint
     def get_host_port(self, use_ipaddr: IPVersion | None = None) -> tuple[str, int]:
         """A name of this rank's host and a TCP port that is free there.
 
         Args:
-            use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind; None for the host's name, or its IPv4
-                address where the name means nothing to this host itself.
+            use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind; None for the host's
+                name, or its IPv4 address where the name means nothing to this host itself.
         """
         if use_ipaddr is not None and use_ipaddr not in _FAMILIES:
             raise ValueError(f"use_ipaddr is 'ipv4', 'ipv6' or None, got {use_ipaddr!r}")
@@ -50,7 +55,8 @@ class SPMDActor(Actor):
         Args:
             master_addr: Name or address of the host on which rank 0 runs.
             master_port: TCP port there.
-            script_args: ``["script.py", "argument", ...]`` or ``["-m", "module", "argument", ...]``.
+            script_args: ``["script.py", "argument", ...]`` or
+                ``["-m", "module", "argument", ...]``.
 
         Returns:
             True, when it has run to its end.
@@ -80,19 +86,23 @@ def setup_torch_elastic_env(
     master_port: int | None = None,
     use_ipaddr: IPVersion | None = None,
 ) -> None:
-    """Set the variables of torch elastic in every proc, so that ``torch.distributed.init_process_group()`` needs no arguments.
+    """Set the variables of torch elastic in every proc, so that
+    ``torch.distributed.init_process_group()`` needs no arguments.
 
-    They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``, ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``,
-    ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE`` and ``ROLE_NAME``.
+    They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
+    ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE``
+    and ``ROLE_NAME``.
 
     Args:
         procs: The mesh. Ranks are row-major; the index in the last dimension is the local rank.
         master_addr: Name or address of the host of rank 0; None asks rank 0.
         master_port: TCP port there; given with `master_addr`, or not at all.
-        use_ipaddr: ``"ipv4"`` or ``"ipv6"``: ask rank 0 for an address of that kind instead of its host's name.
+        use_ipaddr: ``"ipv4"`` or ``"ipv6"``: ask rank 0 for an address of that kind instead of its
+            host's name.
 
     Raises:
-        RuntimeError: An event loop runs in this thread; await `setup_torch_elastic_env_async` instead.
+        RuntimeError: An event loop runs in this thread; await `setup_torch_elastic_env_async`
+            instead.
         AssertionError: Only one of `master_addr` and `master_port` is given.
         TypeError: `procs` is no ProcMesh.
     """
@@ -101,7 +111,10 @@ def setup_torch_elastic_env(
     except RuntimeError:
         asyncio.run(setup_torch_elastic_env_async(procs, master_addr, master_port, use_ipaddr))
         return
-    raise RuntimeError("an event loop runs in this thread: write `await setup_torch_elastic_env_async(...)` instead")
+    raise RuntimeError(
+        "an event loop runs in this thread: write `await setup_torch_elastic_env_async(...)`"
+        " instead"
+    )
 
 
 async def setup_torch_elastic_env_async(
@@ -112,10 +125,13 @@ async def setup_torch_elastic_env_async(
 ) -> None:
     """As `setup_torch_elastic_env`, to be awaited."""
     if not isinstance(procs, ProcMesh):
-        raise TypeError(f"setup_torch_elastic_env takes a ProcMesh, as spawn_procs() returns, got {procs!r}")
+        raise TypeError(
+            f"setup_torch_elastic_env takes a ProcMesh, as spawn_procs() returns, got {procs!r}"
+        )
     if (master_addr is None) != (master_port is None):
         raise AssertionError(
-            f"give both master_addr and master_port, or neither; got {master_addr!r} and {master_port!r}"
+            f"give both master_addr and master_port, or neither; got {master_addr!r} and"
+            f" {master_port!r}"
         )
     ranks: Any = procs.spawn("_SPMDActor", SPMDActor)
     try:
@@ -131,7 +147,8 @@ def variables(point: Point, master_addr: str, master_port: int) -> dict[str, str
     """Return the variables of a rank.
 
     Args:
-        point: Its place in the mesh of all ranks; the last dimension is that of the ranks of one host.
+        point: Its place in the mesh of all ranks; the last dimension is that of the ranks of one
+            host.
         master_addr: Name or address of the host on which rank 0 runs.
         master_port: TCP port there.
     """
@@ -160,7 +177,9 @@ def own_name(use_ipaddr: IPVersion | None = None) -> str:
         use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind in any case.
     """
     name = socket.gethostname()
-    return _own_address(_FAMILIES[use_ipaddr or "ipv4"]) if use_ipaddr or not _resolves(name) else name
+    return (
+        _own_address(_FAMILIES[use_ipaddr or "ipv4"]) if use_ipaddr or not _resolves(name) else name
+    )
 
 
 def _set_environment(master_addr: str, master_port: int) -> None:
@@ -175,11 +194,16 @@ def _resolves(name: str) -> bool:
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """The address from which this host reaches others; that of the loopback interface where it reaches none."""
-    outside, loopback = ("192.0.2.1", "127.0.0.1") if family == socket.AF_INET else ("2001:db8::1", "::1")
+    """The address from which this host reaches others; that of the loopback interface where it
+    reaches none.
+    """
+    outside, loopback = (
+        ("192.0.2.1", "127.0.0.1") if family == socket.AF_INET else ("2001:db8::1", "::1")
+    )
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((outside, 9))  # sends nothing: it chooses a route. Addresses of RFC 5737 and RFC 3849.
+            # sends nothing: it chooses a route. Addresses of RFC 5737 and RFC 3849.
+            probe.connect((outside, 9))
         except OSError:
             return loopback
         address: str = probe.getsockname()[0]

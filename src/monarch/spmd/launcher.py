@@ -1,8 +1,9 @@
 """`torchrun`'s place: a script on every rank of some hosts, started again when a rank fails.
 
-There is no rendezvous. One actor, the launcher, starts all ranks, so it knows them; each start has a store of its own, which
-listens before the first rank does. What ends the launcher's wait for a rank: the end of the script, of the rank's process, or
-of its host. When one has failed, the others get SIGTERM, and SIGKILL after `shutdown_timeout`.
+There is no rendezvous. One actor, the launcher, starts all ranks, so it knows them; each start has
+a store of its own, which listens before the first rank does. What ends the launcher's wait for a
+rank: the end of the script, of the rank's process, or of its host. When one has failed, the others
+get SIGTERM, and SIGKILL after `shutdown_timeout`.
 """
 
 from __future__ import annotations
@@ -58,13 +59,17 @@ class Outcome(NamedTuple):
 
     @property
     def failures(self) -> list[Exit]:
-        """The ranks that failed, the first one first; those that were stopped on its account come behind."""
+        """The ranks that failed, the first one first; those that were stopped on its account come
+        behind.
+        """
         failed = [each for each in self.exits if each.status]
         return sorted(failed, key=lambda each: (each.status == -signal.SIGTERM, each.time))
 
     @property
     def status(self) -> int:
-        """Exit status of the whole: 0; 1 if a rank has failed, as `torchrun` has it; 128 + the signal that has ended it."""
+        """Exit status of the whole: 0; 1 if a rank has failed, as `torchrun` has it; 128 + the
+        signal that has ended it.
+        """
         if self.signal:
             return 128 + self.signal
         return 1 if self.failures else 0
@@ -99,7 +104,9 @@ class Launcher(Actor):
             ValueError: There are too few hosts, or not what `procs` asks for.
         """
         for number in itertools.count():
-            outcome = Outcome(tuple(await self._attempt(self._usable_hosts(), number)), number, self._signal)
+            outcome = Outcome(
+                tuple(await self._attempt(self._usable_hosts(), number)), number, self._signal
+            )
             if not outcome.failures or self._signal or number == self._options.max_restarts:
                 return outcome
             first = outcome.failures[0]
@@ -107,7 +114,13 @@ class Launcher(Actor):
                 return outcome
             logger.info(
                 "rank %d on %s %s; starting all ranks again (restart %d of %d)",
-                *(first.rank, first.host, describe(first.status), number + 1, self._options.max_restarts),
+                *(
+                    first.rank,
+                    first.host,
+                    describe(first.status),
+                    number + 1,
+                    self._options.max_restarts,
+                ),
             )
         raise AssertionError
 
@@ -145,9 +158,13 @@ class Launcher(Actor):
         try:
             ranks: Any = procs.spawn("rank", RankProcess, self._options, self._folder)
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
-            attempt = Attempt(number, *await first.open_store.call_one(len(hosts) == 1, _STORE_TIMEOUT))
+            attempt = Attempt(
+                number, *await first.open_store.call_one(len(hosts) == 1, _STORE_TIMEOUT)
+            )
             self._ranks, self._procs = ranks, procs
-            watch = asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None
+            watch = (
+                asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None
+            )
             try:
                 return [] if self._signal else await self._wait(ranks, attempt)
             finally:
@@ -195,7 +212,15 @@ class Launcher(Actor):
         event = getattr(error.failure, "event", None)
         if event is not None and event.cause == "host":
             self._lost.add(host)
-        return Exit(point.rank, point.rank % local, f"host {host}", 0, -signal.SIGKILL, time.time(), str(error))
+        return Exit(
+            point.rank,
+            point.rank % local,
+            f"host {host}",
+            0,
+            -signal.SIGKILL,
+            time.time(),
+            str(error),
+        )
 
     async def _ranks_per_host(self, hosts: HostMesh) -> int:
         wanted = self._options.procs
@@ -208,13 +233,16 @@ class Launcher(Actor):
             await procs.stop("the hosts have answered")
         if len(set(found.values())) > 1:
             raise ValueError(
-                f"--nproc-per-node {wanted}: hosts differ, they have {sorted(set(found.values()))}; give a number"
+                f"--nproc-per-node {wanted}: hosts differ, they have {sorted(set(found.values()))};"
+                " give a number"
             )
         return found.values()[0]
 
 
 def _end(ranks: Any, ended: Collection[int]) -> None:
-    """End the ranks that have not ended, one by one: what is sent to a mesh is not sent where one of it is gone."""
+    """End the ranks that have not ended, one by one: what is sent to a mesh is not sent where one
+    of it is gone.
+    """
     for rank in set(range(len(ranks))).difference(ended):
         with suppress(SupervisionError):
             ranks.slice(**Point(rank, ranks.extent)).end.broadcast(signal.SIGTERM)
@@ -223,7 +251,8 @@ def _end(ranks: Any, ended: Collection[int]) -> None:
 def launch(hosts: HostMesh, options: Options) -> Outcome:
     """Run a script on every rank of some hosts, in the place of `torchrun`.
 
-    The signals of `options.signals` end the ranks meanwhile, where this is called by the main thread.
+    The signals of `options.signals` end the ranks meanwhile, where this is called by the main
+    thread.
 
     Args:
         hosts: Where ranks run.
@@ -238,11 +267,14 @@ def launch(hosts: HostMesh, options: Options) -> Outcome:
     try:
         if threading.current_thread() is threading.main_thread():
             for number in options.signals:
-                before[number] = signal.signal(number, lambda number, _: launcher.end.broadcast(number))
+                before[number] = signal.signal(
+                    number, lambda number, _: launcher.end.broadcast(number)
+                )
         outcome: Outcome = running.get()
         return outcome
     except ActorError as error:
-        raise error.exception from None  # it is about the arguments: no trace of the launcher is of use
+        # it is about the arguments: no trace of the launcher is of use
+        raise error.exception from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -260,7 +292,9 @@ def describe(status: int) -> str:
 
 
 def explain(outcome: Outcome, options: Options) -> str:
-    """Say what has failed, in several lines: all ranks that have, and last of all the whole error of the first."""
+    """Say what has failed, in several lines: all ranks that have, and last of all the whole error
+    of the first.
+    """
     if not outcome.failures:
         return ""
     first, *others = outcome.failures
@@ -277,9 +311,15 @@ def explain(outcome: Outcome, options: Options) -> str:
 
 
 def traceback_of(text: str) -> str:
-    """Return the last traceback of a text, with those that led to it; where it has none, its last lines."""
+    """Return the last traceback of a text, with those that led to it; where it has none, its last
+    lines.
+    """
     lines = text.rstrip().splitlines()
-    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+    starts = [
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("Traceback (most recent call last)")
+    ]
     if not starts:
         return "\n".join(lines[-20:])
     start = starts.pop()
@@ -290,4 +330,7 @@ def traceback_of(text: str) -> str:
 
 def _row(each: Exit) -> str:
     when = time.strftime("%H:%M:%S", time.localtime(each.time))
-    return f"rank {each.rank} (local rank {each.local_rank} on {each.host}, process {each.pid}) {describe(each.status)} at {when}"
+    return (
+        f"rank {each.rank} (local rank {each.local_rank} on {each.host}, process {each.pid})"
+        f" {describe(each.status)} at {when}"
+    )

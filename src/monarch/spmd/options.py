@@ -1,7 +1,7 @@
 """The command line of `torchrun`, as `monarch run` and `SPMDJob` read it.
 
-Its options and their meaning: https://docs.pytorch.org/docs/stable/elastic/run.html. As there, the environment variable
-``PET_MAX_RESTARTS`` stands for ``--max-restarts``, and so on.
+Its options and their meaning: https://docs.pytorch.org/docs/stable/elastic/run.html. As there, the
+environment variable ``PET_MAX_RESTARTS`` stands for ``--max-restarts``, and so on.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class Options(NamedTuple):
         master_port: TCP port of the store there; 0 for a free one.
         shutdown_timeout: Seconds from SIGTERM to SIGKILL.
         signals: Which signals to the launcher end the ranks.
-        hang_timeout: Seconds in which no rank prints or ends, after which the stacks of all are shown; 0 for never.
+        hang_timeout: Seconds in which no rank prints or ends, after which the stacks of all are
+            shown; 0 for never.
         virtual_local_rank: Every rank sees one device, as ``LOCAL_RANK`` 0.
         without_effect: Options that were given and have none: name to reason.
     """
@@ -110,7 +111,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
     Args:
         prog: Name of the program, for help and errors.
     """
-    made = _Parser(prog=prog, description="Run a script on every rank of some hosts.", allow_abbrev=False)
+    made = _Parser(
+        prog=prog, description="Run a script on every rank of some hosts.", allow_abbrev=False
+    )
 
     def add(name: str, *more: str, **how: Any) -> None:
         spellings = {f"--{name}": None, f"--{name.replace('-', '_')}": None, **dict.fromkeys(more)}
@@ -121,25 +124,74 @@ def parser(prog: str) -> argparse.ArgumentParser:
     def switch(name: str, *more: str, text: str | None = None) -> None:
         add(name, *more, action="store_true", default="0", help=text)
 
-    add("nnodes", metavar="N | MIN:MAX", help="number of hosts, or the fewest and the most; default: all there are")
-    add("nproc-per-node", default="1", metavar="N", help="ranks per host: a number, gpu, cpu, or auto; default: 1")
-    add("max-restarts", type=int, default=0, metavar="N", help="how often to start again what has failed; default: 0")
+    add(
+        "nnodes",
+        metavar="N | MIN:MAX",
+        help="number of hosts, or the fewest and the most; default: all there are",
+    )
+    add(
+        "nproc-per-node",
+        default="1",
+        metavar="N",
+        help="ranks per host: a number, gpu, cpu, or auto; default: 1",
+    )
+    add(
+        "max-restarts",
+        type=int,
+        default=0,
+        metavar="N",
+        help="how often to start again what has failed; default: 0",
+    )
     add("rdzv-id", metavar="ID", help="name of the run; default: none")
     add("role", default="default", metavar="NAME", help="ROLE_NAME of the ranks; default: default")
     switch("module", "-m", text="the script is a module, as python -m takes it")
     switch("no-python", text="the script is a program, not a Python script")
     switch("run-path", text="the script is run as it is named; the same as no option here")
-    add("log-dir", metavar="DIR", help="folder for files of --redirects and --tee; default: a temporary one")
-    add("redirects", "-r", default="0", metavar="R", help="streams to files only: 0 to 3, or RANK:R,...; 1 is stdout")
+    add(
+        "log-dir",
+        metavar="DIR",
+        help="folder for files of --redirects and --tee; default: a temporary one",
+    )
+    add(
+        "redirects",
+        "-r",
+        default="0",
+        metavar="R",
+        help="streams to files only: 0 to 3, or RANK:R,...; 1 is stdout",
+    )
     add("tee", "-t", default="0", metavar="R", help="streams to files as well, in the same form")
-    add("local-ranks-filter", default="", metavar="R,...", help="local ranks whose output is shown; default: all")
-    add("master-addr", metavar="HOST", help="where rank 0 is reached; default: the name of its host")
-    add("master-port", type=int, default=0, metavar="PORT", help="TCP port of the store there; default: a free one")
+    add(
+        "local-ranks-filter",
+        default="",
+        metavar="R,...",
+        help="local ranks whose output is shown; default: all",
+    )
+    add(
+        "master-addr", metavar="HOST", help="where rank 0 is reached; default: the name of its host"
+    )
+    add(
+        "master-port",
+        type=int,
+        default=0,
+        metavar="PORT",
+        help="TCP port of the store there; default: a free one",
+    )
     add("local-addr", metavar="HOST", help="the same as --master-addr, for runs on one host")
     names = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-    add("signals-to-handle", default=names, metavar="S,...", help=f"signals that end the ranks; default: {names}")
+    add(
+        "signals-to-handle",
+        default=names,
+        metavar="S,...",
+        help=f"signals that end the ranks; default: {names}",
+    )
     limit = os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "30")
-    add("shutdown-timeout", type=float, default=limit, metavar="S", help="seconds from SIGTERM to SIGKILL")
+    add(
+        "shutdown-timeout",
+        type=float,
+        default=limit,
+        metavar="S",
+        help="seconds from SIGTERM to SIGKILL",
+    )
     add(
         "hang-timeout",
         type=float,
@@ -170,11 +222,17 @@ def options_of(parsed: argparse.Namespace) -> Options:
     if parsed.max_restarts < 0:
         raise ValueError(f"--max-restarts is at least 0, got {parsed.max_restarts}")
     if not 0 <= parsed.master_port <= _LAST_PORT:
-        raise ValueError(f"--master-port is a TCP port, or 0 for a free one, got {parsed.master_port}")
+        raise ValueError(
+            f"--master-port is a TCP port, or 0 for a free one, got {parsed.master_port}"
+        )
     if not parsed.shutdown_timeout >= 0:
-        raise ValueError(f"--shutdown-timeout is a number of seconds, got {parsed.shutdown_timeout}")
+        raise ValueError(
+            f"--shutdown-timeout is a number of seconds, got {parsed.shutdown_timeout}"
+        )
     if not 0 <= parsed.hang_timeout < math.inf:
-        raise ValueError(f"--hang-timeout is a number of seconds, 0 for never, got {parsed.hang_timeout}")
+        raise ValueError(
+            f"--hang-timeout is a number of seconds, 0 for never, got {parsed.hang_timeout}"
+        )
     if _on(parsed.module) and _on(parsed.no_python):
         raise ValueError("--module and --no-python exclude each other")
     return Options(
@@ -224,7 +282,8 @@ def _on(switch: bool | str) -> bool:
 
 
 def parse_command(command: Sequence[str]) -> Options:
-    """Parse a whole command: ``torchrun ...``, ``python -m torch.distributed.run ...``, or ``python script.py ...``.
+    """Parse a whole command: ``torchrun ...``, ``python -m torch.distributed.run ...``, or
+    ``python script.py ...``.
 
     Raises:
         ValueError: It is empty, or none of these; or its arguments make no sense.
@@ -277,7 +336,9 @@ def _streams(option: str, text: str) -> Streams:
             pairs = [part.split(":") for part in text.split(",")]
             found = Streams(0, {int(rank): int(bits) for rank, bits in pairs})
     except ValueError:
-        raise ValueError(f"{option} is 0, 1 (stdout), 2 (stderr) or 3 (both), or RANK:N,...; got {text!r}") from None
+        raise ValueError(
+            f"{option} is 0, 1 (stdout), 2 (stderr) or 3 (both), or RANK:N,...; got {text!r}"
+        ) from None
     if any(not 0 <= bits <= STDOUT | STDERR for bits in (found.of_all, *found.of_some.values())):
         raise ValueError(f"{option}: 0 is none, 1 stdout, 2 stderr, 3 both; got {text!r}")
     return found

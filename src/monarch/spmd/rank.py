@@ -1,7 +1,9 @@
-"""One rank of a script: a program of its own, started by an actor, with the variables of `torchrun` in its environment.
+"""One rank of a script: a program of its own, started by an actor, with the variables of `torchrun`
+in its environment.
 
-The script runs as ``python -u script arguments``, as under `torchrun`: it may handle signals, fork, call ``sys.exit``, be
-``__main__`` for `multiprocessing`. It is in the process group of the actor's proc, so it ends with that in any case.
+The script runs as ``python -u script arguments``, as under `torchrun`: it may handle signals, fork,
+call ``sys.exit``, be ``__main__`` for `multiprocessing`. It is in the process group of the actor's
+proc, so it ends with that in any case.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ from .options import STDERR, STDOUT, Options
 _STARTUP = Path(__file__).parent / "startup"
 _TAIL = 64 * 1024  # bytes of stderr that are kept for a report
 _NOT_STARTED = 127  # the exit status of shells for a command that can't be started
-_PATIENCE = 2.0  # seconds that other ranks wait for a store of rank 0's script, before its proc serves one
-_REST = 1.0  # seconds in which what the script has left in its pipes is read, if somebody else holds them open
+# seconds that other ranks wait for a store of rank 0's script, before its proc serves one
+_PATIENCE = 2.0
+# seconds in which what the script has left in its pipes is read, if somebody else holds them open
+_REST = 1.0
 
 
 class Exit(NamedTuple):
@@ -48,7 +52,8 @@ class Exit(NamedTuple):
         host: Name of its host.
         pid: Process number of the script; 0 if it never ran.
         status: Exit status; negative: the signal that has ended it.
-        time: When, in seconds since the epoch; where the script has recorded its error, when that was.
+        time: When, in seconds since the epoch; where the script has recorded its error, when that
+            was.
         error: The last it has written to stderr, or what it has recorded.
     """
 
@@ -78,7 +83,8 @@ class Attempt(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """The listening socket offered to a script that serves the store, see `startup/sitecustomize.py`.
+    """The listening socket offered to a script that serves the store, see
+    `startup/sitecustomize.py`.
 
     Attributes:
         text: For its environment.
@@ -127,14 +133,17 @@ class RankProcess(Actor):
 
     @endpoint
     async def open_store(self, only_host: bool, timeout: float) -> tuple[str, int, bool]:
-        """Open the store at which ranks find each other. Returns at once; ranks can connect from then on.
+        """Open the store at which ranks find each other.
+
+        Returns at once; ranks can connect from then on.
 
         Args:
             only_host: No rank runs on another host.
             timeout: Seconds that ranks wait for each other's keys.
 
         Returns:
-            Its host and port; whether it is a store, or just a free port, as torch is not installed.
+            Its host and port; whether it is a store, or just a free port, as torch is not
+            installed.
         """
         address = self._options.master_addr or ("localhost" if only_host else own_name())
         listener = socket.create_server(("", self._options.master_port), backlog=4096)
@@ -144,15 +153,24 @@ class RankProcess(Actor):
             ours: socket.socket | None = None
             if not self._options.no_python:
                 ours, theirs = socket.socketpair()
-                self._offer = _Offer(f"{port}:{timeout}:{listener.fileno()}:{theirs.fileno()}", listener, theirs)
-            threading.Thread(target=self._serve_store, args=(listener, ours, port, timeout), daemon=True).start()
+                self._offer = _Offer(
+                    f"{port}:{timeout}:{listener.fileno()}:{theirs.fileno()}", listener, theirs
+                )
+            threading.Thread(
+                target=self._serve_store, args=(listener, ours, port, timeout), daemon=True
+            ).start()
         else:
             listener.close()
         return address, port, has_store
 
-    def _serve_store(self, listener: socket.socket, script: socket.socket | None, port: int, timeout: float) -> None:
-        """Ranks connect to a socket that listens already. Importing torch takes longer than all else of their start, so rank 0's
-        script serves the store, which imports it anyhow; this proc does if there is no such script, or not in time."""
+    def _serve_store(
+        self, listener: socket.socket, script: socket.socket | None, port: int, timeout: float
+    ) -> None:
+        """Ranks connect to a socket that listens already.
+
+        Importing torch takes longer than all else of their start, so rank 0's script serves the
+        store, which imports it anyhow; this proc does if there is no such script, or not in time.
+        """
         if script is not None:
             _let_serve(script, listener)
         distributed: Any = import_module("torch.distributed")
@@ -170,22 +188,32 @@ class RankProcess(Actor):
         """Run the script to its end."""
         point = context().actor_instance.rank
         local = point.rank % _local(point)
-        error_file = Path(tempfile.gettempdir(), f"monarch_error_{os.urandom(8).hex()}.json")  # the script may make it
+        # the script may make it
+        error_file = Path(tempfile.gettempdir(), f"monarch_error_{os.urandom(8).hex()}.json")
         if self._ending:
             return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
         try:
-            streams, process = self._start(self._environment(point, attempt, error_file), local, attempt.number)
-        except OSError as error:  # there is no such program, the folder of the logs can't be made, ...
-            return Exit(point.rank, local, socket.gethostname(), 0, _NOT_STARTED, time.time(), str(error))
+            streams, process = self._start(
+                self._environment(point, attempt, error_file), local, attempt.number
+            )
+        except OSError as error:
+            # there is no such program, the folder of the logs can't be made, ...
+            return Exit(
+                point.rank, local, socket.gethostname(), 0, _NOT_STARTED, time.time(), str(error)
+            )
         await asyncio.to_thread(process.wait)
         capture.program = 0
         ended = self._ended = time.time()
         streams.finish()
         ended, text = _recorded(error_file) or (ended, streams.stderr.tail())
         error_file.unlink(missing_ok=True)
-        return Exit(point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, text)
+        return Exit(
+            point.rank, local, socket.gethostname(), process.pid, process.returncode, ended, text
+        )
 
-    def _start(self, environment: dict[str, str], local: int, attempt: int) -> tuple[_Streams, subprocess.Popen[bytes]]:
+    def _start(
+        self, environment: dict[str, str], local: int, attempt: int
+    ) -> tuple[_Streams, subprocess.Popen[bytes]]:
         streams = self._streams = _Streams(self._options, local, attempt)
         offer = self._offer
         if offer is not None:
@@ -210,7 +238,9 @@ class RankProcess(Actor):
     @concurrent_endpoint
     async def quiet(self) -> float:
         """Seconds since the script has begun, printed or ended."""
-        return time.time() - max(self._ended, self._streams.last_output if self._streams is not None else time.time())
+        return time.time() - max(
+            self._ended, self._streams.last_output if self._streams is not None else time.time()
+        )
 
     @concurrent_endpoint
     async def end(self, number: int) -> None:
@@ -224,7 +254,9 @@ class RankProcess(Actor):
             return
         self._process.send_signal(number)  # does nothing to one that has ended
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.to_thread(self._process.wait), self._options.shutdown_timeout)
+            await asyncio.wait_for(
+                asyncio.to_thread(self._process.wait), self._options.shutdown_timeout
+            )
             return
         self._process.kill()
 
@@ -236,18 +268,30 @@ class RankProcess(Actor):
         options = self._options
         if options.no_python:
             return [options.script, *options.args]
-        return [sys.executable, "-u", *(["-m"] if options.module else []), options.script, *options.args]
+        return [
+            sys.executable,
+            "-u",
+            *(["-m"] if options.module else []),
+            options.script,
+            *options.args,
+        ]
 
     def _environment(self, point: Point, attempt: Attempt, error_file: Path) -> dict[str, str]:
         options = self._options
-        made = {**os.environ, **variables(point, attempt.address, attempt.port), "ROLE_NAME": options.role}
+        made = {
+            **os.environ,
+            **variables(point, attempt.address, attempt.port),
+            "ROLE_NAME": options.role,
+        }
         made |= {
             "TORCHELASTIC_RESTART_COUNT": str(attempt.number),
             "TORCHELASTIC_MAX_RESTARTS": str(options.max_restarts),
             "TORCHELASTIC_RUN_ID": options.run_id,
             "TORCHELASTIC_USE_AGENT_STORE": str(attempt.has_store),
             "TORCHELASTIC_ERROR_FILE": str(error_file),
-            "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(signal.Signals(number).name for number in options.signals),
+            "TORCHELASTIC_SIGNALS_TO_HANDLE": ",".join(
+                signal.Signals(number).name for number in options.signals
+            ),
         }
         made.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
         if _local(point) > 1:
@@ -255,7 +299,9 @@ class RankProcess(Actor):
         if options.virtual_local_rank:
             visible = made.get("CUDA_VISIBLE_DEVICES", "").split(",")
             index = int(made["LOCAL_RANK"])
-            made["CUDA_VISIBLE_DEVICES"] = visible[index] if index < len(visible) and visible[index] else str(index)
+            made["CUDA_VISIBLE_DEVICES"] = (
+                visible[index] if index < len(visible) and visible[index] else str(index)
+            )
             made["LOCAL_RANK"] = "0"
         if not options.no_python:
             path = made.get("PYTHONPATH")
@@ -265,7 +311,8 @@ class RankProcess(Actor):
 
 
 class _Stream:
-    """Where a stream of the script goes: to that of this proc as it is, or through a thread that passes it on.
+    """Where a stream of the script goes: to that of this proc as it is, or through a thread that
+    passes it on.
 
     Args:
         fd: Descriptor of the stream here.
@@ -293,7 +340,9 @@ class _Stream:
         if self._read is not None:
             assert self.target is not None
             os.close(self.target)
-            self._thread = threading.Thread(target=self._pass_on, name="monarch-rank-output", daemon=True)
+            self._thread = threading.Thread(
+                target=self._pass_on, name="monarch-rank-output", daemon=True
+            )
             self._thread.start()
 
     def finish(self) -> None:
@@ -326,14 +375,18 @@ class _Streams:
         folder = None
         if redirected or teed:
             folder = (
-                Path(options.log_dir or tempfile.gettempdir()) / options.run_id / f"attempt_{attempt}" / str(local_rank)
+                Path(options.log_dir or tempfile.gettempdir())
+                / options.run_id
+                / f"attempt_{attempt}"
+                / str(local_rank)
             )
 
         def stream(fd: int, bit: int, name: str, keep: int) -> _Stream:
             file = folder / name if folder is not None and (redirected | teed) & bit else None
             return _Stream(fd, shown and not (redirected & ~teed & bit), file, keep)
 
-        self.stdout = stream(1, STDOUT, "stdout.log", 1 if options.hang_timeout else 0)  # else nobody looks at it
+        # else nobody looks at it
+        self.stdout = stream(1, STDOUT, "stdout.log", 1 if options.hang_timeout else 0)
         self.stderr = stream(2, STDERR, "stderr.log", _TAIL)
 
     @property
@@ -353,8 +406,8 @@ class _Streams:
 def _let_serve(script: socket.socket, listener: socket.socket) -> None:
     """Let the script serve the store if it wants to; return when others need one and it does not.
 
-    What ends the wait: the script asks, or ends; `_PATIENCE` from the first connection on; the end of the server, which comes
-    before that of this process only if it fails.
+    What ends the wait: the script asks, or ends; `_PATIENCE` from the first connection on; the end
+    of the server, which comes before that of this process only if it fails.
     """
     poll = select.poll()
     poll.register(listener, select.POLLIN)
@@ -378,7 +431,9 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _recorded(file: Path) -> tuple[float, str] | None:
-    """What the script has recorded with ``torch.distributed.elastic.multiprocessing.errors.record``, if it has."""
+    """What the script has recorded with
+    ``torch.distributed.elastic.multiprocessing.errors.record``, if it has.
+    """
     with suppress(OSError, ValueError, KeyError, TypeError):
         message: Mapping[str, Any] = json.loads(file.read_text())["message"]
         return float(message["extraInfo"]["timestamp"]), str(message["extraInfo"]["py_callstack"])
@@ -393,5 +448,11 @@ def gpus() -> int:
     """How many GPUs of NVIDIA this process may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() and not device.startswith("-")])
+        return len(
+            [
+                device
+                for device in visible.split(",")
+                if device.strip() and not device.startswith("-")
+            ]
+        )
     return len(glob.glob("/dev/nvidia[0-9]*"))

@@ -1,8 +1,10 @@
-"""The stacks of every thread of every process of a program, equal ones together: for programs that hang.
+"""The stacks of every thread of every process of a program, equal ones together: for programs that
+hang.
 
-The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process, whose I/O thread answers
-(`capture`); those that run no Python, as C code holds the GIL, it has dump their stacks by a signal, or looks at with py-spy
-(`dump`). `grouping` finds the classes of equal stacks; it is pure. `report` shows them.
+The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process,
+whose I/O thread answers (`capture`); those that run no Python, as C code holds the GIL, it has dump
+their stacks by a signal, or looks at with py-spy (`dump`). `grouping` finds the classes of equal
+stacks; it is pure. `report` shows them.
 """
 
 from __future__ import annotations
@@ -16,9 +18,14 @@ if TYPE_CHECKING:
     from .model import Frame, ProcStacks, ThreadStack
     from .report import Stacks
 
-__getattr__, __dir__ = lazy_names(  # what a process needs to answer is less than what it takes to ask
+# what a process needs to answer is less than what it takes to ask
+__getattr__, __dir__ = lazy_names(
     __name__,
-    {"grouping": ("StackClass",), "model": ("Frame", "ProcStacks", "ThreadStack"), "report": ("Stacks",)},
+    {
+        "grouping": ("StackClass",),
+        "model": ("Frame", "ProcStacks", "ThreadStack"),
+        "report": ("Stacks",),
+    },
 )
 
 __all__ = ["Frame", "ProcStacks", "StackClass", "Stacks", "ThreadStack"]

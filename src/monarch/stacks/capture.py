@@ -1,4 +1,6 @@
-"""The stacks of this process, on request: taken by its I/O thread, whatever its other threads do, unless C code holds the GIL."""
+"""The stacks of this process, on request: taken by its I/O thread, whatever its other threads do,
+unless C code holds the GIL.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from .._core.plane import ControlRequest, ControlService, ProcAddress, activities, actors_of, blocked, handles, register
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    ProcAddress,
+    activities,
+    actors_of,
+    blocked,
+    handles,
+    register,
+)
 from .._namedtuple import NamedTuple
 from .kernel import system_call, thread_time
 from .model import Frame, Mailbox, ThreadStack, Wait
@@ -22,19 +33,25 @@ _NEAR = 6  # innermost frames
 
 
 program = 0
-"""The process of a script that this one runs, and whose stacks are meant where its own are asked for; 0 for none."""
+"""The process of a script that this one runs, and whose stacks are meant where its own are asked
+for; 0 for none.
+"""
 
 
 class GetStacks(NamedTuple):
-    """Ask for stacks. Host agent ──▶ its procs and the client. Answer: a `Capture`, without the thread that answers. It
-    may never come: C code may hold the GIL."""
+    """Ask for stacks.
+
+    Host agent ──▶ its procs and the client. Answer: a `Capture`, without the thread that answers.
+    It may never come: C code may hold the GIL.
+    """
 
 
 class Capture(NamedTuple):
     """The stacks of a process.
 
     Attributes:
-        program: The process of a script that it runs, and that is to be looked at instead; 0 for none.
+        program: The process of a script that it runs, and that is to be looked at instead; 0 for
+            none.
     """
 
     threads: tuple[ThreadStack, ...]
@@ -64,29 +81,43 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
             if call is not None:
                 stack = _of_call(stack, call, waits)
             elif is_main:
-                wait = waits.outside if not running else None  # who waits is not noted outside of actors
-                stack = stack._replace(waits_for=wait.waits_for if wait else "", wait=waits.described(wait))
-            inside = system_call(native) if native and (number in busy or is_main) and stack.wait is None else ""
+                # who waits is not noted outside of actors
+                wait = waits.outside if not running else None
+                stack = stack._replace(
+                    waits_for=wait.waits_for if wait else "", wait=waits.described(wait)
+                )
+            inside = (
+                system_call(native)
+                if native and (number in busy or is_main) and stack.wait is None
+                else ""
+            )
             found.append(stack._replace(inside=inside))
     for call in running:
         frames = _suspended(call.task)
         if frames:
             loop = known.get(call.thread) if call.thread is not None else None
             ran = thread_time(loop.native_id or 0) if loop is not None else -1
-            found.append(_of_call(ThreadStack(f"task of {call.actor}", frames, ran=ran), call, waits))
+            found.append(
+                _of_call(ThreadStack(f"task of {call.actor}", frames, ran=ran), call, waits)
+            )
     mailboxes = tuple(
-        Mailbox(cell.record.name, cell.uid, len(cell.queued()), tuple(cell.pressure.held)) for cell in actors_of(hub)
+        Mailbox(cell.record.name, cell.uid, len(cell.queued()), tuple(cell.pressure.held))
+        for cell in actors_of(hub)
     )
     request.answer(Capture(tuple(found), mailboxes))
 
 
 class _Waits:
-    """The waits of a process by actor. One with a time limit is noted without its actor: it belongs to the only
-    possible one."""
+    """The waits of a process by actor.
+
+    One with a time limit is noted without its actor: it belongs to the only possible one.
+    """
 
     def __init__(self, here: ProcAddress, found: Sequence[Any], running: Sequence[Any]) -> None:
         self._here = here
-        self._noted = {(each.actor.uid, each.task): each for each in found if each.actor is not None}
+        self._noted = {
+            (each.actor.uid, each.task): each for each in found if each.actor is not None
+        }
         others = [each for each in found if each.actor is None]
         self.outside = others[0] if len(others) == 1 else None
         self._only = len(running) == 1
@@ -130,7 +161,10 @@ def _frame(frame: FrameType) -> Frame:
 
 
 def _suspended(task: Any) -> tuple[Frame, ...]:
-    """Where a task would go on: the coroutines that await each other. Nothing of one that runs, as its thread has that."""
+    """Where a task would go on: the coroutines that await each other.
+
+    Nothing of one that runs, as its thread has that.
+    """
     found: list[Frame] = []
     awaited = task.get_coro() if task is not None else None
     while awaited is not None and len(found) < _MOST_FRAMES:

@@ -1,7 +1,9 @@
-"""The stacks of another process of this user, without its help: by a signal that makes `faulthandler` write them, or by py-spy.
+"""The stacks of another process of this user, without its help: by a signal that makes
+`faulthandler` write them, or by py-spy.
 
-What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy has ended, or was killed after
-`_PY_SPY_LIMIT` seconds. Who asks while others are being looked at waits for them, `_LIMIT` each.
+What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy
+has ended, or was killed after `_PY_SPY_LIMIT` seconds. Who asks while others are being looked at
+waits for them, `_LIMIT` each.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _LOOK_AGAIN = 0.002  # seconds
 _PY_SPY_LIMIT = 15.0  # seconds; symbols of large libraries take some
 
 _BIT = 1 << (STACK_SIGNAL - 1)
-_one_at_a_time = threading.Lock()  # a process has one file, from which two would take each other's text
+# a process has one file, from which two would take each other's text
+_one_at_a_time = threading.Lock()
 
 
 def state_of(pid: int) -> str:
@@ -67,7 +70,8 @@ class _Dump:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._pidfd = os.pidfd_open(pid)  # what is looked at from here on is this process, or nothing
+        # what is looked at from here on is this process, or nothing
+        self._pidfd = os.pidfd_open(pid)
         self._file = -1
         try:
             self._file = os.open(_find_file(pid), os.O_RDWR)
@@ -141,7 +145,9 @@ def py_spy() -> str | None:
     return found
 
 
-def by_py_spy(program: str, pid: int, native: bool = False, stopped: bool = False) -> tuple[ThreadStack, ...]:
+def by_py_spy(
+    program: str, pid: int, native: bool = False, stopped: bool = False
+) -> tuple[ThreadStack, ...]:
     """The stacks of a process as py-spy sees them.
 
     Args:
@@ -163,7 +169,9 @@ def run_py_spy(program: str, pid: int, native: bool, stopped: bool, seconds: flo
     options = [*(["--native"] if native else []), *(["--nonblocking"] if stopped else [])]
     command = [program, "dump", "--json", "--pid", str(pid), *options]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(str(error)) from error
     if done.returncode:

@@ -1,6 +1,7 @@
 """Asking the agents of many hosts for the stacks there.
 
-What ends the wait: each host has answered, or is lost, or the time limit; those that have not answered are named.
+What ends the wait: each host has answered, or is lost, or the time limit; those that have not
+answered are named.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ _LIMIT = 5.0  # seconds
 _NATIVE_LIMIT = 60.0  # seconds: py-spy takes a tenth of one per process, more with large libraries
 
 
-def of_hosts(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Stacks]:
+def of_hosts(
+    hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool
+) -> Future[Stacks]:
     """Gather the stacks of this program on some hosts, itself included; see `GetHostStacks`."""
     hub = current_hub()
     return gather(hub, agents_of(hosts), GetHostStacks(hub.root, mesh, ranks, native))
@@ -40,14 +43,17 @@ def of_this_program(mesh: str | None = None, ranks: str | None = None) -> Future
 def of_program(
     connection: Connection, mesh: str | None = None, ranks: str | None = None, native: bool = False
 ) -> Future[Stacks]:
-    """Gather the stacks of a running program on all its hosts; for a worker, of all processes there.
+    """Gather the stacks of a running program on all its hosts; for a worker, of all processes
+    there.
 
     Raises:
         ValueError: `ranks` is no expression for ranks.
     """
     if ranks is not None:
         RankSelector(ranks)
-    return gather(connection.hub, connection.agents, GetHostStacks(connection.owner, mesh, ranks, native))
+    return gather(
+        connection.hub, connection.agents, GetHostStacks(connection.owner, mesh, ranks, native)
+    )
 
 
 def gather(
@@ -60,7 +66,9 @@ def gather(
         wanted: Which.
         limit: Seconds in which a host must answer; None for what is usual.
     """
-    return _Gathering(agents).ask(hub, wanted, limit or (_NATIVE_LIMIT if wanted.native else _LIMIT))
+    return _Gathering(agents).ask(
+        hub, wanted, limit or (_NATIVE_LIMIT if wanted.native else _LIMIT)
+    )
 
 
 class _Gathering(Gathering[Stacks]):

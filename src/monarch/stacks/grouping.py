@@ -1,8 +1,10 @@
-"""Classes of equal stacks, over all ranks of a mesh: which ranks stand where, and which stand elsewhere. Pure.
+"""Classes of equal stacks, over all ranks of a mesh: which ranks stand where, and which stand
+elsewhere. Pure.
 
-The frames of threads that only wait for work are left out, those of Monarch are one line, and what is left is compared frame by
-frame, down to the line. A class says first what a person looks for: how many, which ranks, and the innermost function of the
-program's own code, with what that has called.
+The frames of threads that only wait for work are left out, those of Monarch are one line, and what
+is left is compared frame by frame, down to the line. A class says first what a person looks for:
+how many, which ranks, and the innermost function of the program's own code, with what that has
+called.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from .model import Frame, ProcStacks, ThreadStack
 
 USER, LIBRARY, NATIVE, STANDARD, ENGINE = "user", "library", "native", "standard", "monarch"
 
-_ENGINE = re.compile(r"/monarch/(_core|actor|builtins|debugger|logs|rdma|spmd|stacks|tensor_engine)/")
+_ENGINE = re.compile(
+    r"/monarch/(_core|actor|builtins|debugger|logs|rdma|spmd|stacks|tensor_engine)/"
+)
 _STANDARD = re.compile(r"/lib/python3\.\d+/(?!(site|dist)-packages/)")
 _LIBRARY = re.compile(r"/(site|dist)-packages/")
 _IDLE = "waits for a message"
@@ -27,7 +31,8 @@ class Line(NamedTuple):
     """A frame as it is shown.
 
     Attributes:
-        kind: Whose it is: of the program (`USER`), a package, C, Python, or of Monarch, of which there is one for several.
+        kind: Whose it is: of the program (`USER`), a package, C, Python, or of Monarch, of which
+            there is one for several.
     """
 
     kind: str
@@ -71,9 +76,12 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
     """The classes of each mesh, the largest first: what stands elsewhere than most comes last.
 
     Args:
-        everything: Also show threads that wait for work, and each frame of Monarch and of the start of a thread.
+        everything: Also show threads that wait for work, and each frame of Monarch and of the start
+            of a thread.
     """
-    found: dict[tuple[object, ...], list[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]] = {}
+    found: dict[
+        tuple[object, ...], list[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]
+    ] = {}
     meshes: dict[str, None] = {}
     for proc in procs:
         meshes.setdefault(proc.mesh)
@@ -103,21 +111,31 @@ def kind_of(frame: Frame) -> str:
     return USER if path.endswith(".py") or path.startswith("<") else NATIVE
 
 
-def _class(members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]) -> StackClass:
+def _class(
+    members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]],
+) -> StackClass:
     proc, _, endpoint, lines = members[0]
-    standing = {each.rank: each for each, _, _, _ in sorted(members, key=lambda member: member[0].rank)}
+    standing = {
+        each.rank: each for each, _, _, _ in sorted(members, key=lambda member: member[0].rank)
+    }
     hosts = tuple(sorted({each.host for each in standing.values()}))
     pids = tuple(each.pid for each in standing.values())
-    waits_for = next((each.waits_for for _, each, _, _ in members if each is not None and each.waits_for), "")
+    waits_for = next(
+        (each.waits_for for _, each, _, _ in members if each is not None and each.waits_for), ""
+    )
     how = tuple(sorted({each.how for each, _, _, _ in members if each.how}))
     place = headline(lines) if lines else _IDLE if proc.how else ""
     if proc.note:
         place = f"{proc.note}; {place}" if place else proc.note
-    return StackClass(proc.mesh, proc.size, tuple(standing), endpoint, place, waits_for, lines, how, hosts, pids)
+    return StackClass(
+        proc.mesh, proc.size, tuple(standing), endpoint, place, waits_for, lines, how, hosts, pids
+    )
 
 
 def headline(lines: Sequence[Line]) -> str:
-    """The innermost frame of the program, and what it has called; of a library where the program has none."""
+    """The innermost frame of the program, and what it has called; of a library where the program
+    has none.
+    """
     for kind in (USER, LIBRARY, STANDARD, NATIVE, ENGINE):
         for index, line in enumerate(lines):
             if line.kind == kind:
@@ -131,7 +149,9 @@ def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
 
 
 def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
-    """The endpoint that a thread runs, if that can be told, and what it runs for the program, without that which runs it."""
+    """The endpoint that a thread runs, if that can be told, and what it runs for the program,
+    without that which runs it.
+    """
     return _essence(thread.frames, thread.endpoint)
 
 
@@ -139,7 +159,8 @@ def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
 def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, ...]]:
     lines = [Line(kind_of(frame), frame) for frame in frames]
     outer = len(lines)
-    if outer > 1 and frames[-1].file == "<string>" and lines[-2].kind == ENGINE:  # the program of the host agent
+    # the program of the host agent
+    if outer > 1 and frames[-1].file == "<string>" and lines[-2].kind == ENGINE:
         outer -= 1
     while outer and lines[outer - 1].kind in (ENGINE, STANDARD, NATIVE):
         outer -= 1

@@ -1,6 +1,7 @@
 """The stacks of all processes of a host, collected by its agent, on a thread of its own.
 
-What ends its waits: each process has answered, or ended, or none has for as long as the question says; then the bounds of `dump`.
+What ends its waits: each process has answered, or ended, or none has for as long as the question
+says; then the bounds of `dump`.
 """
 
 from __future__ import annotations
@@ -35,16 +36,21 @@ from .model import CLIENT, HAS_ENDED, ProcStacks, ThreadStack
 
 
 class GetHostStacks(NamedTuple):
-    """Ask for the stacks of a host's processes. A client, of the program or beside it ──▶ host agent. Answer: a list of
-    `ProcStacks`, within some seconds. An agent that has ended: so have its procs.
+    """Ask for the stacks of a host's processes.
+
+    A client, of the program or beside it ──▶ host agent. Answer: a list of `ProcStacks`, within
+    some seconds. An agent that has ended: so have its procs.
 
     Attributes:
-        root: The client whose procs are meant, and itself if it is on that host; None for everybody's.
+        root: The client whose procs are meant, and itself if it is on that host; None for
+            everybody's.
         mesh: Name or id of the mesh that is meant; None for all.
         ranks: Ranks of it, as numbers or as an expression for `RankSelector`; None for all.
         native: Look at all by py-spy, with the functions of C libraries.
-        patience: Seconds in which a process answers that is not held up: its I/O thread needs the GIL for less than a millisecond.
-        py_spy: Look by py-spy at those that can't be seen otherwise; it takes a tenth of a second each.
+        patience: Seconds in which a process answers that is not held up: its I/O thread needs the
+            GIL for less than a millisecond.
+        py_spy: Look by py-spy at those that can't be seen otherwise; it takes a tenth of a second
+            each.
         ended: Tell of processes that have failed as well, until their mesh is stopped.
     """
 
@@ -58,13 +64,20 @@ class GetHostStacks(NamedTuple):
 
 
 @handles(GetHostStacks)
-def _get_host_stacks(service: ControlService, request: ControlRequest, record: GetHostStacks) -> None:
+def _get_host_stacks(
+    service: ControlService, request: ControlRequest, record: GetHostStacks
+) -> None:
     found = HostStacks(service.hub, record, service.describe_host(record.ended))
-    threading.Thread(target=found.answer, args=(request,), name="monarch-stacks", daemon=True).start()
+    threading.Thread(
+        target=found.answer, args=(request,), name="monarch-stacks", daemon=True
+    ).start()
 
 
 class HostStacks:
-    """One request. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `collect` does the rest.
+    """One request.
+
+    `reply` and `peer_failed` take the answers of processes, on the I/O thread; `collect` does the
+    rest.
 
     Args:
         hub: That of the agent.
@@ -79,31 +92,60 @@ class HostStacks:
         self._addresses: list[ProcAddress] = []
         client = description.root
         names = (None, CLIENT, client.mesh)
-        if client.is_client and record.root in (None, client) and record.mesh in names and record.ranks in (None, [0]):
+        if (
+            client.is_client
+            and record.root in (None, client)
+            and record.mesh in names
+            and record.ranks in (None, [0])
+        ):
             self._look_at(client, CLIENT, 0, 1, description.root_pid, description.machine, {})
         self._failed: list[ProcStacks] = []
         for proc in description.procs:
-            if record.root not in (None, proc.root) or record.mesh not in (None, proc.mesh, proc.mesh_id):
+            if record.root not in (None, proc.root) or record.mesh not in (
+                None,
+                proc.mesh,
+                proc.mesh_id,
+            ):
                 continue
             if not _is_among(record.ranks, proc):
                 continue
             if proc.end is None:
                 self._look_at(
-                    proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine, proc.coordinates
+                    proc.address,
+                    proc.mesh,
+                    proc.rank,
+                    proc.size,
+                    proc.pid,
+                    description.machine,
+                    proc.coordinates,
                 )
             elif not proc.end.is_stop:
                 note = f"{HAS_ENDED}: {proc.end.reason}"
-                self._failed.append(ProcStacks(proc.mesh, proc.rank, proc.size, 0, description.machine, "", note, ()))
+                self._failed.append(
+                    ProcStacks(
+                        proc.mesh, proc.rank, proc.size, 0, description.machine, "", note, ()
+                    )
+                )
         self._waiting = set(range(len(self._found)))
         self._news = threading.Condition()
-        self._programs: set[int] = set()  # those that run a script, which is looked at in their place
+        # those that run a script, which is looked at in their place
+        self._programs: set[int] = set()
 
     def _look_at(
-        self, address: ProcAddress, mesh: str, rank: int, size: int, pid: int, machine: str, coordinates: dict[str, int]
+        self,
+        address: ProcAddress,
+        mesh: str,
+        rank: int,
+        size: int,
+        pid: int,
+        machine: str,
+        coordinates: dict[str, int],
     ) -> None:
         self._addresses.append(address)
         note = "" if pid else "has not started yet"
-        self._found.append(ProcStacks(mesh, rank, size, pid, machine, "", note, (), address, coordinates))
+        self._found.append(
+            ProcStacks(mesh, rank, size, pid, machine, "", note, (), address, coordinates)
+        )
 
     def answer(self, request: ControlRequest) -> None:
         """Answer it."""
@@ -123,7 +165,8 @@ class HostStacks:
                 self._found[index] = proc._replace(kernel=look_at(proc.pid) if proc.pid else None)
             return self._found + self._failed
         finally:
-            # This request stays known as long as a process does not answer: not with what the others have said.
+            # This request stays known as long as a process does not answer: not with what the
+            # others have said.
             self._found = [proc._replace(threads=(), mailboxes=()) for proc in self._found]
 
     def reply(self, frame: Any) -> bool:
@@ -134,7 +177,9 @@ class HostStacks:
                 self._programs.add(frame.rank)
             else:
                 self._note(frame.rank, "itself", capture.threads)
-                self._found[frame.rank] = self._found[frame.rank]._replace(mailboxes=capture.mailboxes)
+                self._found[frame.rank] = self._found[frame.rank]._replace(
+                    mailboxes=capture.mailboxes
+                )
         return self._came(frame.rank)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
@@ -162,18 +207,23 @@ class HostStacks:
 
     def _look_from_outside(self) -> None:
         """At those that have not answered, and at scripts."""
-        silent = [index for index in sorted(self._waiting | self._programs) if self._found[index].pid]
+        silent = [
+            index for index in sorted(self._waiting | self._programs) if self._found[index].pid
+        ]
         states = {index: dump.state_of(self._found[index].pid) for index in silent}
         for index, state in states.items():
             self._found[index] = self._found[index]._replace(note=state)
         missing = silent
         if not self._record.native:
-            dumps = dump.by_signal([self._found[index].pid for index in silent if not states[index]])
+            dumps = dump.by_signal(
+                [self._found[index].pid for index in silent if not states[index]]
+            )
             for index in silent:
                 threads = dumps.get(self._found[index].pid)
                 if threads is not None and index in self._programs:
                     self._note(index, "itself", threads)
-                elif threads is not None and index in self._waiting:  # it was only slow, if it has answered since
+                elif threads is not None and index in self._waiting:
+                    # it was only slow, if it has answered since
                     self._note(index, "signal", threads)
             missing = [index for index in silent if not self._found[index].how]
         program = dump.py_spy() if missing and self._record.py_spy else None
@@ -184,7 +234,8 @@ class HostStacks:
                         index,
                         "",
                         (),
-                        "does not answer; with py-spy (pip install 'pymonarch[stacks]') there may be more",
+                        "does not answer; with py-spy (pip install 'pymonarch[stacks]') there may"
+                        " be more",
                     )
             return
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -194,9 +245,16 @@ class HostStacks:
         if state == "has ended":
             return
         try:
-            threads = dump.by_py_spy(program, self._found[index].pid, self._record.native, "stopped" in state)
+            threads = dump.by_py_spy(
+                program, self._found[index].pid, self._record.native, "stopped" in state
+            )
         except ValueError as error:
-            self._note(index, "", (), "; ".join(filter(None, (state or "does not answer", f"py-spy: {error}"))))
+            self._note(
+                index,
+                "",
+                (),
+                "; ".join(filter(None, (state or "does not answer", f"py-spy: {error}"))),
+            )
         else:
             self._note(index, "py-spy", threads, state)
 

@@ -1,4 +1,6 @@
-"""The kernel's view of processes and threads: where they are, and how long they have run. Nothing here waits.
+"""The kernel's view of processes and threads: where they are, and how long they have run.
+
+Nothing here waits.
 
 Each function answers also where the kernel does not tell, as in some sandboxes: with nothing.
 """
@@ -35,7 +37,9 @@ _WITHOUT_FILE = {
 
 
 def thread_time(number: int) -> int:
-    """CPU time in nanoseconds of a thread of this process, by its `native_id`; -1 if there is no such."""
+    """CPU time in nanoseconds of a thread of this process, by its `native_id`; -1 if there is no
+    such.
+    """
     try:
         # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED; see clock_getcpuclockid(3)
         return time.clock_gettime_ns((~number << 3) | 6)
@@ -68,6 +72,9 @@ def look_at(pid: int) -> Kernel | None:
     if not stat:
         return None
     swapped = 0
-    with suppress(OSError, ValueError, StopIteration), open(f"/proc/{pid}/status", errors="replace") as file:
+    with (
+        suppress(OSError, ValueError, StopIteration),
+        open(f"/proc/{pid}/status", errors="replace") as file,
+    ):
         swapped = int(next(line for line in file if line.startswith("VmSwap:")).split()[1]) * 1024
     return Kernel(stat[STATE], ran, swapped, int(stat[MAJOR_FAULTS]))

@@ -33,7 +33,8 @@ class Wait(NamedTuple):
         age: Seconds for which it has lasted; None where that is not noted.
         actor: Id of the actors that owe an answer.
         silent: Their processes.
-        call: Which call they owe it to: what their `ThreadStack.call` begins with, before the rank; empty if it is not known.
+        call: Which call they owe it to: what their `ThreadStack.call` begins with, before the rank;
+            empty if it is not known.
     """
 
     age: float | None
@@ -49,13 +50,16 @@ class ThreadStack(NamedTuple):
         name: Of the thread; empty where nobody could ask for it.
         actor: Name of the actor that it runs; empty if none, or where nobody could ask.
         endpoint: The endpoint that it runs, likewise.
-        waits_for: What it waits for, in words; empty if it does not, or waits for something that Monarch does not know.
+        waits_for: What it waits for, in words; empty if it does not, or waits for something that
+            Monarch does not know.
         frames: The innermost first.
         actor_id: Of that actor; 0 if none, or where nobody could ask.
-        call: Which call it handles, the same for as long as it does; empty if none, or where nobody could ask.
+        call: Which call it handles, the same for as long as it does; empty if none, or where nobody
+            could ask.
         wait: What it waits for, if that is known to be an answer of actors.
         ran: CPU time of the thread so far, in nanoseconds; -1 where nobody could ask.
-        inside: The system call in which it is, in words; empty where it is in none, or the kernel does not tell.
+        inside: The system call in which it is, in words; empty where it is in none, or the kernel
+            does not tell.
     """
 
     name: str
@@ -90,7 +94,8 @@ class Kernel(NamedTuple):
     """The kernel's view of a process.
 
     Attributes:
-        state: A letter: R runs, S sleeps, D is in a system call that nothing interrupts, T is stopped, t by a debugger, Z has ended.
+        state: A letter: R runs, S sleeps, D is in a system call that nothing interrupts, T is
+            stopped, t by a debugger, Z has ended.
         ran: CPU time so far, in nanoseconds.
         swapped: Bytes that are in swap.
         faults: How often it had to wait for a page from a disk so far.
@@ -111,8 +116,10 @@ class ProcStacks(NamedTuple):
         size: Ranks of that mesh.
         pid: Its process.
         host: Name of its machine.
-        how: How they were had: from the process ``"itself"``, by a ``"signal"``, by ``"py-spy"``; empty if they were not.
-        note: What is to be said of the process beside that: it is stopped, has ended, does not answer.
+        how: How they were had: from the process ``"itself"``, by a ``"signal"``, by ``"py-spy"``;
+            empty if they were not.
+        note: What is to be said of the process beside that: it is stopped, has ended, does not
+            answer.
         threads: Its threads.
         address: Of the process.
         coordinates: Its rank, by dimension of the mesh.

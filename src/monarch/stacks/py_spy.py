@@ -1,4 +1,5 @@
-"""py-spy at the host of a process, by the agent there: a dump of its threads with all that py-spy tells, or a flame graph.
+"""py-spy at the host of a process, by the agent there: a dump of its threads with all that py-spy
+tells, or a flame graph.
 
 What ends the wait: py-spy has ended, or was killed when its time was over; the host is lost.
 """
@@ -36,8 +37,10 @@ _MOST_BYTES = 32 << 20  # of a flame graph
 
 
 class RunPySpy(NamedTuple):
-    """Look at a process with py-spy. A client beside the program ──▶ the host agent of the process. Answer: a dict with one key, as in
-    Monarch 0.7: ``Ok``, ``BinaryNotFound``, or ``Failed``; None if there is no such process.
+    """Look at a process with py-spy.
+
+    A client beside the program ──▶ the host agent of the process. Answer: a dict with one key, as
+    in Monarch 0.7: ``Ok``, ``BinaryNotFound``, or ``Failed``; None if there is no such process.
 
     Attributes:
         address: Of the process.
@@ -65,16 +68,22 @@ def _run_py_spy(service: ControlService, request: ControlRequest, record: RunPyS
     if not pid:
         request.answer(None)
         return
-    threading.Thread(target=_look, args=(request, record, pid), name="monarch-py-spy", daemon=True).start()
+    threading.Thread(
+        target=_look, args=(request, record, pid), name="monarch-py-spy", daemon=True
+    ).start()
 
 
 def _look(request: ControlRequest, record: RunPySpy, pid: int) -> None:
     try:
         program = config.value("pyspy_bin") or py_spy()
         if not program:
-            request.answer({"BinaryNotFound": {"searched": ["PYSPY_BIN", "PATH", "the package py-spy"]}})
+            request.answer(
+                {"BinaryNotFound": {"searched": ["PYSPY_BIN", "PATH", "the package py-spy"]}}
+            )
         else:
-            request.answer(_profile(program, pid, record) if record.seconds else _dump(program, pid, record))
+            request.answer(
+                _profile(program, pid, record) if record.seconds else _dump(program, pid, record)
+            )
     except BaseException as error:
         request.fail(error)
 
@@ -121,11 +130,24 @@ def _described(program: str, pid: int, mode: str, said: str) -> dict[str, Any]:
 
 
 def _profile(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
-    chosen = {"--native": record.native, "--threads": record.threads, "--nonblocking": record.nonblocking}
+    chosen = {
+        "--native": record.native,
+        "--threads": record.threads,
+        "--nonblocking": record.nonblocking,
+    }
     options = [name for name, wanted in chosen.items() if wanted]
     with tempfile.TemporaryDirectory(prefix="monarch-profile-") as folder:
         graph = Path(folder, "graph.svg")
-        command = [program, "record", "--pid", str(pid), "--format", "flamegraph", "--output", str(graph)]
+        command = [
+            program,
+            "record",
+            "--pid",
+            str(pid),
+            "--format",
+            "flamegraph",
+            "--output",
+            str(graph),
+        ]
         command += ["--duration", str(record.seconds), "--rate", str(record.rate), *options]
         failed, _ = _run(command, pid, record.seconds + _MORE)
         if "No stack counts found" in failed.get("stderr", ""):
@@ -133,7 +155,14 @@ def _profile(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
         if failed:
             return {"Failed": failed}
         if not graph.is_file() or not 0 < graph.stat().st_size <= _MOST_BYTES:
-            return {"Failed": {"pid": pid, "binary": program, "exit_code": 0, "stderr": "py-spy has left no graph"}}
+            return {
+                "Failed": {
+                    "pid": pid,
+                    "binary": program,
+                    "exit_code": 0,
+                    "stderr": "py-spy has left no graph",
+                }
+            }
         return {"Ok": {"pid": pid, "svg": graph.read_text(errors="replace")}}
 
 
@@ -141,14 +170,29 @@ def _run(command: list[str], pid: int, limit: float) -> tuple[dict[str, Any], st
     """How it failed, if it did; and what it has said."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=limit, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        return {"pid": pid, "binary": command[0], "exit_code": None, "stderr": f"not within {limit:g} s"}, ""
+        return {
+            "pid": pid,
+            "binary": command[0],
+            "exit_code": None,
+            "stderr": f"not within {limit:g} s",
+        }, ""
     except OSError as error:
         return {"pid": pid, "binary": command[0], "exit_code": None, "stderr": str(error)}, ""
     if done.returncode:
-        return {"pid": pid, "binary": command[0], "exit_code": done.returncode, "stderr": done.stderr[-4000:]}, ""
+        return {
+            "pid": pid,
+            "binary": command[0],
+            "exit_code": done.returncode,
+            "stderr": done.stderr[-4000:],
+        }, ""
     return {}, done.stdout
 
 

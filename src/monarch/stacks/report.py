@@ -13,9 +13,14 @@ from .grouping import ENGINE, USER, StackClass, classes
 from .model import CLIENT, ProcStacks
 
 HEAD, PROGRAM, PLAIN, TROUBLE = "head", "program", "plain", "trouble"
-"""What a line of `Stacks.lines` is: the head of a class, a frame of the program, any other, a host that did not answer."""
+"""What a line of `Stacks.lines` is: the head of a class, a frame of the program, any other, a host
+that did not answer.
+"""
 
-_PATHS: dict[tuple[str, ...], str] = {("signal",): "C code holds the GIL", ("py-spy",): "seen by py-spy"}
+_PATHS: dict[tuple[str, ...], str] = {
+    ("signal",): "C code holds the GIL",
+    ("py-spy",): "seen by py-spy",
+}
 
 
 class Stacks:
@@ -54,7 +59,11 @@ class Stacks:
             for line in each.lines:
                 function, file, number = line.frame
                 mark, kind = (">", PROGRAM) if line.kind == USER else (" ", PLAIN)
-                place = "(monarch)" if line.kind == ENGINE and not everything else f"{_near(file)}:{number}"
+                place = (
+                    "(monarch)"
+                    if line.kind == ENGINE and not everything
+                    else f"{_near(file)}:{number}"
+                )
                 yield kind, f"    {mark} {function}  {place}"
         for host, reason in self.silent.items():
             yield TROUBLE, f"host {host} did not answer: {reason}"

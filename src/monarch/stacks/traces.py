@@ -43,7 +43,8 @@ def parse_py_spy(text: str) -> tuple[ThreadStack, ...]:
             ThreadStack(
                 str(thread["thread_name"] or ""),
                 tuple(
-                    Frame(_function(frame), frame["filename"], int(frame["line"] or 0)) for frame in thread["frames"]
+                    Frame(_function(frame), frame["filename"], int(frame["line"] or 0))
+                    for frame in thread["frames"]
                 ),
             )
             for thread in json.loads(text)

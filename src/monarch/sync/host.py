@@ -1,7 +1,8 @@
 """The side of the hosts: their agents keep workspaces, and have procs that start import from them.
 
-Files are worked on by a thread of its own: the I/O thread of an agent has messages to pass on. It takes one thing after the
-other, in the order in which they came, so a client sends the pieces of a file as fast as it is told that they are written.
+Files are worked on by a thread of its own: the I/O thread of an agent has messages to pass on. It
+takes one thing after the other, in the order in which they came, so a client sends the pieces of a
+file as fast as it is told that they are written.
 
 What ends a version that is being made: its client says so, or is lost; it has failed.
 """
@@ -17,7 +18,14 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
-from .._core.plane import ControlRequest, HostedProc, ProcAddress, handles, python_bootstrap_cmd, register
+from .._core.plane import (
+    ControlRequest,
+    HostedProc,
+    ProcAddress,
+    handles,
+    python_bootstrap_cmd,
+    register,
+)
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
 from .manifest import Change, Manifest, decode
@@ -40,7 +48,9 @@ class Pieces(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Use the workspace `key` as `id` says. Client ──▶ host agents. Answer: `Found`; None if it is not there.
+    """Use the workspace `key` as `id` says.
+
+    Client ──▶ host agents. Answer: `Found`; None if it is not there.
 
     Attributes:
         dirs: Folder of the client to its path in the workspace.
@@ -68,10 +78,13 @@ class Found(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Begin another version of a workspace. Client ──▶ host agents. Answer: which contents it lacks, as a list of digests.
+    """Begin another version of a workspace.
+
+    Client ──▶ host agents. Answer: which contents it lacks, as a list of digests.
 
     Attributes:
-        build: What the version is called until it is complete. If there is one of that name, it becomes this one, with what it has.
+        build: What the version is called until it is complete. If there is one of that name, it
+            becomes this one, with what it has.
         manifest: What it consists of; see `manifest.decode`.
     """
 
@@ -82,14 +95,19 @@ class Offer(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """Use a version, or give it up. Client ──▶ host agents. Answer: folders of versions that stayed when old ones were removed last."""
+    """Use a version, or give it up.
+
+    Client ──▶ host agents. Answer: folders of versions that stayed when old ones were removed last.
+    """
 
     build: str
     use: bool
 
 
 class FindLagging(NamedTuple):
-    """Which procs may have imported what was changed since? Client ──▶ host agents. Answer: a list of `Lagging`.
+    """Which procs may have imported what was changed since?
+
+    Client ──▶ host agents. Answer: a list of `Lagging`.
 
     Attributes:
         root: The client whose procs are meant; None for all.
@@ -131,8 +149,10 @@ class _Active(NamedTuple):
         path: Its folder here.
         dirs: See `Look`.
         manifest: What it consists of.
-        modules: Names of the modules and packages in it, without those of the packages that they are in.
-        changes: Times at which it was changed, in seconds since the machine has started, and which paths.
+        modules: Names of the modules and packages in it, without those of the packages that they
+            are in.
+        changes: Times at which it was changed, in seconds since the machine has started, and which
+            paths.
     """
 
     path: str
@@ -158,8 +178,10 @@ class _Active(NamedTuple):
 
 
 class _Host:
-    """The workspaces that the agent of this process knows. All of it happens on the thread, but for `adapt` and
-    `client_lost`."""
+    """The workspaces that the agent of this process knows.
+
+    All of it happens on the thread, but for `adapt` and `client_lost`.
+    """
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -167,8 +189,10 @@ class _Host:
         self._stores: dict[str, Store] = {}
         self._active: dict[str, _Active] = {}  # the last one last
         self._stayed: dict[str, list[str]] = {}  # by workspace
-        self._environments: dict[ProcAddress, tuple[str, str]] = {}  # of programs: their interpreter, the folder here
-        self._reloaded: dict[tuple[str, ProcAddress], float] = {}  # by workspace and proc: how new what it runs is
+        # of programs: their interpreter, the folder here
+        self._environments: dict[ProcAddress, tuple[str, str]] = {}
+        # by workspace and proc: how new what it runs is
+        self._reloaded: dict[tuple[str, ProcAddress], float] = {}
         self._service: Any = None
 
     def later(self, service: Any, request: ControlRequest, work: Callable[[], Any]) -> None:
@@ -210,7 +234,8 @@ class _Host:
         store = self._store(record.key)
         manifest = store.find(record.id)
         if manifest is not None:
-            before = self._active.get(record.key)  # another one, where a host that shares the folder was asked before
+            # another one, where a host that shares the folder was asked before
+            before = self._active.get(record.key)
             self._activate(store, record.key, record.dirs, manifest)
             return Found(before is None or before.manifest.id == record.id, [])
         build = self._changed(store, record)
@@ -219,7 +244,9 @@ class _Host:
         return Found(False, self._use(build, record.key, record.dirs))
 
     def _changed(self, store: Store, record: Look) -> Build | None:
-        """The version that a change makes of the one in use; None where that is another one, or has not all of the rest."""
+        """The version that a change makes of the one in use; None where that is another one, or has
+        not all of the rest.
+        """
         change, before = record.change, store.in_use()[1]
         if change is None or before is None or before.id != change.base:
             return None
@@ -229,7 +256,8 @@ class _Host:
         build = store.begin(manifest)
         try:
             if record.pieces is not None:
-                _write(build, record.pieces, {*build.missing})  # the rest was here, in another version
+                # the rest was here, in another version
+                _write(build, record.pieces, {*build.missing})
             if not build.missing:
                 return build
         except BaseException:
@@ -302,7 +330,9 @@ class _Host:
         others = {name: active for name, active in self._active.items() if name != key}
         self._active = {**others, key: new}  # as a whole: `adapt` reads it meanwhile
 
-    def find_lagging(self, key: str, root: ProcAddress | None, procs: Sequence[HostedProc]) -> list[Lagging]:
+    def find_lagging(
+        self, key: str, root: ProcAddress | None, procs: Sequence[HostedProc]
+    ) -> list[Lagging]:
         """See `FindLagging`; `procs` are all of this host."""
         running = {each.address for each in procs}
         self._reloaded = {which: at for which, at in self._reloaded.items() if which[1] in running}
@@ -313,7 +343,9 @@ class _Host:
         for each in procs:
             if root in (None, each.root):
                 since = max(_started(each.pid), self._reloaded.get((key, each.address), 0.0))
-                paths = {path: None for at, changed in active.changes if at >= since for path in changed}
+                paths = {
+                    path: None for at, changed in active.changes if at >= since for path in changed
+                }
                 if paths:
                     name = f"{each.mesh}[{each.rank}]"
                     found.append(Lagging(each.address, name, active.path, list(paths), now))
@@ -327,8 +359,8 @@ class _Host:
     # on the I/O thread
 
     def adapt(self, request: Any) -> Any:
-        """Have procs start in the environment of their program, and import from the workspace that its folders are in, or else from
-        the last one.
+        """Have procs start in the environment of their program, and import from the workspace that
+        its folders are in, or else from the last one.
         """
         if request.root in self._environments:
             request = _started_in(request, *self._environments[request.root])
@@ -343,7 +375,10 @@ class _Host:
             active, paths = every[-1], list(request.sys_path)
         own = [f"{active.path}/{place}" if place else active.path for place in active.dirs.values()]
         paths[1:1] = [path for path in own if path not in paths]  # where those of PYTHONPATH are
-        starts = tuple(start._replace(env={"WORKSPACE_DIR": active.path, **start.env}) for start in request.starts)
+        starts = tuple(
+            start._replace(env={"WORKSPACE_DIR": active.path, **start.env})
+            for start in request.starts
+        )
         preload = tuple(name for name in request.preload if not active.has_module(name))
         return request._replace(sys_path=list(dict.fromkeys(paths)), starts=starts, preload=preload)
 
@@ -365,10 +400,18 @@ def start_procs_in(root: ProcAddress, python: str, folder: str) -> None:
 def _started_in(request: Any, python: str, folder: str) -> Any:
     usual = None, python_bootstrap_cmd(python).as_command()
     command = python_bootstrap_cmd(f"{folder}/bin/python").as_command()
-    path = os.environ.get("PATH", os.defpath) if request.environ is None else request.environ.get("PATH", os.defpath)
+    path = (
+        os.environ.get("PATH", os.defpath)
+        if request.environ is None
+        else request.environ.get("PATH", os.defpath)
+    )
     env = {"CONDA_PREFIX": folder, "PATH": f"{folder}/bin{os.pathsep}{path}"}
     starts = tuple(
-        start._replace(command=command, env={**env, **start.env}) if start.command in usual else start
+        (
+            start._replace(command=command, env={**env, **start.env})
+            if start.command in usual
+            else start
+        )
         for start in request.starts
     )
     return request._replace(starts=starts)

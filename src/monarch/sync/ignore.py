@@ -1,8 +1,9 @@
-"""Ignored files of a folder: those of `.gitignore` and `.monarchignore`, by the rules of git, and those of no use
-elsewhere.
+"""Ignored files of a folder: those of `.gitignore` and `.monarchignore`, by the rules of git, and
+those of no use elsewhere.
 
-`pathspec` knows the rules. git itself would do, where there is one, in a repository: but a workspace need be none, an image of a
-container often has no git, and `.monarchignore` is to mean the same.
+`pathspec` knows the rules. git itself would do, where there is one, in a repository: but a
+workspace need be none, an image of a container often has no git, and `.monarchignore` is to mean
+the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import Any
 from .._namedtuple import NamedTuple
 
 FILES = (".gitignore", ".monarchignore")
-"""Read in this order in each folder. What stands later counts more, and what is in deeper folders more still."""
+"""Read in this order in each folder.
+
+What stands later counts more, and what is in deeper folders more still.
+"""
 
 QUIET = {"__pycache__", ".ipynb_checkpoints"}
 """Always left out. There are many, and nobody misses them."""
@@ -27,9 +31,11 @@ class Rules(NamedTuple):
     """The rules for what is left out below a folder.
 
     Attributes:
-        levels: Of each folder with rules, the outermost first: its path with a slash at its end, the name of its file, its patterns.
+        levels: Of each folder with rules, the outermost first: its path with a slash at its end,
+            the name of its file, its patterns.
         fingerprint: Another one for other rules.
-        but: A path, where nothing else is left out, whatever files of rules say; empty where they count.
+        but: A path, where nothing else is left out, whatever files of rules say; empty where they
+            count.
     """
 
     levels: tuple[tuple[str, str, Any], ...] = ()
@@ -57,7 +63,8 @@ class Rules(NamedTuple):
             from pathspec import GitIgnoreSpec
         except ImportError as error:
             raise ImportError(
-                f"{folder}/{name} says what to leave out; to have it read: pip install 'pymonarch[sync]'"
+                f"{folder}/{name} says what to leave out; to have it read: pip install"
+                " 'pymonarch[sync]'"
             ) from error
         try:
             with open(f"{folder}/{name}", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,7 +1,8 @@
 """The content of a workspace, as the client describes it to hosts. Pure: bytes and names.
 
-Whoever receives one trusts no path in it: `decode` refuses what leads out of the workspace, or through a symlink. As each folder
-is named before what is in it, and a name stands for one thing, whoever makes the folders itself never writes through a link.
+Whoever receives one trusts no path in it: `decode` refuses what leads out of the workspace, or
+through a symlink. As each folder is named before what is in it, and a name stands for one thing,
+whoever makes the folders itself never writes through a link.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Manifest:
         folders: Path to permissions; a folder stands before what is in it.
     """
 
-    def __init__(self, files: Iterable[File], links: dict[str, str], folders: dict[str, int]) -> None:
+    def __init__(
+        self, files: Iterable[File], links: dict[str, str], folders: dict[str, int]
+    ) -> None:
         self.files = list(files)
         self.links = links
         self.folders = folders
@@ -103,7 +106,8 @@ def decode(data: bytes) -> Manifest:
     """Decode `Manifest.encoded`.
 
     Raises:
-        ValueError: It is none; or it has a path that leads out of the workspace, or through something that is no folder.
+        ValueError: It is none; or it has a path that leads out of the workspace, or through
+            something that is no folder.
     """
     manifest = parse(data)
     try:
@@ -114,7 +118,8 @@ def decode(data: bytes) -> Manifest:
 
 
 def parse(data: bytes) -> Manifest:
-    """As `decode`, for what this side has written itself, where nobody else may write: its paths are not looked at.
+    """As `decode`, for what this side has written itself, where nobody else may write: its paths
+    are not looked at.
 
     Raises:
         ValueError: It is none.
@@ -135,7 +140,9 @@ def check(manifest: Manifest) -> None:
     for path in [*manifest.folders, *manifest.links, *(file.path for file in manifest.files)]:
         parent, _, name = path.rpartition("/")
         if parent not in known or name in ("", ".", "..") or "\0" in name or path.startswith("/"):
-            raise ValueError(f"{path!r} leads out of the workspace, or through something that is no folder of it")
+            raise ValueError(
+                f"{path!r} leads out of the workspace, or through something that is no folder of it"
+            )
         if path in seen:
             raise ValueError(f"{path!r} stands for two things")
         seen.add(path)

@@ -11,7 +11,8 @@ class ProcReload(NamedTuple):
     Attributes:
         proc: Name of its mesh, and its rank.
         reloaded: Modules that run their new code.
-        objects: Number of objects that have taken the new code of their classes, with what they hold.
+        objects: Number of objects that have taken the new code of their classes, with what they
+            hold.
         kept: What still runs old code, and why.
     """
 
@@ -33,10 +34,11 @@ class SyncResult(NamedTuple):
         sent_files: Number of contents that were sent.
         seconds: How long it took.
         skipped: What was left out, or leads elsewhere: path, and why.
-        left: Folders on hosts, of old versions that stayed after an earlier sync as programs had made files there: host, folder.
+        left: Folders on hosts, of old versions that stayed after an earlier sync as programs had
+            made files there: host, folder.
         reloads: One of each proc that had something to reload.
-        changing: Files, by their paths here, that changed while they were sent: hosts have them as they were read a moment later,
-            which may be in the middle of a change.
+        changing: Files, by their paths here, that changed while they were sent: hosts have them as
+            they were read a moment later, which may be in the middle of a change.
         environment: What came of the sync of the conda environment, if that was asked for.
     """
 
@@ -54,14 +56,20 @@ class SyncResult(NamedTuple):
     environment: SyncResult | None = None
 
     def __str__(self) -> str:
-        lines = [
-            f"{_count(self.files, 'file')}, {megabytes(self.size)}, on {_count(self.hosts, 'host')}: {self._said()} ({self.seconds:.2f} s)"
-        ]
+        files, hosts = _count(self.files, "file"), _count(self.hosts, "host")
+        taken = f"{self._said()} ({self.seconds:.2f} s)"
+        lines = [f"{files}, {megabytes(self.size)}, on {hosts}: {taken}"]
         if self.skipped:
             lines.append(f"left out: {listed([f'{path} ({why})' for path, why in self.skipped])}")
         if self.changing:
-            lines.append(f"changed while they were sent, and went as they were a moment later: {listed(self.changing)}")
-        lines += [f"{host}: {folder} stays, as programs have made files there" for host, folder in self.left]
+            lines.append(
+                "changed while they were sent, and went as they were a moment later:"
+                f" {listed(self.changing)}"
+            )
+        lines += [
+            f"{host}: {folder} stays, as programs have made files there"
+            for host, folder in self.left
+        ]
         lines += [f"{each.proc}: {_said(each)}" for each in self.reloads]
         if self.environment is not None:
             lines.append(f"environment: {self.environment}")
@@ -70,12 +78,21 @@ class SyncResult(NamedTuple):
     def _said(self) -> str:
         if not self.behind:
             return "nothing has changed"
-        return f"{_count(self.sent_files, 'file')}, {megabytes(self.sent)} sent to {_count(self.behind, 'host')}"
+        return (
+            f"{_count(self.sent_files, 'file')}, {megabytes(self.sent)} sent to"
+            f" {_count(self.behind, 'host')}"
+        )
 
 
 def megabytes(size: int) -> str:
     """A number of bytes, for people."""
-    return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size:,} bytes"
+    return (
+        f"{size / 1e9:.2f} GB"
+        if size >= 1e9
+        else f"{size / 1e6:.1f} MB"
+        if size >= 1e5
+        else f"{size:,} bytes"
+    )
 
 
 def listed(texts: list[str], most: int = 8) -> str:

@@ -1,4 +1,6 @@
-"""How much of a workspace was read, or has gone, as a bar: on a terminal, with rich, and only where it takes a while."""
+"""How much of a workspace was read, or has gone, as a bar: on a terminal, with rich, and only where
+it takes a while.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,23 @@ class Progress:
     def _show(self) -> None:
         try:
             from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+            from rich.progress import (
+                BarColumn,
+                DownloadColumn,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
             from rich.progress import Progress as Bar
         except ImportError:
             self._wanted = False
             return
-        columns = (self._what, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+        columns = (
+            self._what,
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
         self._bar = Bar(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task(self._what, total=self._total)
         self._bar.start()

@@ -1,10 +1,11 @@
 """Bringing a workspace to hosts: the side of the client.
 
-Each step asks all hosts at once, down the tree of their agents: who has this version, what do the others lack, here it is, use
-it. What several hosts lack is sent once. A host that fails is left out of what follows, so the others get there; then the error
-names it.
+Each step asks all hosts at once, down the tree of their agents: who has this version, what do the
+others lack, here it is, use it. What several hosts lack is sent once. A host that fails is left out
+of what follows, so the others get there; then the error names it.
 
-What ends the waits: the answer of each host, its loss, or the time limit of a step. Steps are of bounded size.
+What ends the waits: the answer of each host, its loss, or the time limit of a step. Steps are of
+bounded size.
 """
 
 from __future__ import annotations
@@ -35,9 +36,12 @@ _STEP = 60.0  # seconds in which a host must do one step
 _FILES = 500  # so many files of a version add one
 _BYTES = 20 << 20  # and so many bytes, as a host may have to copy them
 _PIECE = 4 << 20  # bytes of a message with content
-_FILE = 4 << 10  # that a file counts beyond them: to make it takes time, and hosts have `_STEP` for a message
-_LITTLE = 1 << 20  # bytes of a change, in up to `_FILES` files, that hosts are sent before they say that they lack it
-_UNDER_WAY = 3  # of them, that no host has yet to have written: memory that this takes here and there
+# that a file counts beyond them: to make it takes time, and hosts have `_STEP` for a message
+_FILE = 4 << 10
+# bytes of a change, in up to `_FILES` files, that hosts are sent before they say that they lack it
+_LITTLE = 1 << 20
+# of them, that no host has yet to have written: memory that this takes here and there
+_UNDER_WAY = 3
 _RELOAD = 30.0  # seconds in which a proc must reload; one whose thread holds the GIL does not
 _TRIES = 5  # where files change while they are sent; those that have are copied first the next time
 
@@ -76,7 +80,10 @@ def sync_hosts(
                 if push.run(scan, scanner):
                     break
             else:
-                raise SyncError(f"other files change each time that they are sent, such as {max(push.changed)}", {})
+                raise SyncError(
+                    f"other files change each time that they are sent, such as {max(push.changed)}",
+                    {},
+                )
         except BaseException:
             push.give_up()
             raise
@@ -90,9 +97,14 @@ def sync_hosts(
     return result
 
 
-async def sync_to(hosts: Sequence[str], workspace: object, conda: bool, auto_reload: bool) -> SyncResult:
-    """As `sync_hosts`, for what stands for a workspace, while the loop goes on; a conda environment before it, if that is wanted."""
-    mirror = import_module("monarch.environments.mirror").mirror_to if conda else None  # upward, so by name
+async def sync_to(
+    hosts: Sequence[str], workspace: object, conda: bool, auto_reload: bool
+) -> SyncResult:
+    """As `sync_hosts`, for what stands for a workspace, while the loop goes on; a conda environment
+    before it, if that is wanted.
+    """
+    # upward, so by name
+    mirror = import_module("monarch.environments.mirror").mirror_to if conda else None
     environment = await mirror(hosts, workspace) if mirror else None
     result = await asyncio.to_thread(sync_hosts, hosts, Workspace.of(workspace), auto_reload)
     return result._replace(environment=environment)
@@ -122,7 +134,9 @@ class _Push:
         self.left: list[tuple[str, str]] = []
 
     def run(self, scan: Scan, scanner: Scanner) -> bool:
-        """Send what a scan has found; False where some of it has changed meanwhile: what has arrived serves the next one."""
+        """Send what a scan has found; False where some of it has changed meanwhile: what has
+        arrived serves the next one.
+        """
         manifest, self._sources = scan.manifest, scan.sources
         longer = _STEP + len(manifest.files) / _FILES + manifest.size / _BYTES
         lacking = self.agents
@@ -131,14 +145,20 @@ class _Push:
             sizes, change, pieces = self._change(manifest, scanner)
             if self.changed:
                 return False
-            look = self._begin(self.agents, Look(self._key, manifest.id, self._dirs, change, pieces), longer)
+            look = self._begin(
+                self.agents, Look(self._key, manifest.id, self._dirs, change, pieces), longer
+            )
             scanner.keep(manifest)  # while they look
             found = self._end(look)
-            self.behind = [agent for agent, answer in found.items() if answer is None or not answer.had]
+            self.behind = [
+                agent for agent, answer in found.items() if answer is None or not answer.had
+            ]
             lacking = [agent for agent, answer in found.items() if answer is None]
             if len(lacking) < len(self.behind):
                 self._count(sizes)
-            self._stay({agent: answer.left for agent, answer in found.items() if answer is not None})
+            self._stay(
+                {agent: answer.left for agent, answer in found.items() if answer is not None}
+            )
         else:
             self.behind = self.agents
             scanner.keep(manifest)
@@ -151,12 +171,20 @@ class _Push:
         self._stay(self._ask(self._alive(lacking), Settle(self._build, True), longer))
         return True
 
-    def _change(self, manifest: Manifest, scanner: Scanner) -> tuple[dict[str, int], Change | None, Pieces | None]:
-        """What has changed since a version that hosts may have, with its contents and their sizes, if that is little."""
+    def _change(
+        self, manifest: Manifest, scanner: Scanner
+    ) -> tuple[dict[str, int], Change | None, Pieces | None]:
+        """What has changed since a version that hosts may have, with its contents and their sizes,
+        if that is little.
+        """
         found = scanner.change(manifest)
         if found is not None:
             change, there = found
-            sizes = {file.digest: file.size for file in change.files if file.size and file.digest not in there}
+            sizes = {
+                file.digest: file.size
+                for file in change.files
+                if file.size and file.digest not in there
+            }
             if len(change.files) + len(change.gone) <= _FILES and sum(sizes.values()) <= _LITTLE:
                 return sizes, change, next(self._pieces(list(sizes), sizes), None)
         return {}, None, None
@@ -176,30 +204,45 @@ class _Push:
         root = None if every_program else self._hub.root
         lagging = self._ask(self.agents, FindLagging(self._key, root), _STEP)
         found = [each for some in lagging.values() for each in some]
-        asked = [(each, ask(self._hub, each.address, Reload(each.folder, each.changed))) for each in found]
+        asked = [
+            (each, ask(self._hub, each.address, Reload(each.folder, each.changed)))
+            for each in found
+        ]
         end = time.monotonic() + _RELOAD
         results, done = [], []
         for each, answer in asked:
             try:
-                result = ProcReload(each.name, *answer.get(timeout=max(0.1, end - time.monotonic())))
+                result = ProcReload(
+                    each.name, *answer.get(timeout=max(0.1, end - time.monotonic()))
+                )
             except Exception as error:  # it has ended, or holds the GIL
-                result = ProcReload(each.name, [], 0, [("all of it", str(error).strip().partition("\n")[0])])
+                result = ProcReload(
+                    each.name, [], 0, [("all of it", str(error).strip().partition("\n")[0])]
+                )
             else:
                 done.append((each.address, each.at))
             if result.reloaded or result.kept:
                 results.append(result)
         if done:  # else they are asked again next time
-            self._ask(self._alive([agent for agent, some in lagging.items() if some]), Reloaded(self._key, done), _STEP)
+            self._ask(
+                self._alive([agent for agent, some in lagging.items() if some]),
+                Reloaded(self._key, done),
+                _STEP,
+            )
         return results
 
     def _alive(self, agents: Sequence[ProcAddress]) -> list[ProcAddress]:
         return [agent for agent in agents if agent.host not in self.failed]
 
-    def _begin(self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float) -> _Step:
+    def _begin(
+        self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float
+    ) -> _Step:
         answers = Answers(agents, f"{type(record).__name__} of {len(agents)} hosts")
         return _Step(answers, answers.ask(self._hub, record, seconds) if agents else None)
 
-    def _ask(self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float) -> dict[ProcAddress, Any]:
+    def _ask(
+        self, agents: Sequence[ProcAddress], record: tuple[Any, ...], seconds: float
+    ) -> dict[ProcAddress, Any]:
         return self._end(self._begin(agents, record, seconds))
 
     def _end(self, step: _Step) -> dict[ProcAddress, Any]:
@@ -229,7 +272,9 @@ class _Push:
                 agents = [agent for number in numbers for agent in receivers[number]]
                 self._send_to(agents, self._pieces(digests, sizes), progress)
 
-    def _send_to(self, agents: list[ProcAddress], pieces: Iterator[Pieces], progress: Progress) -> None:
+    def _send_to(
+        self, agents: list[ProcAddress], pieces: Iterator[Pieces], progress: Progress
+    ) -> None:
         under_way: deque[tuple[_Step, int]] = deque()
 
         def wait() -> None:
@@ -243,7 +288,9 @@ class _Push:
         for record in pieces:
             if not agents:
                 break
-            under_way.append((self._begin(agents, record, _STEP), sum(size for _, _, size in record.table)))
+            under_way.append(
+                (self._begin(agents, record, _STEP), sum(size for _, _, size in record.table))
+            )
             if len(under_way) == _UNDER_WAY:
                 wait()
         while under_way:
@@ -283,11 +330,17 @@ class Answers(Gathering[dict[ProcAddress, Any]]):
     """By process. Of those that have none, `silent` says why."""
 
     def read(self, frames: Sequence[Any]) -> dict[ProcAddress, Any]:
-        return {self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers) for frame in frames}
+        return {
+            self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers)
+            for frame in frames
+        }
 
 
 def _read(path: str, digest: str, size: int) -> Iterator[bytes]:
-    """The content of a file, in pieces, if it is still the one that was looked at. A log that has grown since is: no more goes."""
+    """The content of a file, in pieces, if it is still the one that was looked at.
+
+    A log that has grown since is: no more goes.
+    """
     seen, left = hashlib.sha256(), size
     try:
         with open(path, "rb", buffering=0) as file:

@@ -1,10 +1,13 @@
-"""New code in a process that runs: modules of a workspace that have changed are executed again, and what uses them is told.
+"""New code in a process that runs: modules of a workspace that have changed are executed again, and
+what uses them is told.
 
-1. The modules are executed anew, those that others import first. One that fails keeps its old code, as a whole.
-2. ``from module import name``, in other modules of the workspace, gets the new object, if it still had the old one.
+1. The modules are executed anew, those that others import first. One that fails keeps its old code,
+   as a whole.
+2. ``from module import name``, in other modules of the workspace, gets the new object, if it still
+   had the old one.
 3. Functions that are held elsewhere, as callbacks, run the new code.
-4. Objects of their classes, actors among them, take the new class and keep what they hold. Classes derived from them elsewhere
-   take the new base.
+4. Objects of their classes, actors among them, take the new class and keep what they hold. Classes
+   derived from them elsewhere take the new base.
 
 What can't be done is said. A frame that runs goes on with the code that it has begun.
 """
@@ -34,8 +37,10 @@ _Kept = list[tuple[str, str]]
 
 
 class Reload(NamedTuple):
-    """Reload modules. Client ──▶ procs. Answer: names of those that were, the number of objects with new code, and what could not be:
-    name, why.
+    """Reload modules.
+
+    Client ──▶ procs. Answer: names of those that were, the number of objects with new code, and
+    what could not be: name, why.
 
     Attributes:
         folder: Of the workspace, on this host.
@@ -65,7 +70,8 @@ def reload(folder: str, changed: list[str]) -> tuple[list[str], int, _Kept]:
     known = {
         path[len(folder) + 1 :]: module
         for module in list(sys.modules.values())
-        if isinstance(path := getattr(module, "__file__", None), str) and path.startswith(f"{folder}/")
+        if isinstance(path := getattr(module, "__file__", None), str)
+        and path.startswith(f"{folder}/")
     }
     kept: _Kept = []
     wanted: dict[str, ModuleType] = {}
@@ -117,8 +123,9 @@ def _in_order(modules: Mapping[str, ModuleType]) -> Iterator[str]:
 
 
 def _imports(module: ModuleType) -> list[tuple[str, str, str]]:
-    """List the imports of a module: from which module, which name of it, as what; the last two are empty where it is
-    the module itself."""
+    """List the imports of a module: from which module, which name of it, as what; the last two are
+    empty where it is the module itself.
+    """
     found = []
     try:
         with open(module.__file__ or "", "rb") as file:
@@ -142,7 +149,9 @@ def _imports(module: ModuleType) -> list[tuple[str, str, str]]:
 
 
 def _bind_again(module: ModuleType, before: Mapping[str, Mapping[str, Any]]) -> None:
-    """Give a module the new objects of those that were reloaded, where it still has the old ones."""
+    """Give a module the new objects of those that were reloaded, where it still has the old
+    ones.
+    """
     namespace = vars(module)
     for source, name, own in _imports(module):
         if source in before and name:
@@ -165,10 +174,15 @@ def _carry_over(before: Mapping[str, Mapping[str, Any]], kept: _Kept) -> int:
         for derived in type.__subclasses__(old_class):
             if derived not in classes:
                 try:
-                    derived.__bases__ = tuple(new_class if each is old_class else each for each in derived.__bases__)
+                    derived.__bases__ = tuple(
+                        new_class if each is old_class else each for each in derived.__bases__
+                    )
                 except TypeError as error:
                     kept.append(
-                        (f"{derived.__module__}.{derived.__qualname__}", f"it can't take its new base: {error}")
+                        (
+                            f"{derived.__module__}.{derived.__qualname__}",
+                            f"it can't take its new base: {error}",
+                        )
                     )
     count = 0
     refused: dict[type, list[str]] = defaultdict(list)
@@ -181,7 +195,12 @@ def _carry_over(before: Mapping[str, Mapping[str, Any]], kept: _Kept) -> int:
             except TypeError as error:
                 refused[new_type].append(str(error))
     for each, texts in refused.items():
-        kept.append((f"{each.__module__}.{each.__qualname__}", f"{len(texts)} objects of the old class: {texts[0]}"))
+        kept.append(
+            (
+                f"{each.__module__}.{each.__qualname__}",
+                f"{len(texts)} objects of the old class: {texts[0]}",
+            )
+        )
     return count
 
 
@@ -192,11 +211,19 @@ def _pair(name: str, old: Any, new: Any, classes: dict[type, type], kept: _Kept)
         except ValueError as error:  # it has other variables of an outer function
             kept.append((name, f"where it is held: {error}"))
         else:
-            old.__defaults__, old.__kwdefaults__, old.__doc__ = new.__defaults__, new.__kwdefaults__, new.__doc__
+            old.__defaults__, old.__kwdefaults__, old.__doc__ = (
+                new.__defaults__,
+                new.__kwdefaults__,
+                new.__doc__,
+            )
     elif isinstance(old, type) and isinstance(new, type) and not issubclass(old, enum.Enum):
         classes[old] = new
         for key, value in vars(old).items():
-            if isinstance(value, type) and value.__qualname__ == f"{old.__qualname__}.{key}" and key in vars(new):
+            if (
+                isinstance(value, type)
+                and value.__qualname__ == f"{old.__qualname__}.{key}"
+                and key in vars(new)
+            ):
                 _pair(f"{name}.{key}", value, vars(new)[key], classes, kept)
 
 

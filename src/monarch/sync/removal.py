@@ -1,7 +1,8 @@
 """Removing versions of a workspace: what came from the client, as it came, and nothing else.
 
-Programs may have put anything into a version: files, links in the place of files, a link to where they have moved a folder. So
-nothing here follows a symlink, neither at the end of a path nor on the way: each folder is opened from the one it is in.
+Programs may have put anything into a version: files, links in the place of files, a link to where
+they have moved a folder. So nothing here follows a symlink, neither at the end of a path nor on the
+way: each folder is opened from the one it is in.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
     except OSError:
         return False
     _, mode, mtime, size, _ = file
-    return status.st_size == size and status.st_mtime_ns == mtime and status.st_mode == 0o100000 | mode
+    return (
+        status.st_size == size and status.st_mtime_ns == mtime and status.st_mode == 0o100000 | mode
+    )
 
 
 def holds_only(root: str, manifest: Manifest) -> bool:
-    """Return whether a version is as it was when complete, compiled modules apart, which are removed."""
+    """Return whether a version is as it was when complete, compiled modules apart, which are
+    removed.
+    """
     files = {file.path: file for file in manifest.files}
     left = [""]
     found = 0
@@ -64,8 +69,11 @@ def remove_unchanged(path: Path, manifest: Manifest) -> bool:
     return True
 
 
-def _clear(name: str, parent: int | None, place: str, manifest: Manifest, files: dict[str, File]) -> None:
-    """Remove what is in a folder as the manifest has it, compiled modules, and the folder, if that was all.
+def _clear(
+    name: str, parent: int | None, place: str, manifest: Manifest, files: dict[str, File]
+) -> None:
+    """Remove what is in a folder as the manifest has it, compiled modules, and the folder, if that
+    was all.
 
     Args:
         parent: Descriptor of the folder that it is in.

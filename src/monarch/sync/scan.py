@@ -1,7 +1,9 @@
-"""Finding what is in the folders of a workspace. What was seen before is hashed again only if its status says that it has changed.
+"""Finding what is in the folders of a workspace.
 
-What was seen is kept in a file of the user's cache, one for each workspace. Without it, or where it can't be written, everything
-is hashed: 50 MB in some 0.2 s.
+What was seen before is hashed again only if its status says that it has changed.
+
+What was seen is kept in a file of the user's cache, one for each workspace. Without it, or where it
+can't be written, everything is hashed: 50 MB in some 0.2 s.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ CHUNK = 1 << 20
 
 _ENVIRONMENT = {"pyvenv.cfg", "conda-meta"}  # either is in one
 _FORMAT = 3
-_TICK = 50_000_000  # ns: what has changed so shortly before it was looked at may have changed again without a new time
+# ns: what has changed so shortly before it was looked at may have changed again without a new time
+_TICK = 50_000_000
 
-# Its path in the workspace; the rules there; by name, a folder's with a slash: status and digest of a file, or why it is left out.
+# Its path in the workspace; the rules there; by name, a folder's with a slash: status and digest of
+# a file, or why it is left out.
 _Folder = tuple[str, str, dict[str, Any]]
 
 
@@ -40,7 +44,8 @@ class Scan(NamedTuple):
 
     Attributes:
         sources: Digest of a content to a file that has it.
-        skipped: What is left out, or stays a link that leads out of the workspace: its path, and why.
+        skipped: What is left out, or stays a link that leads out of the workspace: its path, and
+            why.
     """
 
     manifest: Manifest
@@ -52,7 +57,8 @@ class Scanner:
     """Looks at a workspace as often as one likes.
 
     Attributes:
-        sent: Id of the version that was sent to hosts last, by this program or another one; empty if none was.
+        sent: Id of the version that was sent to hosts last, by this program or another one; empty
+            if none was.
 
     Raises:
         ImportError: It has a file of rules about what to leave out, and `pathspec` is missing.
@@ -73,7 +79,8 @@ class Scanner:
         """Look.
 
         Args:
-            copied: Files that change all the time: a copy of each is what is looked at, and is its source.
+            copied: Files that change all the time: a copy of each is what is looked at, and is its
+                source.
             copies: A folder for these.
 
         Raises:
@@ -88,9 +95,16 @@ class Scanner:
             look = _Look(self._seen, self._taken, copied, copies, progress)
             for folder, place in self._workspace.dirs.items():
                 look.add_place(place)
-                look.walk(str(folder), place and f"{place}/", self._workspace.rules_of(folder), str(folder))
+                look.walk(
+                    str(folder),
+                    place and f"{place}/",
+                    self._workspace.rules_of(folder),
+                    str(folder),
+                )
         look.files.sort()
-        manifest = Manifest(look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items())))
+        manifest = Manifest(
+            look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items()))
+        )
         if len(self._workspace.dirs) > 1:
             check(manifest)
         if look.found_news or look.folders_seen.keys() != self._seen.keys():
@@ -100,17 +114,23 @@ class Scanner:
         return Scan(manifest, look.sources, sorted(look.skipped))
 
     def change(self, manifest: Manifest) -> tuple[Change, set[str]] | None:
-        """What has changed since what was sent, and digests of what was in it; None where nothing was, or nothing has."""
+        """What has changed since what was sent, and digests of what was in it; None where nothing
+        was, or nothing has.
+        """
         if self.sent in ("", manifest.id):
             return None
         touched = self._touched
         now = [file for file in manifest.files if file.path in touched]
         gone = touched.keys() - {file.path for file in now}
-        there = {file.digest for file in manifest.files if file.path not in touched} | {*touched.values()}
+        there = {file.digest for file in manifest.files if file.path not in touched} | {
+            *touched.values()
+        }
         return Change(self.sent, now, sorted(gone), manifest.links, manifest.folders), there
 
     def keep(self, manifest: Manifest) -> None:
-        """Remember what was seen, and what is sent: the next scan, of this program or another one, begins with it."""
+        """Remember what was seen, and what is sent: the next scan, of this program or another one,
+        begins with it.
+        """
         if self._found_news or self.sent != manifest.id:
             self.sent, self._found_news = manifest.id, False
             self._touched.clear()
@@ -139,7 +159,12 @@ class Scanner:
 
 class _Look:
     def __init__(
-        self, seen: dict[str, _Folder], taken: int, copied: Collection[str], copies: str, progress: Progress
+        self,
+        seen: dict[str, _Folder],
+        taken: int,
+        copied: Collection[str],
+        copies: str,
+        progress: Progress,
     ) -> None:
         self._progress = progress
         self._copied = copied
@@ -201,7 +226,13 @@ class _Look:
         self.found_news |= known != now
 
     def _entry(
-        self, entry: os.DirEntry[str], place: str, rules: Rules, root: str, known: dict[str, Any], now: dict[str, Any]
+        self,
+        entry: os.DirEntry[str],
+        place: str,
+        rules: Rules,
+        root: str,
+        known: dict[str, Any],
+        now: dict[str, Any],
     ) -> None:
         name = entry.name
         path, old = place + name, known.get(name)
@@ -243,7 +274,12 @@ class _Look:
             os.close(fd)
             source, old = shutil.copyfile(source, copy, follow_symlinks=False), None
         inode = status.st_ino
-        if old and old[1] == mtime < self._settled > ctime == old[2] and old[0] == size and old[3] == inode:
+        if (
+            old
+            and old[1] == mtime < self._settled > ctime == old[2]
+            and old[0] == size
+            and old[3] == inode
+        ):
             row: list[Any] = old
             digest: str = old[4]
         else:
@@ -259,12 +295,15 @@ class _Look:
         target, folder = os.readlink(where), os.path.dirname(where)
         named = os.path.normpath(os.path.join(folder, target))
         if os.path.isabs(target) or (named != root and not named.startswith(f"{root}/")):
-            # To where the same is on the host. Another path may lead there, as that of a home which is a link itself.
+            # To where the same is on the host. Another path may lead there, as that of a home which
+            # is a link itself.
             parent, name = os.path.split(named)
             ways = named, os.path.join(os.path.realpath(parent), name), os.path.realpath(named)
             inside = next((way for way in ways if way == root or way.startswith(f"{root}/")), None)
             if inside is None:
-                self.skipped.append((path, f"kept as a link, which leads out of the workspace, to {target}"))
+                self.skipped.append(
+                    (path, f"kept as a link, which leads out of the workspace, to {target}")
+                )
             else:
                 target = os.path.relpath(inside, folder)
         self.links[path] = target

@@ -5,16 +5,19 @@
     BASE/KEY/versions/ID.json   what it consists of; written when all of it is there
     BASE/KEY/lock           held by whoever changes `current`, or removes versions
 
-A new version is made beside the one in use: what is the same is the same file (a hard link), the rest comes from the client, and
-its digest is checked. Then the symlink is replaced: programs see all of one version or all of the other. Whoever makes a version
-holds a lock on its folder, so that what a process left that has died can be told from what another one makes right now. The version
-before the last two is taken for the next one, if no program has put anything there: to make and remove thousands of names takes longer
-than to look at them.
+A new version is made beside the one in use: what is the same is the same file (a hard link), the
+rest comes from the client, and its digest is checked. Then the symlink is replaced: programs see
+all of one version or all of the other. Whoever makes a version holds a lock on its folder, so that
+what a process left that has died can be told from what another one makes right now. The version
+before the last two is taken for the next one, if no program has put anything there: to make and
+remove thousands of names takes longer than to look at them.
 
-A program may have changed a file of the workspace. Its size and time show that, and it is not used for the next version. Files
-that programs made stay where they are: a version with such files is not removed.
+A program may have changed a file of the workspace. Its size and time show that, and it is not used
+for the next version. Files that programs made stay where they are: a version with such files is not
+removed.
 
-What ends a wait for a lock: whoever holds it lets go within milliseconds, or has died; or `_LOCK_PATIENCE`.
+What ends a wait for a lock: whoever holds it lets go within milliseconds, or has died; or
+`_LOCK_PATIENCE`.
 """
 
 from __future__ import annotations
@@ -42,13 +45,17 @@ _NEEDED = 2  # versions: the one in use, and the one before, in which programs m
 
 
 def base_folder() -> Path:
-    """Where workspaces of this user are on this host: `MONARCH_SYNC_FOLDER`, or a folder among temporary files.
+    """Where workspaces of this user are on this host: `MONARCH_SYNC_FOLDER`, or a folder among
+    temporary files.
 
     Raises:
         PermissionError: It belongs to somebody else, who could have procs run other code.
     """
     return own_folder(
-        Path(os.environ.get("MONARCH_SYNC_FOLDER") or Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}"))
+        Path(
+            os.environ.get("MONARCH_SYNC_FOLDER")
+            or Path(tempfile.gettempdir(), f"monarch-sync-{os.getuid()}")
+        )
     )
 
 
@@ -62,7 +69,8 @@ def own_folder(path: Path) -> Path:
     status = os.stat(path)
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(
-            f"{path} belongs to user {status.st_uid}, or others may write it: set MONARCH_SYNC_FOLDER for the worker"
+            f"{path} belongs to user {status.st_uid}, or others may write it: set"
+            " MONARCH_SYNC_FOLDER for the worker"
         )
     return Path(os.path.realpath(path))
 
@@ -110,7 +118,11 @@ class Store:
                     return None
             except OSError:
                 return None
-        return manifest if all(map(os.path.isdir, (f"{root}/{path}" for path in manifest.folders))) else None
+        return (
+            manifest
+            if all(map(os.path.isdir, (f"{root}/{path}" for path in manifest.folders)))
+            else None
+        )
 
     def begin(self, manifest: Manifest, instead: Build | None = None) -> Build:
         """Begin a version.
@@ -128,7 +140,8 @@ class Store:
             if instead is not None:
                 old: Manifest | None = build.inherit(instead)
             else:
-                with self._locked():  # else another process could remove a folder that nobody has claimed yet
+                # else another process could remove a folder that nobody has claimed yet
+                with self._locked():
                     old = self._recycle(path)
                     build.claim()
             with build.disk_full_said("at its folders"):
@@ -138,7 +151,11 @@ class Store:
                 build.take_from(f"{self._versions}/{name}", before, by_link=True)
             build.make_empty()
             for path in self._base.glob("*/versions/*.json") if build.missing else ():
-                if path.parent != self._versions and build.missing and (other := _load(path)) is not None:
+                if (
+                    path.parent != self._versions
+                    and build.missing
+                    and (other := _load(path)) is not None
+                ):
                     build.take_from(str(path)[: -len(".json")], other, by_link=False)
             build.check_room()
         except BaseException:
@@ -147,7 +164,9 @@ class Store:
         return build
 
     def in_use(self) -> tuple[str, Manifest | None]:
-        """The folder of the version in use, and what it consists of; None if there is none, or that can't be read."""
+        """The folder of the version in use, and what it consists of; None if there is none, or that
+        can't be read.
+        """
         name = self._name_in_use()
         return name, self._manifest_of(name)
 
@@ -171,12 +190,16 @@ class Store:
             end = time.monotonic() + _LOCK_PATIENCE
             while not try_lock(file.fileno()):
                 if time.monotonic() > end:
-                    raise TimeoutError(f"another process has held {file.name} for {_LOCK_PATIENCE:g} s")
+                    raise TimeoutError(
+                        f"another process has held {file.name} for {_LOCK_PATIENCE:g} s"
+                    )
                 time.sleep(_LOCK_PAUSE)
             yield
 
     def use(self, version: Path, manifest: Manifest) -> None:
-        """Have a complete version take the place of the one in use; where that fails, nothing is left of it but its folder."""
+        """Have a complete version take the place of the one in use; where that fails, nothing is
+        left of it but its folder.
+        """
         new, known, link = (
             Path(f"{version}.json.new"),
             Path(f"{version}.json"),
@@ -195,14 +218,20 @@ class Store:
             self._known[version.name] = manifest
 
     def _recycle(self, path: Path) -> Manifest | None:
-        """Have a version that nobody needs become the folder of another one: most of it is the same.
+        """Have a version that nobody needs become the folder of another one: most of it is the
+        same.
 
         Returns:
-            What it consists of; nothing else is in it. None if there is none: the folder is a new one.
+            What it consists of; nothing else is in it. None if there is none: the folder is a new
+            one.
         """
         for old in reversed(self._complete()[:-_NEEDED]):
             manifest = self._manifest_of(old.name)
-            if old.name != self._name_in_use() and manifest is not None and holds_only(str(old), manifest):
+            if (
+                old.name != self._name_in_use()
+                and manifest is not None
+                and holds_only(str(old), manifest)
+            ):
                 os.rename(old, path)
                 Path(f"{old}.json").unlink()
                 return manifest
@@ -211,11 +240,16 @@ class Store:
 
     def _complete(self) -> list[Path]:
         """Versions that are or were in use, in their order."""
-        found = [path for path in self._versions.iterdir() if not path.suffix and Path(f"{path}.json").exists()]
+        found = [
+            path
+            for path in self._versions.iterdir()
+            if not path.suffix and Path(f"{path}.json").exists()
+        ]
         return sorted(found, key=lambda path: os.stat(f"{path}.json").st_mtime_ns)
 
     def clean_up(self) -> list[str]:
-        """Remove versions but for the one in use, the one before, in which programs may be, and one to be recycled.
+        """Remove versions but for the one in use, the one before, in which programs may be, and one
+        to be recycled.
 
         Returns:
             Folders of those that stay, as programs have made files there.
@@ -231,7 +265,9 @@ class Store:
                     manifest = self._manifest_of(path.name)
                     if manifest is not None and not remove_unchanged(path, manifest):
                         stay.append(str(path))
-            self._known = {path.name: self._known[path.name] for path in complete if path.name in self._known}
+            self._known = {
+                path.name: self._known[path.name] for path in complete if path.name in self._known
+            }
         return stay
 
 
@@ -271,7 +307,9 @@ class Build:
         other._give_up()
         manifest = other.manifest
         return Manifest(
-            (file for file in manifest.files if file.path in other._there), manifest.links, manifest.folders
+            (file for file in manifest.files if file.path in other._there),
+            manifest.links,
+            manifest.folders,
         )
 
     def make(self, old: Manifest | None) -> None:
@@ -312,17 +350,26 @@ class Build:
         """Take over what another version has.
 
         Args:
-            by_link: As the same files, renamed ones too; otherwise as copies, as its programs may yet change them.
+            by_link: As the same files, renamed ones too; otherwise as copies, as its programs may
+                yet change them.
         """
         for file in self.manifest.files if by_link else ():  # where it has the same name
             source, target = f"{root}/{file.path}", f"{self._root}/{file.path}"
-            if file.path not in self._there and other.entries.get(file.path) == file and _link(source, target, file):
+            if (
+                file.path not in self._there
+                and other.entries.get(file.path) == file
+                and _link(source, target, file)
+            ):
                 self._there.add(file.path)
                 self.missing.pop(file.digest, None)
         for file in other.files:
             if file.digest in self.missing and is_intact(source := f"{root}/{file.path}", file):
                 wanted = self._wanted[file.digest][0]
-                if by_link and file[1:] == wanted[1:] and _link(source, f"{self._root}/{wanted.path}", file):
+                if (
+                    by_link
+                    and file[1:] == wanted[1:]
+                    and _link(source, f"{self._root}/{wanted.path}", file)
+                ):
                     self._there.add(wanted.path)
                 else:
                     self._copy(source, wanted)
@@ -334,12 +381,15 @@ class Build:
         status = os.statvfs(self._root)
         if size > status.f_bavail * status.f_frsize:
             raise self._no_room(
-                f"{size / 1e6:.1f} MB are to come, {status.f_bavail * status.f_frsize / 1e6:.1f} MB are free"
+                f"{size / 1e6:.1f} MB are to come, {status.f_bavail * status.f_frsize / 1e6:.1f} MB"
+                " are free"
             )
 
     def write(self, digest: str, offset: int, data: memoryview) -> None:
-        """Take a piece of some content; pieces of one come in order, one content after the other. If one is not there as a whole
-        when another begins, no more of it comes: its file has changed.
+        """Take a piece of some content; pieces of one come in order, one content after the other.
+
+        If one is not there as a whole when another begins, no more of it comes: its file has
+        changed.
 
         Raises:
             OSError: It can't be written.
@@ -354,7 +404,10 @@ class Build:
             self._arriving = _Arriving(f"{self._root}/{file.path}", file)
         arriving = self._arriving
         if arriving.file is not file or arriving.size != offset or offset + len(data) > file.size:
-            raise ValueError(f"a piece of {file.path} came where {arriving.file.path} was to go on at {arriving.size}")
+            raise ValueError(
+                f"a piece of {file.path} came where {arriving.file.path} was to go on at"
+                f" {arriving.size}"
+            )
         with self.disk_full_said(f"at {file.path}"):
             done = arriving.write(data)
         if done:
@@ -365,9 +418,14 @@ class Build:
     def finish(self) -> None:
         """Have it be used: see `Store.use`. What several files have in common was sent once."""
         if self.missing:
-            raise ValueError(f"{len(self.missing)} contents have not come, such as that of {next(iter(self.missing))}")
+            raise ValueError(
+                f"{len(self.missing)} contents have not come, such as that of"
+                f" {next(iter(self.missing))}"
+            )
         with self.disk_full_said("at the last step"):
-            for files in self._wanted.values() if len(self._there) < len(self.manifest.files) else ():
+            for files in (
+                self._wanted.values() if len(self._there) < len(self.manifest.files) else ()
+            ):
                 sources = [file for file in files if file.path in self._there]
                 for file in files:
                     if file.path not in self._there:
@@ -423,7 +481,8 @@ class Build:
 
     def _no_room(self, what: str) -> OSError:
         return OSError(
-            errno.ENOSPC, f"no room for the workspace in {self._root}: {what}; the one in use stays as it is"
+            errno.ENOSPC,
+            f"no room for the workspace in {self._root}: {what}; the one in use stays as it is",
         )
 
 
@@ -434,7 +493,9 @@ class _Arriving:
         self.file = file
         self.size = 0
         self._digest = hashlib.sha256()
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
 
     def write(self, data: memoryview) -> bool:
         """Write more of it; whether that was all."""
@@ -446,7 +507,9 @@ class _Arriving:
         if self.size < self.file.size:
             return False
         if self.size > self.file.size or self._digest.hexdigest() != self.file.digest:
-            raise ValueError(f"{self.file.path} has not arrived as it was sent: its digest is another one")
+            raise ValueError(
+                f"{self.file.path} has not arrived as it was sent: its digest is another one"
+            )
         os.fchmod(self._fd, self.file.mode)
         os.utime(self._fd, ns=(self.file.mtime, self.file.mtime))
         self.close()
@@ -461,7 +524,11 @@ class _Arriving:
 def changes(before: Manifest, after: Manifest) -> list[str]:
     """Paths that are in one only, or whose content or permissions are others."""
     old, new = before.entries, after.entries
-    paths = [path for path, entry in new.items() if old.get(path) is not entry and _is_other(old.get(path), entry)]
+    paths = [
+        path
+        for path, entry in new.items()
+        if old.get(path) is not entry and _is_other(old.get(path), entry)
+    ]
     return paths + [path for path in old if path not in new]
 
 
@@ -472,7 +539,9 @@ def _is_other(old: File | str | None, new: File | str) -> bool:
 
 
 def _link(source: str, target: str, file: File) -> bool:
-    """Give a file another name; False where it has been changed, or the file system has no such names."""
+    """Give a file another name; False where it has been changed, or the file system has no such
+    names.
+    """
     if not is_intact(source, file):
         return False
     try:

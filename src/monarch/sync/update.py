@@ -1,11 +1,12 @@
 """`ActorMesh.update_class`: actors that run take another class, and keep what they hold.
 
-An update is two calls to the actors, so it has its place among their other messages, waits for ranks that start again, and ends as
-calls do. The first one asks each rank whether it can; the second one has it done. In between, whoever owns the actors is told, so that a
-rank that fails from then on starts again with the new class; one that fails before it took it is asked again.
+An update is two calls to the actors, so it has its place among their other messages, waits for
+ranks that start again, and ends as calls do. The first one asks each rank whether it can; the
+second one has it done. In between, whoever owns the actors is told, so that a rank that fails from
+then on starts again with the new class; one that fails before it took it is asked again.
 
-What ends its wait: the answers of the ranks, their end, or that of their owner. Those end that of an update that was begun before this
-one, too, and so this one's wait for its turn.
+What ends its wait: the answers of the ranks, their end, or that of their owner. Those end that of
+an update that was begun before this one, too, and so this one's wait for its turn.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from ..programs import ask
 
 
 class Succeed(NamedTuple):
-    """Start these ranks with this class when they start again. Client of a mesh ──▶ the process of its owner. Answer: None.
+    """Start these ranks with this class when they start again.
+
+    Client of a mesh ──▶ the process of its owner. Answer: None.
 
     Attributes:
         uid: Of the actors.
@@ -67,7 +70,8 @@ class Place(NamedTuple):
 
 
 _lock = threading.Lock()
-_latest: dict[int, threading.Event] = {}  # of the updates under way, by the uid of the mesh: set when it is over
+# of the updates under way, by the uid of the mesh: set when it is over
+_latest: dict[int, threading.Event] = {}
 
 
 def update_class(mesh: ActorMesh[Any], cls: Any) -> Future[None]:
@@ -92,19 +96,21 @@ def _check(mesh: ActorMesh[Any], cls: Any) -> None:
     old: type = mesh._class
     if cls is old:
         raise ValueError(
-            f"{cls.__qualname__} is the class that they run; define it anew, as its edited `class` statement does"
+            f"{cls.__qualname__} is the class that they run; define it anew, as its edited `class`"
+            " statement does"
         )
     if describe_class(cls).is_async != describe_class(old).is_async:
         was, now = ("async def", "def") if describe_class(old).is_async else ("def", "async def")
         raise ValueError(
-            f"the endpoints of {old.__qualname__} were `{was}` and are `{now}`: that decides how an actor waits for its messages, "
-            "and can't change while it lives. Spawn new actors"
+            f"the endpoints of {old.__qualname__} were `{was}` and are `{now}`: that decides how an"
+            " actor waits for its messages, and can't change while it lives. Spawn new actors"
         )
     same_name = (cls.__module__, cls.__qualname__) == (old.__module__, old.__qualname__)
     if same_name and is_importable(cls):
         raise ValueError(
-            f"{cls.__qualname__} would go by its name to procs that have imported {cls.__module__} before it was edited. Bring the "
-            "new file there: `await hosts.sync_workspace(folder, auto_reload=True)`, or `monarch sync --reload`"
+            f"{cls.__qualname__} would go by its name to procs that have imported {cls.__module__}"
+            " before it was edited. Bring the new file there: `await hosts.sync_workspace(folder,"
+            " auto_reload=True)`, or `monarch sync --reload`"
         )
 
 
@@ -114,9 +120,15 @@ def _hidden(take: Endpoint[..., Any]) -> Endpoint[..., Any]:
 
 
 def _take_turn(
-    before: threading.Event | None, turn: threading.Event, done: Promise[None], mesh: Any, *rest: Any
+    before: threading.Event | None,
+    turn: threading.Event,
+    done: Promise[None],
+    mesh: Any,
+    *rest: Any,
 ) -> None:
-    """Go on after the update of this mesh that was begun before: two in turns would leave each rank with another one's class."""
+    """Go on after the update of this mesh that was begun before: two in turns would leave each rank
+    with another one's class.
+    """
     try:
         if before is not None:
             before.wait()
@@ -128,17 +140,31 @@ def _take_turn(
         turn.set()
 
 
-def _go_on(done: Promise[None], mesh: ActorMesh[Any], cls: type, take: Endpoint[..., Any], asked: Future[Any]) -> None:
+def _go_on(
+    done: Promise[None],
+    mesh: ActorMesh[Any],
+    cls: type,
+    take: Endpoint[..., Any],
+    asked: Future[Any],
+) -> None:
     try:
         ranks: dict[ProcAddress, list[int]] = {}
         for rank, owner in asked.get().values():
             if owner is not None:
                 ranks.setdefault(owner, []).append(rank)
-        hub, content, name = current_hub(), pickling.dumps_inline(cls), f"{cls.__module__}.{cls.__qualname__}"
-        for told in [ask(hub, owner, Succeed(mesh._uid, some, name, content)) for owner, some in ranks.items()]:
+        hub, content, name = (
+            current_hub(),
+            pickling.dumps_inline(cls),
+            f"{cls.__module__}.{cls.__qualname__}",
+        )
+        for told in [
+            ask(hub, owner, Succeed(mesh._uid, some, name, content))
+            for owner, some in ranks.items()
+        ]:
             told.get()
         try:
-            # a rank that was lost, and starts again, may do so with the old class, as its owner was told too late
+            # a rank that was lost, and starts again, may do so with the old class, as its owner was
+            # told too late
             _hidden(take.options(retries=sys.maxsize)).call(cls, name).get()
         finally:
             mesh._became(cls)
@@ -152,7 +178,8 @@ def take_class(actor: Any, cls: type, name: str | None) -> Place:
     """Have the actor of this thread be of another class.
 
     Args:
-        name: That of the class where it comes from, as a pickle does not keep it; None only asks whether it can.
+        name: That of the class where it comes from, as a pickle does not keep it; None only asks
+            whether it can.
 
     Raises:
         TypeError: Its objects are laid out otherwise.
@@ -162,8 +189,9 @@ def take_class(actor: Any, cls: type, name: str | None) -> Place:
         actor.__class__ = cls
     except TypeError as error:
         raise TypeError(
-            f"an actor of {old.__qualname__} can't take the new class and keep its state, as objects of that are laid out otherwise "
-            f"(`__slots__`, or another base class in C): {error}. Spawn new actors"
+            f"an actor of {old.__qualname__} can't take the new class and keep its state, as"
+            " objects of that are laid out otherwise (`__slots__`, or another base class in C):"
+            f" {error}. Spawn new actors"
         ) from None
     if name is None:
         actor.__class__ = old
@@ -188,7 +216,9 @@ def _succeed(service: ControlService, request: ControlRequest, record: Succeed) 
 
 
 class _Successor:
-    """Arguments of a spawn, with another class: unpickled where the actor is constructed, and not before."""
+    """Arguments of a spawn, with another class: unpickled where the actor is constructed, and not
+    before.
+    """
 
     def __init__(self, init: tuple[bytes, Any], cls: bytes) -> None:
         self._init = init
@@ -196,7 +226,11 @@ class _Successor:
 
     def __reduce__(self) -> Any:
         payload, buffers = self._init
-        return _with_class, (PickleBuffer(payload), [PickleBuffer(each) for each in buffers], self._cls)
+        return _with_class, (
+            PickleBuffer(payload),
+            [PickleBuffer(each) for each in buffers],
+            self._cls,
+        )
 
 
 def _with_class(payload: Any, buffers: list[Any], cls: bytes) -> tuple[type, Any, Any]:

@@ -19,8 +19,10 @@ class Workspace:
     """Folders that are mirrored on hosts.
 
     Args:
-        dirs: Folders, each of which goes by its own name there; or folder to path in the workspace, where "" is the workspace itself.
-        env: The `monarch.environments.CondaEnvironment` that ``sync_workspace(conda=True)`` brings along; None for the active one.
+        dirs: Folders, each of which goes by its own name there; or folder to path in the workspace,
+            where "" is the workspace itself.
+        env: The `monarch.environments.CondaEnvironment` that ``sync_workspace(conda=True)`` brings
+            along; None for the active one.
 
     Attributes:
         dirs: Folder, made absolute, to its path in the workspace.
@@ -33,7 +35,9 @@ class Workspace:
 
     def __init__(self, dirs: Dirs, env: object = None) -> None:
         if isinstance(dirs, str | os.PathLike):
-            raise TypeError(f"dirs is a list of folders, or a dict: Workspace([{os.fspath(dirs)!r}])")
+            raise TypeError(
+                f"dirs is a list of folders, or a dict: Workspace([{os.fspath(dirs)!r}])"
+            )
         pairs = dirs.items() if isinstance(dirs, Mapping) else [(each, None) for each in dirs]
         self.env = env
         self.dirs: dict[Path, str] = {}
@@ -45,12 +49,14 @@ class Workspace:
         places = list(self.dirs.values())
         if len(set(places)) != len(places):
             raise ValueError(
-                f"two folders would be at one place of the workspace: {self.dirs}; name places: {{folder: place}}"
+                f"two folders would be at one place of the workspace: {self.dirs}; name places:"
+                " {folder: place}"
             )
 
     @classmethod
     def of(cls, value: Any) -> Workspace:
-        """The workspace that somebody means: one, or what one is made from, or a single folder, which is the workspace itself.
+        """The workspace that somebody means: one, or what one is made from, or a single folder,
+        which is the workspace itself.
 
         A single folder that is None is the working directory.
         """
@@ -67,20 +73,25 @@ class Workspace:
 
     def merge(self, other: Workspace) -> Workspace:
         """The folders of both; for a folder that is in both, the place that the other one names."""
-        dirs: dict[str | os.PathLike[str], str] = {os.fspath(each): place for each, place in self.dirs.items()}
+        dirs: dict[str | os.PathLike[str], str] = {
+            os.fspath(each): place for each, place in self.dirs.items()
+        }
         dirs.update((os.fspath(each), place) for each, place in other.dirs.items())
         return Workspace(dirs, other.env or self.env)
 
     def set_env_vars(self, appdef: Any) -> None:
-        """Set WORKSPACE_DIR, PYTHONPATH and CONDA_DIR of each role of an application of torchx. Hosts of jobs need none of it: a
-        sync sets what their procs see.
+        """Set WORKSPACE_DIR, PYTHONPATH and CONDA_DIR of each role of an application of torchx.
+
+        Hosts of jobs need none of it: a sync sets what their procs see.
         """
         root = "${img_root}/workspace"  # as torchx names the folder of an image
         places = [f"{root}/{place}".rstrip("/") for place in self.dirs.values()]
         for role in appdef.roles:
             before = [role.env["PYTHONPATH"]] if role.env.get("PYTHONPATH") else []
             role.env.update(
-                WORKSPACE_DIR=root, PYTHONPATH=os.pathsep.join([*places, *before]), CONDA_DIR="${img_root}/conda"
+                WORKSPACE_DIR=root,
+                PYTHONPATH=os.pathsep.join([*places, *before]),
+                CONDA_DIR="${img_root}/conda",
             )
 
     @property
@@ -94,11 +105,18 @@ class Workspace:
 
     @property
     def key(self) -> str:
-        """Name of the folder on hosts: the same for the same folders of the same machine, and for no others."""
+        """Name of the folder on hosts: the same for the same folders of the same machine, and for
+        no others.
+        """
         which = "\0".join(
-            [socket.gethostname(), *(f"{folder}\0{place}" for folder, place in sorted(self.dirs.items()))]
+            [
+                socket.gethostname(),
+                *(f"{folder}\0{place}" for folder, place in sorted(self.dirs.items())),
+            ]
         )
-        name = re.sub(r"[^\w-]", "_", next(iter(self.dirs)).name if self.dirs else "") or "workspace"
+        name = (
+            re.sub(r"[^\w-]", "_", next(iter(self.dirs)).name if self.dirs else "") or "workspace"
+        )
         return f"{name}-{hashlib.sha256(os.fsencode(which)).hexdigest()[:8]}"
 
     def __repr__(self) -> str:
@@ -108,5 +126,8 @@ class Workspace:
 def _checked_place(place: str) -> str:
     parts = [part for part in place.split("/") if part not in ("", ".")]
     if place.startswith("/") or ".." in parts:
-        raise ValueError(f"{place!r} leads out of the workspace: a place is a path below it, such as 'src/lib', or ''")
+        raise ValueError(
+            f"{place!r} leads out of the workspace: a place is a path below it, such as 'src/lib',"
+            " or ''"
+        )
     return "/".join(parts)

@@ -1,13 +1,15 @@
 """The activity of a program's processes as tables, collected from all hosts on demand.
 
-A process counts and remembers little by itself. Who wants to know sends the control record `collect.Collect` to the host agents, which
-answer for the processes there; agents run no user code, so they always answer, and say who did not. `tables` names the tables. What
-fills one is a function marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it then. A
-program that nobody asks imports nothing of this.
+A process counts and remembers little by itself. Who wants to know sends the control record
+`collect.Collect` to the host agents, which answer for the processes there; agents run no user code,
+so they always answer, and say who did not. `tables` names the tables. What fills one is a function
+marked ``@produces("actors")``, `registry`: it runs in the process that is asked, which imports it
+then. A program that nobody asks imports nothing of this.
 
 `profile` makes a file for Perfetto of what a window of time has in these tables.
 
-`client` asks in SQL: `query` runs a question by duckdb, over `programs` that run, or the file of a run, `run_file`.
+`client` asks in SQL: `query` runs a question by duckdb, over `programs` that run, or the file of a
+run, `run_file`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from .spans import span, step, trace_context, traced
     from .tables import TABLES, Table
 
-__getattr__, __dir__ = lazy_names(  # what a process needs to answer is less than what it takes to ask
+# what a process needs to answer is less than what it takes to ask
+__getattr__, __dir__ = lazy_names(
     __name__,
     {
         "answer": ("Collected",),

@@ -22,10 +22,13 @@ class Collected(NamedTuple):
     """The collected rows.
 
     Attributes:
-        columns: Of each table that was asked for all columns that were, also where there are no rows.
+        columns: Of each table that was asked for all columns that were, also where there are no
+            rows.
         silent: Hosts and processes that have not answered, and why.
-        left_out: Rows that are missing, by table, as there were more than the limit. The latest are there.
-        clock: What the clock of a host showed when its agent answered, in microseconds since 1970; 0 elsewhere.
+        left_out: Rows that are missing, by table, as there were more than the limit. The latest are
+            there.
+        clock: What the clock of a host showed when its agent answered, in microseconds since 1970;
+            0 elsewhere.
     """
 
     columns: Columns
@@ -72,7 +75,10 @@ def of_rows(
         times = [row[names.index(_TIME)] for row in kept] if TABLES[table].kind == EVENTS else None
         if since_us is not None and times is not None:
             lasts = names.index(_LASTS) if _LASTS in names else None
-            recent = [at >= since_us or _ends(row, at, lasts) >= since_us for row, at in zip(kept, times, strict=True)]
+            recent = [
+                at >= since_us or _ends(row, at, lasts) >= since_us
+                for row, at in zip(kept, times, strict=True)
+            ]
             kept, times = list(compress(kept, recent)), list(compress(times, recent))
         if until_us is not None and times is not None:
             early = [at <= until_us for at in times]
@@ -82,7 +88,11 @@ def of_rows(
             kept = [kept[index] for index in _latest(times, len(kept), limit)]
         by_column = zip(*kept, strict=True) if kept else ([] for _ in names)
         wanted = with_keys(table, columns.get(table, names))
-        found[table] = {name: list(values) for name, values in zip(names, by_column, strict=True) if name in wanted}
+        found[table] = {
+            name: list(values)
+            for name, values in zip(names, by_column, strict=True)
+            if name in wanted
+        }
     return Collected(found, silent, left_out)
 
 
@@ -91,7 +101,9 @@ def _said_of(table: str, who: str) -> str:
 
 
 CLOCK = "the clock of "
-"""Begins a name in `Collected.silent`: a host has answered, but its times are not those of others."""
+"""Begins a name in `Collected.silent`: a host has answered, but its times are not those of
+others.
+"""
 
 _TOLERANCE = 1_000_000  # microseconds; hosts that keep time by NTP are within milliseconds
 
@@ -107,11 +119,16 @@ def skew(clock: int, asked: int, answered: int) -> str:
     off = min(0, clock - asked) + max(0, clock - answered)
     if abs(off) <= _TOLERANCE:
         return ""
-    return f"{abs(off) / 1e6:,.1f} s {'behind' if off < 0 else 'ahead'}; so are all times of its rows, and what a range of time finds there"
+    return (
+        f"{abs(off) / 1e6:,.1f} s {'behind' if off < 0 else 'ahead'}; so are all times of its rows,"
+        " and what a range of time finds there"
+    )
 
 
 def is_said_of(name: str, tables: Container[str]) -> bool:
-    """Return whether a name in `Collected.silent` is that of a process, or of one of these tables of one."""
+    """Return whether a name in `Collected.silent` is that of a process, or of one of these tables
+    of one.
+    """
     table, is_one, _ = name.partition(" of ")
     return not is_one or table not in TABLES or table in tables
 
@@ -124,8 +141,9 @@ def _ends(row: tuple[Any, ...], at: int, lasts: int | None) -> float:
 
 
 def with_keys(table: str, columns: Sequence[str]) -> Sequence[str]:
-    """The columns that processes answer: those that are wanted; the one by which the latest events are told; and those by which a row
-    that two processes have is told."""
+    """The columns that processes answer: those that are wanted; the one by which the latest events
+    are told; and those by which a row that two processes have is told.
+    """
     keys = (_TIME,) if TABLES[table].kind == EVENTS else _TOLD_TWICE.get(table, ())
     return (*columns, *(key for key in keys if key not in columns))
 
@@ -142,14 +160,18 @@ def _once(columns: dict[str, list[Any]], number: str, better: str) -> dict[str, 
 
 
 def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int]:
-    """Which rows are kept, in their order: of events those with the latest times, the last ones otherwise."""
+    """Which rows are kept, in their order: of events those with the latest times, the last ones
+    otherwise.
+    """
     if times is None:
         return range(count - limit, count)
     return sorted(sorted(range(count), key=times.__getitem__)[count - limit :])
 
 
 def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) -> Collected:
-    """Several answers to the same question as one; what is over the limit is left out, of events the oldest."""
+    """Several answers to the same question as one; what is over the limit is left out, of events
+    the oldest.
+    """
     columns: Columns = {}
     left_out: dict[str, int] = {}
     all_silent = dict(silent)
@@ -169,5 +191,7 @@ def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) ->
         if count > limit:
             left_out[table] = left_out.get(table, 0) + count - limit
             kept = _latest(found[_TIME] if TABLES[table].kind == EVENTS else None, count, limit)
-            columns[table] = {name: [values[index] for index in kept] for name, values in found.items()}
+            columns[table] = {
+                name: [values[index] for index in kept] for name, values in found.items()
+            }
     return Collected(columns, all_silent, left_out)

@@ -16,9 +16,10 @@ _BOUND = 1.5  # seconds in which a host answers
 
 
 class AwaitFault(NamedTuple):
-    """Wait for the failure that ends the program. A client beside it ──▶ the client. Answer: the rows
-    of some tables, as `Collected`, once a failure that nobody handled was reported. The client has
-    ended: by another cause.
+    """Wait for the failure that ends the program.
+
+    A client beside it ──▶ the client. Answer: the rows of some tables, as `Collected`, once a
+    failure that nobody handled was reported. The client has ended: by another cause.
 
     Attributes:
         tables: Their names.
@@ -45,7 +46,12 @@ def _answer_all() -> None:
     waiting = _who_waits()
     agents = agents_here().get(timeout=_BOUND) if waiting else []
     found = [
-        gather(service.hub, agents, question(record.tables)._replace(root=service.hub.root, patience=_PATIENCE), _BOUND)
+        gather(
+            service.hub,
+            agents,
+            question(record.tables)._replace(root=service.hub.root, patience=_PATIENCE),
+            _BOUND,
+        )
         for service, _, record in waiting
     ]
     for (_, request, _), rows in zip(waiting, found, strict=True):

@@ -15,11 +15,12 @@ _URL = re.compile(r"[a-z]+://", re.IGNORECASE)
 
 
 class QueryEngineClient:
-    """Answers questions in SQL about a program: this one, another that runs, or one that has left a file.
+    """Answers questions in SQL about a program: this one, another that runs, or one that has left a
+    file.
 
     Args:
-        source: None: the program that this process belongs to. A `monarch.programs.Connection`: the running program there. A
-            path: the file of a run.
+        source: None: the program that this process belongs to. A `monarch.programs.Connection`: the
+            running program there. A path: the file of a run.
 
     Raises:
         ValueError: It is a URL, as in Monarch 0.7: no server is needed here, and there is none.
@@ -30,21 +31,25 @@ class QueryEngineClient:
         self._source: Source
         if isinstance(source, str) and _URL.match(source):
             raise ValueError(
-                f"QueryEngineClient({source!r}): queries take no URL here; job.state().query_engine_client and "
-                "job.telemetry_query_client() are clients, and QueryEngineClient() is one for this program"
+                f"QueryEngineClient({source!r}): queries take no URL here;"
+                " job.state().query_engine_client and job.telemetry_query_client() are clients,"
+                " and QueryEngineClient() is one for this program"
             )
         if source is None or isinstance(source, Connection):
             self._source = Processes(source)
         elif isinstance(source, (str, os.PathLike)):
             self._source = RunFile(source)
         else:
-            raise TypeError(f"a source of queries is a Connection, the path of a file, or None, not {source!r}")
+            raise TypeError(
+                f"a source of queries is a Connection, the path of a file, or None, not {source!r}"
+            )
 
     def query(self, sql: str, timeout: float = 10) -> QueryResult:
         """Answer a question.
 
         Args:
-            sql: One statement that reads, in duckdb's dialect; ``SHOW TABLES`` and ``DESCRIBE actors`` say what there is.
+            sql: One statement that reads, in duckdb's dialect; ``SHOW TABLES`` and
+                ``DESCRIBE actors`` say what there is.
             timeout: Seconds for all of it.
 
         Returns:

@@ -1,7 +1,8 @@
-"""The question for rows of tables: what each process answers for itself, and a host agent for its host.
+"""The question for rows of tables: what each process answers for itself, and a host agent for its
+host.
 
-What ends the wait of an agent: each process of the host has answered, or ended; or none has answered for `patience` seconds; or
-`_LIMIT` seconds more are over.
+What ends the wait of an agent: each process of the host has answered, or ended; or none has
+answered for `patience` seconds; or `_LIMIT` seconds more are over.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ _LIMIT = 3.0  # seconds beside the patience, where answers come one by one
 
 
 class Collect(NamedTuple):
-    """Collect the rows of these tables. A client, of the program or beside it ──▶ host agents; each of them ──▶ its
-    procs and the client. Answer: `Collected`. A process that has ended has no rows of its own; its agent and its owner
-    have some of it.
+    """Collect the rows of these tables.
+
+    A client, of the program or beside it ──▶ host agents; each of them ──▶ its procs and the
+    client. Answer: `Collected`. A process that has ended has no rows of its own; its agent and its
+    owner have some of it.
 
     Attributes:
         tables: Their names.
@@ -85,10 +88,17 @@ def _answer(service: ControlService, request: ControlRequest, record: Collect) -
         request.fail(error)
 
 
-def _own(service: ControlService, record: Collect, where: str, description: HostDescription | None = None) -> Collected:
-    asked = Asked(service, time.time_ns() // 1000, record.since_us, record.root, {}, description, record.lines)
+def _own(
+    service: ControlService, record: Collect, where: str, description: HostDescription | None = None
+) -> Collected:
+    asked = Asked(
+        service, time.time_ns() // 1000, record.since_us, record.root, {}, description, record.lines
+    )
     producers = {table: producer_of(table, where) for table in record.tables}
-    rows = {table: _rows(producer, asked) if producer is not None else () for table, producer in producers.items()}
+    rows = {
+        table: _rows(producer, asked) if producer is not None else ()
+        for table, producer in producers.items()
+    }
     who = str(service.hub.address)
     return of_rows(rows, record.columns, record.since_us, record.limit, who, record.until_us)
 
@@ -98,11 +108,18 @@ def _rows(producer: Producer, asked: Asked) -> Iterator[tuple[Any, ...]]:
 
 
 class _Host:
-    """One request to an agent. `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest, as
-    to join what a thousand processes say takes longer than others should wait."""
+    """One request to an agent.
+
+    `reply` and `peer_failed` take the answers of processes, on the I/O thread; `run` does the rest,
+    as to join what a thousand processes say takes longer than others should wait.
+    """
 
     def __init__(
-        self, service: ControlService, request: ControlRequest, record: Collect, description: HostDescription
+        self,
+        service: ControlService,
+        request: ControlRequest,
+        record: Collect,
+        description: HostDescription,
     ) -> None:
         self._service = service
         self._request = request
@@ -126,7 +143,8 @@ class _Host:
             self._ask()
             own = _own(self._service, self._record, AGENT, self._description)
             silent = self._wait()
-            frames, self._frames = self._frames, []  # this request stays known as long as one does not answer
+            # this request stays known as long as one does not answer
+            frames, self._frames = self._frames, []
             answers = [self._read(frame, silent) for frame in frames]
             del frames
             joined = join([own, *filter(None, answers)], silent, self._record.limit)
@@ -147,7 +165,9 @@ class _Host:
             answered, end = -1, time.monotonic() + patience + _LIMIT
             while self._waiting and answered != len(self._frames):
                 answered = len(self._frames)
-                self._news.wait_for(lambda: not self._waiting, min(patience, max(0.0, end - time.monotonic())))
+                self._news.wait_for(
+                    lambda: not self._waiting, min(patience, max(0.0, end - time.monotonic()))
+                )
             late, self._waiting = self._waiting, set()
         return {self._names[address]: f"did not answer within {patience:g} s" for address in late}
 

@@ -25,7 +25,8 @@ def _boxes(asked: Asked) -> Iterator[tuple[DeadProc, BoxContent]]:
 
 def actors(asked: Asked) -> Iterator[Row]:
     """Those of processes that are gone: what they were handling at the end, and since when."""
-    living = {proc.address for proc in asked.description.procs if proc.end is None}  # started again under its name
+    # started again under its name
+    living = {proc.address for proc in asked.description.procs if proc.end is None}
     latest = {dead.proc.address: (dead, box) for dead, box in _boxes(asked)}
     for address, (dead, box) in latest.items():
         if address in living:
@@ -47,13 +48,20 @@ def status_events(asked: Asked) -> Iterator[Row]:
     for dead, box in _boxes(asked):
         for event in box.life:
             who = actor_id(dead.proc.address, event.uid)
-            yield event_id(who, event.time), event.time // 1000, who, event.status, event.reason or None
+            yield (
+                event_id(who, event.time),
+                event.time // 1000,
+                who,
+                event.status,
+                event.reason or None,
+            )
 
 
 @produces("messages", AGENT)
 def _messages(asked: Asked) -> Iterator[Row]:
-    """Return the messages that they were handling, or that had taken longer than a second: good to a second, unless
-    telemetry was on."""
+    """Return the messages that they were handling, or that had taken longer than a second: good to
+    a second, unless telemetry was on.
+    """
     for dead, box in _boxes(asked):
         address = dead.proc.address
         for each in box.current:
@@ -66,7 +74,18 @@ def _messages(asked: Asked) -> Iterator[Row]:
             if (call.uid, call.endpoint) not in exact or call.until:
                 who = actor_id(address, call.uid)
                 took = (call.until - call.since) // 1000 if call.until else None
-                yield event_id(who, call.since), call.since // 1000, 0, who, call.endpoint, None, 0, took, 1, None
+                yield (
+                    event_id(who, call.since),
+                    call.since // 1000,
+                    0,
+                    who,
+                    call.endpoint,
+                    None,
+                    0,
+                    took,
+                    1,
+                    None,
+                )
 
 
 @produces("message_status_events", AGENT)

@@ -1,6 +1,7 @@
 """Asking many hosts for the rows of tables.
 
-What ends the wait: each host has answered, or is lost, or the time limit; those that have not answered are named.
+What ends the wait: each host has answered, or is lost, or the time limit; those that have not
+answered are named.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def read(
     columns: Mapping[str, Sequence[str]] | None = None,
     hosts: HostMesh | None = None,
 ) -> Future[Collected]:
-    """Collect rows of tables from all processes of this program, which is asked by its client or by any actor.
+    """Collect rows of tables from all processes of this program, which is asked by its client or by
+    any actor.
 
     Args:
         *tables: Their names; see `TABLES`.
@@ -58,7 +60,9 @@ def read(
     return found.future
 
 
-def of_program(connection: Connection, wanted: Collect, seconds: float = _LIMIT) -> Future[Collected]:
+def of_program(
+    connection: Connection, wanted: Collect, seconds: float = _LIMIT
+) -> Future[Collected]:
     """From a running program, of all its hosts; all that runs on that of a worker.
 
     Args:
@@ -66,7 +70,9 @@ def of_program(connection: Connection, wanted: Collect, seconds: float = _LIMIT)
         wanted: Made by `question`.
         seconds: In which a host must answer, beside the patience that `wanted` has.
     """
-    return gather(connection.hub, connection.agents, wanted._replace(root=connection.owner), seconds)
+    return gather(
+        connection.hub, connection.agents, wanted._replace(root=connection.owner), seconds
+    )
 
 
 def question(
@@ -88,12 +94,17 @@ def question(
     for table, chosen in (columns or {}).items():
         unknown = [column for column in chosen if column not in TABLES[table].columns]
         if unknown:
-            raise ValueError(f"table {table!r} has no column {unknown[0]!r}; it has {', '.join(TABLES[table].columns)}")
+            raise ValueError(
+                f"table {table!r} has no column {unknown[0]!r}; it has"
+                f" {', '.join(TABLES[table].columns)}"
+            )
     chosen_columns = {table: tuple(chosen) for table, chosen in (columns or {}).items()}
     return Collect(names, since_us, limit, chosen_columns, until_us=until_us)
 
 
-def gather(hub: Hub, agents: Sequence[ProcAddress], wanted: Collect, seconds: float = _LIMIT) -> Future[Collected]:
+def gather(
+    hub: Hub, agents: Sequence[ProcAddress], wanted: Collect, seconds: float = _LIMIT
+) -> Future[Collected]:
     """From several hosts.
 
     Args:
@@ -111,14 +122,22 @@ class _Gathering(Gathering[Collected]):
         self._asked = time.time_ns() // 1000
 
     def read(self, frames: Sequence[Any]) -> Collected:
-        answers: list[Collected] = [pickling.loads(frame.payload, frame.buffers) for frame in frames]
+        answers: list[Collected] = [
+            pickling.loads(frame.payload, frame.buffers) for frame in frames
+        ]
         now = time.time_ns() // 1000
         for frame, answer in zip(frames, answers, strict=True):
             if off := skew(answer.clock, self._asked, now):
                 self.silent[CLOCK + self.name_of(frame.rank)] = off
-        empty = Collected({t: {c: [] for c in with_keys(t, self._columns(t))} for t in self._wanted.tables}, {}, {})
+        empty = Collected(
+            {t: {c: [] for c in with_keys(t, self._columns(t))} for t in self._wanted.tables},
+            {},
+            {},
+        )
         joined = join([empty, *answers], self.silent, self._wanted.limit)
-        columns = {t: {c: found[c] for c in self._columns(t)} for t, found in joined.columns.items()}
+        columns = {
+            t: {c: found[c] for c in self._columns(t)} for t, found in joined.columns.items()
+        }
         return joined._replace(columns=columns)
 
     def _columns(self, table: str) -> Sequence[str]:

@@ -1,4 +1,5 @@
-"""GPUs as rows: of NVIDIA through NVML, by the module `pynvml`; of AMD from the files of the kernel's driver, which need no library.
+"""GPUs as rows: of NVIDIA through NVML, by the module `pynvml`; of AMD from the files of the
+kernel's driver, which need no library.
 
 A host without such devices imports nothing, and opens nothing: two look-ups of paths are all.
 """
@@ -67,7 +68,16 @@ def _processes(asked: Asked) -> Iterator[Row]:
     for gpu in _found(asked):
         for pid, used in gpu.processes.items():
             proc = proc_id(ours[pid]) if pid in ours else None
-            yield host_id(description.agent.host), asked.now_us, gpu.vendor, gpu.number, gpu.uuid, pid, proc, used
+            yield (
+                host_id(description.agent.host),
+                asked.now_us,
+                gpu.vendor,
+                gpu.number,
+                gpu.uuid,
+                pid,
+                proc,
+                used,
+            )
 
 
 def _found(asked: Asked) -> Iterator[Gpu]:
@@ -99,8 +109,13 @@ def of_nvidia() -> Iterator[Gpu]:
             rates = _or_none(nvml, nvml.nvmlDeviceGetUtilizationRates, device)
             milliwatts = _or_none(nvml, nvml.nvmlDeviceGetPowerUsage, device)
             processes: dict[int, int | None] = {}
-            for get in (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses):
-                processes.update((each.pid, each.usedGpuMemory) for each in _or_none(nvml, get, device) or ())
+            for get in (
+                nvml.nvmlDeviceGetComputeRunningProcesses,
+                nvml.nvmlDeviceGetGraphicsRunningProcesses,
+            ):
+                processes.update(
+                    (each.pid, each.usedGpuMemory) for each in _or_none(nvml, get, device) or ()
+                )
             yield Gpu(
                 _NVIDIA, index, _text(nvml.nvmlDeviceGetUUID(device)), _text(nvml.nvmlDeviceGetName(device)),
                 memory and memory.total, memory and memory.used, rates and rates.gpu,
@@ -118,7 +133,9 @@ def _load() -> Any:
             try:
                 module: Any = importlib.import_module("pynvml")
             except ModuleNotFoundError:
-                raise Incomplete("NVIDIA's GPUs are asked by nvidia-ml-py: pip install 'pymonarch[gpu]'") from None
+                raise Incomplete(
+                    "NVIDIA's GPUs are asked by nvidia-ml-py: pip install 'pymonarch[gpu]'"
+                ) from None
             try:
                 module.nvmlInit()
             except module.NVMLError as error:
@@ -128,7 +145,10 @@ def _load() -> Any:
 
 
 def _or_none(nvml: Any, get: Callable[..., Any], *args: Any) -> Any:
-    """Return a value, or None where the device, or this user, is not told it. Other errors are raised."""
+    """Return a value, or None where the device, or this user, is not told it.
+
+    Other errors are raised.
+    """
     try:
         return get(*args)
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
@@ -141,12 +161,18 @@ def _text(value: bytes | str) -> str:
 
 def of_amd(system: Path = Path("/sys"), processes: Path = Path("/proc")) -> Iterator[Gpu]:
     """Those of the kernel's driver amdgpu."""
-    cards = [card for card in system.glob("class/drm/card[0-9]*") if card.name.removeprefix("card").isdigit()]
+    cards = [
+        card
+        for card in system.glob("class/drm/card[0-9]*")
+        if card.name.removeprefix("card").isdigit()
+    ]
     cards = [card for card in cards if _read(card / "device/vendor") == _AMD_ID]
     if not cards:
         return
     used = _memory_by_card(processes)
-    for index, card in enumerate(sorted(cards, key=lambda card: int(card.name.removeprefix("card")))):
+    for index, card in enumerate(
+        sorted(cards, key=lambda card: int(card.name.removeprefix("card")))
+    ):
         device = card / "device"
         bus = device.resolve().name
         celsius, watts = _sensor(device, "temp1_input"), _sensor(device, "power1_average")
@@ -159,16 +185,27 @@ def of_amd(system: Path = Path("/sys"), processes: Path = Path("/proc")) -> Iter
 
 
 def _memory_by_card(processes: Path) -> dict[str, dict[int, int | None]]:
-    """Bytes by process, by the card's address on its bus. A process has a file for each context that it has opened."""
+    """Bytes by process, by the card's address on its bus.
+
+    A process has a file for each context that it has opened.
+    """
     contexts: dict[tuple[str, int, str], int] = {}
     for file in processes.glob("[0-9]*/fdinfo/*"):
         text = _read(file) or ""
         if "drm-driver:" in text:
-            fields = dict(line.replace("\t", " ").split(":", 1) for line in text.splitlines() if ":" in line)
-            bus, context = fields.get("drm-pdev", "").strip(), fields.get("drm-client-id", "").strip()
+            fields = dict(
+                line.replace("\t", " ").split(":", 1) for line in text.splitlines() if ":" in line
+            )
+            bus, context = (
+                fields.get("drm-pdev", "").strip(),
+                fields.get("drm-client-id", "").strip(),
+            )
             words = fields.get("drm-memory-vram", "0").split()
-            size = int(words[0]) * (1024 if words[1:] == ["KiB"] else 1 << 20 if words[1:] == ["MiB"] else 1)
-            contexts[bus, int(file.parts[-3]), context] = size  # of files that share a context each has it
+            size = int(words[0]) * (
+                1024 if words[1:] == ["KiB"] else 1 << 20 if words[1:] == ["MiB"] else 1
+            )
+            # of files that share a context each has it
+            contexts[bus, int(file.parts[-3]), context] = size
     found: dict[str, dict[int, int | None]] = {}
     for (bus, pid, _), size in contexts.items():
         of_card = found.setdefault(bus, {})
@@ -177,7 +214,14 @@ def _memory_by_card(processes: Path) -> dict[str, dict[int, int | None]]:
 
 
 def _sensor(device: Path, name: str) -> int | None:
-    return next((value for path in device.glob(f"hwmon/hwmon*/{name}") if (value := _number(path)) is not None), None)
+    return next(
+        (
+            value
+            for path in device.glob(f"hwmon/hwmon*/{name}")
+            if (value := _number(path)) is not None
+        ),
+        None,
+    )
 
 
 def _number(path: Path) -> int | None:

@@ -1,6 +1,7 @@
 """The rows of a host agent: its host, and the processes on it, ended ones included.
 
-It reads ``/proc``, and reads it when it is asked. What the kernel does not tell a process of its host is missing.
+It reads ``/proc``, and reads it when it is asked. What the kernel does not tell a process of its
+host is missing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ def _status_events(asked: Asked) -> Iterator[Row]:
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_STATES = {"T": "stopped", "t": "traced", "Z": "ended", "D": "disk", "R": "running", "S": "sleeping"}
+_STATES = {
+    "T": "stopped",
+    "t": "traced",
+    "Z": "ended",
+    "D": "disk",
+    "R": "running",
+    "S": "sleeping",
+}
 
 
 @produces("hosts", AGENT)
@@ -45,7 +53,9 @@ def _hosts(asked: Asked) -> Iterator[Row]:
         lines = file.read().splitlines()
         times = list(map(int, lines[0].split()[1:9]))
         cpu = (sum(times) - times[3] - times[4]) / _TICK
-        started = next(int(line.split()[1]) for line in lines if line.startswith("btime")) * 1_000_000
+        started = (
+            next(int(line.split()[1]) for line in lines if line.startswith("btime")) * 1_000_000
+        )
     received, sent = _network()
     yield (
         host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,
@@ -90,7 +100,11 @@ def _procs(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
     for proc in description.procs:
         end = proc.end
-        ended = ("ended", end.reason, end.exit_code, end.signal) if end is not None else (proc.state, None, None, None)
+        ended = (
+            ("ended", end.reason, end.exit_code, end.signal)
+            if end is not None
+            else (proc.state, None, None, None)
+        )
         seen = _process(proc.pid) if end is None and proc.pid else (None,) * 6
         yield (
             proc_id(proc.address), asked.now_us, mesh_id(proc.mesh_id), proc.mesh, proc.rank, proc.size,
@@ -99,7 +113,9 @@ def _procs(asked: Asked) -> Iterator[Row]:
 
 
 def _process(pid: int) -> Row:
-    """CPU seconds, resident and virtual bytes, threads, descriptors, state; nothing of one that has just ended."""
+    """CPU seconds, resident and virtual bytes, threads, descriptors, state; nothing of one that has
+    just ended.
+    """
     stat = stat_of(pid)
     try:
         descriptors = len(os.listdir(f"/proc/{pid}/fd"))

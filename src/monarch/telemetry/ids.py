@@ -1,4 +1,6 @@
-"""The numbers by which tables know hosts, procs, meshes and actors: the same in every process, and from one query to the next."""
+"""The numbers by which tables know hosts, procs, meshes and actors: the same in every process, and
+from one query to the next.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def mesh_id(uid: int | str) -> int:
 
 
 def message_id(address: ProcAddress, number: int) -> int:
-    """Of a message that a process has sent or handled; the three numbers behind it are free for what becomes of it."""
+    """Of a message that a process has sent or handled; the three numbers behind it are free for
+    what becomes of it.
+    """
     return (actor_id(address, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC
 
 

@@ -1,4 +1,6 @@
-"""The metrics of a process as rows: those of the program, and those that the engine's counts give, under the names of Monarch 0.7."""
+"""The metrics of a process as rows: those of the program, and those that the engine's counts give,
+under the names of Monarch 0.7.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from typing import Any
 
 from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, owners_of, statistics_of
 from .ids import proc_id
-from .metrics import Counter, Gauge, Histogram, Key, ObservableCounter, ObservableGauge, fits, meters
+from .metrics import (
+    Counter,
+    Gauge,
+    Histogram,
+    Key,
+    ObservableCounter,
+    ObservableGauge,
+    fits,
+    meters,
+)
 from .registry import Asked, produces
 
 Row = tuple[Any, ...]
@@ -42,7 +53,8 @@ def _sums(asked: Asked) -> Iterator[Row]:
                     instrument.name, asked.now_us, since, scope, instrument.unit, _json(key), resource, "cumulative", rises,
                     *_typed(value), None,
                 )  # fmt: skip
-    counts: dict[tuple[str, str, str, bool], int] = {}  # actors, or meshes, of one name are one series
+    # actors, or meshes, of one name are one series
+    counts: dict[tuple[str, str, str, bool], int] = {}
     for name, scope, attributes, rises, count in _built_in(asked):
         series = name, scope, json.dumps(attributes), rises
         counts[series] = counts.get(series, 0) + count
@@ -68,7 +80,9 @@ def _histograms(asked: Asked) -> Iterator[Row]:
     for cell in actors_of(asked.service.hub):
         durations: Any = getattr(cell.sampler, "durations", {})  # where telemetry is on
         for endpoint, seen in durations.copy().items():
-            written = json.dumps({"actor": cell.record.name, "rank": cell.record.rank.rank, "endpoint": endpoint})
+            written = json.dumps(
+                {"actor": cell.record.name, "rank": cell.record.rank.rank, "endpoint": endpoint}
+            )
             started, known = joined.get(written, (cell.since, type(seen)()))
             known.join(seen)
             joined[written] = min(started, cell.since), known
@@ -90,7 +104,13 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
         begun, queued = sum(begun_by(cell).values()), len(cell.queued())
         handled += begun
         yield "actor.messages_received", _ENGINE, attributes, True, begun
-        yield "actor.message_receive_errors", _ENGINE, attributes, True, sum(cell.raised.copy().values())
+        yield (
+            "actor.message_receive_errors",
+            _ENGINE,
+            attributes,
+            True,
+            sum(cell.raised.copy().values()),
+        )
         yield "actor.message_queue_size", _ENGINE, attributes, False, queued
         yield "mailbox.posts", _ENGINE, attributes, True, begun + queued
     yield "py_mesages_handled", "monarch", {}, True, handled
@@ -108,7 +128,13 @@ def _built_in(asked: Asked) -> Iterator[tuple[str, str, dict[str, Any], bool, in
             failed = sum(map(mesh.has_failed, range(len(mesh.processes))))
             attributes = {"mesh": mesh.name}
             if isinstance(mesh, OwnedProcs):
-                yield "proc_mesh.active_procs", _ENGINE, attributes, False, len(mesh.processes) - failed
+                yield (
+                    "proc_mesh.active_procs",
+                    _ENGINE,
+                    attributes,
+                    False,
+                    len(mesh.processes) - failed,
+                )
                 yield "proc_mesh.proc_failures", _ENGINE, attributes, True, failed
             elif isinstance(mesh, OwnedActors):
                 yield "proc_mesh.actor_failures", _ENGINE, attributes, True, failed

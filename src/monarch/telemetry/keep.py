@@ -1,6 +1,8 @@
-"""Keeps the file of a run by itself: when a failure ends the program, and at its end where that was asked for.
+"""Keeps the file of a run by itself: when a failure ends the program, and at its end where that was
+asked for.
 
-What ends the wait: all hosts have answered, or `_BOUND` seconds are over. A file that can't be written costs a line on stderr.
+What ends the wait: all hosts have answered, or `_BOUND` seconds are over. A file that can't be
+written costs a line on stderr.
 """
 
 from __future__ import annotations
@@ -65,6 +67,9 @@ def _write(path: Path, job: str, reason: str) -> None:
     except Exception as error:
         text = f"what all processes did is not kept: {error}"
     else:
-        text = f"what all processes did is kept in {written.path}: monarch query --run {written.path} 'SHOW TABLES'"
+        text = (
+            f"what all processes did is kept in {written.path}: monarch query --run {written.path}"
+            " 'SHOW TABLES'"
+        )
     with suppress(OSError, ValueError, AttributeError):
         print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,8 @@
-"""Lines that processes have printed, and records of `logging`, as rows: from the files that the host agent keeps.
+"""Lines that processes have printed, and records of `logging`, as rows: from the files that the
+host agent keeps.
 
-It reads them on the thread of the question: of each file the last bytes, and since the time that was asked for.
+It reads them on the thread of the question: of each file the last bytes, and since the time that
+was asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def _lines(asked: Asked) -> Iterator[LogLine]:
     kept = files_of(asked.root)
     if not kept:
         raise Incomplete(
-            "no files of logs are kept there: jobs keep them, and programs with `configure(enable_file_capture=True)`"
+            "no files of logs are kept there: jobs keep them, and programs with"
+            " `configure(enable_file_capture=True)`"
         )
     for files in kept:
         written = threading.Event()
@@ -54,14 +57,17 @@ def _lines(asked: Asked) -> Iterator[LogLine]:
     ranks = [RankFile(path, since, most) for path in paths]
     matches = (asked.lines or LineFilter(since=since)).matcher()
     try:
-        yield from map(itemgetter(1), heapq.merge(*(rank.read(matches) for rank in ranks), key=itemgetter(0)))
+        yield from map(
+            itemgetter(1), heapq.merge(*(rank.read(matches) for rank in ranks), key=itemgetter(0))
+        )
     finally:
         for rank in ranks:
             rank.close()
     cut = [path for path, rank in zip(paths, ranks, strict=True) if rank.skipped]
     if cut:
         raise Incomplete(
-            f"of {_named(cut)} only the last {most:,} bytes were read: ask for a later time, by timestamp_us > ..."
+            f"of {_named(cut)} only the last {most:,} bytes were read: ask for a later time, by"
+            " timestamp_us > ..."
         )
 
 

@@ -1,4 +1,6 @@
-"""The messages that this process has sent and handled: those that were looked at, in rings of a bounded size."""
+"""The messages that this process has sent and handled: those that were looked at, in rings of a
+bounded size.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,20 @@ _numbers = itertools.count()
 class _Handled:
     """One message that an actor has begun to handle; `end` is None until it has."""
 
-    __slots__ = ("begin", "bytes", "call", "end", "failed", "meta", "number", "peer", "sender", "slot", "uid", "weight")
+    __slots__ = (
+        "begin",
+        "bytes",
+        "call",
+        "end",
+        "failed",
+        "meta",
+        "number",
+        "peer",
+        "sender",
+        "slot",
+        "uid",
+        "weight",
+    )
 
     def __init__(self, peer: ProcAddress, frame: Any, weight: int) -> None:
         self.number = next(_numbers)
@@ -88,7 +103,19 @@ class OutgoingSampler(Sampling):
         if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
             payload, buffers = content
             size = len(payload) + sum(map(len, buffers))
-            self.kept.append((next(_numbers), time.time_ns(), sender, target, len(procs), meta, size, weight, request))
+            self.kept.append(
+                (
+                    next(_numbers),
+                    time.time_ns(),
+                    sender,
+                    target,
+                    len(procs),
+                    meta,
+                    size,
+                    weight,
+                    request,
+                )
+            )
 
 
 class _Recorder:
@@ -115,7 +142,9 @@ class _Recorder:
 
     def look(self, hub: Any) -> None:
         """Once a second while actors are active, on the I/O thread."""
-        cells = ((cell.uid, sum(begun_by(cell).values()), len(cell.queued())) for cell in actors_of(hub))
+        cells = (
+            (cell.uid, sum(begun_by(cell).values()), len(cell.queued())) for cell in actors_of(hub)
+        )
         self.history.look(time.monotonic(), time.time_ns() // 1000, cells)
         self.outgoing.ease()
         for cell in actors_of(hub):
@@ -133,7 +162,10 @@ _recorder: _Recorder | None = None
 
 
 class Durations:
-    """How long an endpoint takes, in nanoseconds: `counts[n]` for those of n bits. Exact where all messages are looked at."""
+    """How long an endpoint takes, in nanoseconds: `counts[n]` for those of n bits.
+
+    Exact where all messages are looked at.
+    """
 
     __slots__ = ("counts", "least", "most", "total")
 
@@ -159,7 +191,10 @@ class Durations:
 
 
 class ActorSampler(Sampling):
-    """Looks at some of the messages of one actor; see `Sampler`. What it looks at is in the black box meanwhile."""
+    """Looks at some of the messages of one actor; see `Sampler`.
+
+    What it looks at is in the black box meanwhile.
+    """
 
     def __init__(self, recorder: _Recorder) -> None:
         super().__init__(time.monotonic, recorder.adaptive)
@@ -168,7 +203,8 @@ class ActorSampler(Sampling):
         self._box = black_box()
         self._senders: dict[tuple[ProcAddress, int], int] = {}  # their ids in tables
         self._active: dict[int, _Handled] = {}  # by id of the frame
-        self._durations: dict[bytes, Durations] = {}  # by meta, which says the extent that was called, too
+        # by meta, which says the extent that was called, too
+        self._durations: dict[bytes, Durations] = {}
 
     @property
     def durations(self) -> dict[str, Durations]:
@@ -186,7 +222,9 @@ class ActorSampler(Sampling):
         if self._box is not None:
             who = origin.peer, frame.sender
             sender = self._senders.get(who) or self._sender(who)
-            seen.slot = self._box.begin(seen.begin, seen.number, seen.uid, sender, seen.bytes, seen.meta)
+            seen.slot = self._box.begin(
+                seen.begin, seen.number, seen.uid, sender, seen.bytes, seen.meta
+            )
 
     def _sender(self, who: tuple[ProcAddress, int]) -> int:
         if len(self._senders) == _SENDERS:
@@ -211,7 +249,8 @@ class ActorSampler(Sampling):
 
 
 def start(hub: Any, mode: str) -> ActorSampler:
-    """A sampler for one more actor of a process, which looks at what it sends, too, as long as telemetry is on.
+    """A sampler for one more actor of a process, which looks at what it sends, too, as long as
+    telemetry is on.
 
     Args:
         hub: That of the process.
@@ -221,7 +260,9 @@ def start(hub: Any, mode: str) -> ActorSampler:
     if _recorder is None:
         room = min(config.value("telemetry_memory"), ON_A_HOST // _procs_here(hub))
         history = room // 4
-        _recorder = _Recorder(hub, max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history))
+        _recorder = _Recorder(
+            hub, max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history)
+        )
         hub.pulse.hooks.append(partial(_recorder.look, hub))
         watch: Any = sys.modules.get("monarch.telemetry.watch")  # which the first profile brings
         look_at_all(watch is not None and watch.profiled())
@@ -230,7 +271,10 @@ def start(hub: Any, mode: str) -> ActorSampler:
 
 
 def look_at_all(wanted: bool) -> bool:
-    """Look at each message, or as `telemetry` is configured. Returns whether this process looks at messages at all."""
+    """Look at each message, or as `telemetry` is configured.
+
+    Returns whether this process looks at messages at all.
+    """
     if _recorder is not None:
         _recorder.adapt(_recorder.sampled and not wanted)
     return _recorder is not None
@@ -267,7 +311,13 @@ def _status_events(asked: Asked) -> Iterator[Row]:
         message = message_id(here, each.number)
         yield message ^ 1, each.begin // 1000, message, "active", each.weight
         if each.end is not None:
-            yield message ^ 2, each.end // 1000, message, "failed" if each.failed else "complete", each.weight
+            yield (
+                message ^ 2,
+                each.end // 1000,
+                message,
+                "failed" if each.failed else "complete",
+                each.weight,
+            )
 
 
 @produces("sent_messages", own_thread=True)
@@ -285,7 +335,9 @@ def _sent(asked: Asked) -> Iterator[Row]:
 
 
 def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
-    """The times of the last calls of each actor and endpoint, in microseconds, and when the last one ended."""
+    """The times of the last calls of each actor and endpoint, in microseconds, and when the last
+    one ended.
+    """
     found: dict[tuple[int, str], tuple[list[int], int]] = {}
     for each in _kept():
         if each.end is not None:
@@ -300,7 +352,14 @@ def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
 def _history(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _recorder.history.rows() if _recorder is not None else ():
-        yield each.at, actor_id(here, each.uid), proc_id(here), each.seconds, each.handled, each.queued
+        yield (
+            each.at,
+            actor_id(here, each.uid),
+            proc_id(here),
+            each.seconds,
+            each.handled,
+            each.queued,
+        )
 
 
 def _kept() -> list[_Handled]:
@@ -308,7 +367,9 @@ def _kept() -> list[_Handled]:
     if _recorder is None:
         return []
     old = time.time_ns() - KEPT  # nothing is forgotten while nothing happens
-    return [each for each in list(_recorder.handled) if each.meta[:1] != b"\0" and each.begin >= old]
+    return [
+        each for each in list(_recorder.handled) if each.meta[:1] != b"\0" and each.begin >= old
+    ]
 
 
 def _endpoint(meta: bytes) -> str:

@@ -1,7 +1,9 @@
-"""Metrics of programs: counters, gauges and histograms, kept as sums in each process, and read when somebody asks.
+"""Metrics of programs: counters, gauges and histograms, kept as sums in each process, and read when
+somebody asks.
 
-Names and behaviour follow OpenTelemetry's API. To add to a counter takes a lock and a look-up; nothing is sent, and nothing grows with the
-number of calls. An instrument keeps at most `MOST_ATTRIBUTES` sets of attributes; further ones are added up under `OVERFLOW`.
+Names and behaviour follow OpenTelemetry's API. To add to a counter takes a lock and a look-up;
+nothing is sent, and nothing grows with the number of calls. An instrument keeps at most
+`MOST_ATTRIBUTES` sets of attributes; further ones are added up under `OVERFLOW`.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ BOUNDS = (0, 5, 10, 25, 50, 75, 100, 250, 500, 750, 1_000, 2_500, 5_000, 7_500, 
 Attributes = Mapping[str, "str | bool | int | float"]
 Key = tuple[tuple[str, Any], ...]
 
-# As of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds it.
+# As of instruments: a finalizer, or a signal handler, that counts may run in a thread that holds
+# it.
 _lock = threading.RLock()
 _meters: dict[str, Meter] = {}
 _logger = lazy_logger("monarch.telemetry")
@@ -75,7 +78,14 @@ class Instrument:
         self._values: dict[Key, Any] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.scope, type(self), self.name, self.unit, self.description, *self._more())
+        return _again, (
+            self.scope,
+            type(self),
+            self.name,
+            self.unit,
+            self.description,
+            *self._more(),
+        )
 
     def _more(self) -> tuple[Any, ...]:
         return ()
@@ -94,7 +104,8 @@ class Instrument:
             raise TypeError(f"metric {self.name}: a number is wanted, not {value!r}")
         if isinstance(value, int) and not fits(value):
             raise ValueError(
-                f"metric {self.name}: an integer of 64 bits is wanted, not {value!r}; a float may be larger"
+                f"metric {self.name}: an integer of 64 bits is wanted, not {value!r}; a float may"
+                " be larger"
             )
         return value
 
@@ -127,7 +138,9 @@ class Counter(UpDownCounter):
             TypeError: It is no number.
         """
         if self._number(amount) < 0:
-            raise ValueError(f"counter {self.name} only goes up: got {amount!r}; use create_up_down_counter")
+            raise ValueError(
+                f"counter {self.name} only goes up: got {amount!r}; use create_up_down_counter"
+            )
         super().add(amount, attributes)
 
 
@@ -164,7 +177,9 @@ class Histogram(Instrument):
         bounds: Upper bounds of its buckets, the last of which has none.
     """
 
-    def __init__(self, scope: str, name: str, unit: str, description: str, bounds: Sequence[float]) -> None:
+    def __init__(
+        self, scope: str, name: str, unit: str, description: str, bounds: Sequence[float]
+    ) -> None:
         super().__init__(scope, name, unit, description)
         self.bounds = tuple(bounds)
 
@@ -194,13 +209,17 @@ class Histogram(Instrument):
 
     def values(self) -> dict[Key, Any]:
         with self._lock:
-            return {key: Distribution(list(known[0]), *known[1:]) for key, known in self._values.items()}
+            return {
+                key: Distribution(list(known[0]), *known[1:]) for key, known in self._values.items()
+            }
 
 
 class Observable(Instrument):
     """An instrument whose values are asked for, by calling functions of the program."""
 
-    def __init__(self, scope: str, name: str, unit: str, description: str, callbacks: Sequence[Callback]) -> None:
+    def __init__(
+        self, scope: str, name: str, unit: str, description: str, callbacks: Sequence[Callback]
+    ) -> None:
         super().__init__(scope, name, unit, description)
         self._callbacks = list(callbacks)
         self._runs = threading.Lock()  # taken without waiting
@@ -210,7 +229,9 @@ class Observable(Instrument):
         return (self._callbacks,)
 
     def replace(self, callbacks: Sequence[Callback]) -> None:
-        """Ask these from now on: who makes an instrument once more has made them anew, an actor that was restarted, say."""
+        """Ask these from now on: who makes an instrument once more has made them anew, an actor
+        that was restarted, say.
+        """
         self._callbacks = list(callbacks)
 
     def values(self) -> dict[Key, Any]:
@@ -236,7 +257,9 @@ class Observable(Instrument):
                         found[_key(each.attributes)] = self._number(each.value)
             except Exception as error:
                 if not self._has_raised:
-                    _logger.warning("the callback of metric %s raised: %r; this is said once", self.name, error)
+                    _logger.warning(
+                        "the callback of metric %s raised: %r; this is said once", self.name, error
+                    )
                 self._has_raised = True
         return found
 
@@ -277,7 +300,9 @@ class Meter:
         made: Counter = self._make(Counter, name, unit, description)
         return made
 
-    def create_up_down_counter(self, name: str, unit: str = "", description: str = "") -> UpDownCounter:
+    def create_up_down_counter(
+        self, name: str, unit: str = "", description: str = ""
+    ) -> UpDownCounter:
         """Make a sum that goes up and down."""
         made: UpDownCounter = self._make(UpDownCounter, name, unit, description)
         return made
@@ -296,25 +321,36 @@ class Meter:
         explicit_bucket_boundaries_advisory: Sequence[float] | None = None,
     ) -> Histogram:
         """Make a histogram: ``histogram.record(12.5)``."""
-        bounds = BOUNDS if explicit_bucket_boundaries_advisory is None else explicit_bucket_boundaries_advisory
+        bounds = (
+            BOUNDS
+            if explicit_bucket_boundaries_advisory is None
+            else explicit_bucket_boundaries_advisory
+        )
         if list(bounds) != sorted(set(bounds)):
-            raise ValueError(f"histogram {name}: the bounds of its buckets must rise, got {list(bounds)}")
+            raise ValueError(
+                f"histogram {name}: the bounds of its buckets must rise, got {list(bounds)}"
+            )
         made: Histogram = self._make(Histogram, name, unit, description, bounds)
         return made
 
     def create_observable_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableCounter:
-        """Make a counter whose value functions give, which are called when somebody asks, on a thread of their own.
-        One that is made again has the new functions."""
-        made: ObservableCounter = self._observe(ObservableCounter, name, unit, description, callbacks)
+        """Make a counter whose value functions give, which are called when somebody asks, on a
+        thread of their own. One that is made again has the new functions.
+        """
+        made: ObservableCounter = self._observe(
+            ObservableCounter, name, unit, description, callbacks
+        )
         return made
 
     def create_observable_up_down_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableUpDownCounter:
         """As `create_observable_counter`, of a sum that goes up and down."""
-        made: ObservableUpDownCounter = self._observe(ObservableUpDownCounter, name, unit, description, callbacks)
+        made: ObservableUpDownCounter = self._observe(
+            ObservableUpDownCounter, name, unit, description, callbacks
+        )
         return made
 
     def create_observable_gauge(
@@ -331,11 +367,14 @@ class Meter:
                 known = self._instruments[name] = kind(self.name, name, unit, description, *more)
             elif type(known) is not kind:
                 raise ValueError(
-                    f"metric {name} is a {type(known).__name__} already, and can't be a {kind.__name__}, too"
+                    f"metric {name} is a {type(known).__name__} already, and can't be a"
+                    f" {kind.__name__}, too"
                 )
             return known
 
-    def _observe(self, kind: Any, name: str, unit: str, description: str, callbacks: Sequence[Callback]) -> Any:
+    def _observe(
+        self, kind: Any, name: str, unit: str, description: str, callbacks: Sequence[Callback]
+    ) -> Any:
         made = self._make(kind, name, unit, description, callbacks)
         if callbacks:
             made.replace(callbacks)

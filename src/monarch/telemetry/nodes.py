@@ -1,6 +1,8 @@
-"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots: here one is made for each question, at that moment.
+"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots: here one is made for
+each question, at that moment.
 
-Each process gives what it knows, so the rows of one answer belong together: they have the same `snapshot_id`.
+Each process gives what it knows, so the rows of one answer belong together: they have the same
+`snapshot_id`.
 """
 
 from __future__ import annotations
@@ -10,7 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import Failure, OwnedActors, actors_of, handled_by, life_events, owners_of, status_of
+from .._core.plane import (
+    Failure,
+    OwnedActors,
+    actors_of,
+    handled_by,
+    life_events,
+    owners_of,
+    status_of,
+)
 from .registry import AGENT, Asked, produces
 
 Row = tuple[Any, ...]
@@ -70,7 +80,11 @@ def _handlers(asked: Asked) -> Iterator[Row]:
 def _failures(asked: Asked) -> Iterator[Row]:
     """Of those that the actors of this process own: whatever ended them, their owner was told."""
     hub = asked.service.hub
-    times = {(event.address, event.uid): event.time // 1000 for event in life_events() if event.status == "Failed"}
+    times = {
+        (event.address, event.uid): event.time // 1000
+        for event in life_events()
+        if event.status == "Failed"
+    }
     for owner in owners_of(hub):
         for mesh in owner.ownership.meshes():
             if not isinstance(mesh, OwnedActors):
@@ -81,7 +95,9 @@ def _failures(asked: Asked) -> Iterator[Row]:
                 if failure is None or failure.is_stop or not mesh.has_failed(rank):
                     continue
                 root = _root_of(failure)
-                who = owner.instance.actor_id._replace(actor_name=mesh.name, uid=mesh.spec.uid, proc_id=address)
+                who = owner.instance.actor_id._replace(
+                    actor_name=mesh.name, uid=mesh.spec.uid, proc_id=address
+                )
                 yield (
                     _NOW, str(who), failure.reason, root.actor or root.proc,
                     root.mesh or None, times.get((address, mesh.spec.uid)), root is not failure,
@@ -137,7 +153,14 @@ def _children_of_host(asked: Asked) -> Iterator[Row]:
     if _is_of_client(asked):
         yield _NOW, str(description.agent), str(description.root), 0, False, False
     for proc in description.procs:
-        yield _NOW, str(description.agent), str(proc.address), 1 + proc.rank, False, proc.end is not None
+        yield (
+            _NOW,
+            str(description.agent),
+            str(proc.address),
+            1 + proc.rank,
+            False,
+            proc.end is not None,
+        )
 
 
 @produces("proc_nodes", AGENT)

@@ -1,16 +1,20 @@
-"""Sends metrics, spans and records of `logging` of this process to a collector of OpenTelemetry, where the environment names one.
+"""Sends metrics, spans and records of `logging` of this process to a collector of OpenTelemetry,
+where the environment names one.
 
-Imported by a process that finds `OTEL_EXPORTER_OTLP_ENDPOINT`, or that of a signal, at its start. A thread for each signal does it: it
-reads what the process counts anyway, as a query would; only spans add to the path of messages: their trace context. What a collector
-does not take in time is dropped, oldest first, and said once. A signal that fails, or takes long, holds up no other.
+Imported by a process that finds `OTEL_EXPORTER_OTLP_ENDPOINT`, or that of a signal, at its start. A
+thread for each signal does it: it reads what the process counts anyway, as a query would; only
+spans add to the path of messages: their trace context. What a collector does not take in time is
+dropped, oldest first, and said once. A signal that fails, or takes long, holds up no other.
 
-What ends the waits of such a thread: the interval, or a queue that is half full; `OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS`
-seconds for callbacks of metrics. Who waits for all of them, at the end of the process: `_LAST` seconds.
+What ends the waits of such a thread: the interval, or a queue that is half full;
+`OTEL_EXPORTER_OTLP_TIMEOUT` of each request; `_CALLBACKS` seconds for callbacks of metrics. Who
+waits for all of them, at the end of the process: `_LAST` seconds.
 """
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401  # before `start`, as what was registered last is called first
+# before `start`, as what was registered last is called first
+import concurrent.futures.thread  # noqa: F401
 import logging
 import os
 import threading
@@ -47,7 +51,8 @@ def start(hub: Hub, name: Callable[[], str], rank: int) -> None:
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() != "true":
         exporter = _Exporter(hub, name, rank)
         exporter.start()
-        # as `concurrent.futures` does: after that the SDK can't even be imported, as it makes threads
+        # as `concurrent.futures` does: after that the SDK can't even be imported, as it makes
+        # threads
         threading._register_atexit(exporter.end)  # type: ignore[attr-defined]
 
 
@@ -62,7 +67,9 @@ def _wanted(signal: str) -> bool:
 
 
 def _of_signal(signal: str, what: str) -> str:
-    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{what}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{what}", "")
+    return os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_{what}") or os.environ.get(
+        f"OTEL_EXPORTER_OTLP_{what}", ""
+    )
 
 
 class _Exporter:
@@ -115,7 +122,8 @@ class _Exporter:
             resource = records.resource(self._hub, self._name(), self._rank)
         except ImportError as error:
             self._complain(
-                f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and {error.name} is missing: pip install 'pymonarch[otel]'"
+                f"OTEL_EXPORTER_OTLP_ENDPOINT is set, and {error.name} is missing: pip install"
+                " 'pymonarch[otel]'"
             )
             return
         except Exception as error:  # a variable that makes no sense
@@ -123,7 +131,9 @@ class _Exporter:
             return
         protocol = _of_signal(signal, "PROTOCOL")
         if protocol not in ("", "http/protobuf"):
-            self._complain(f"OTLP over {protocol} is not spoken: {signal.lower()} are sent by http/protobuf")
+            self._complain(
+                f"OTLP over {protocol} is not spoken: {signal.lower()} are sent by http/protobuf"
+            )
         last = False
         while not last:
             self._waiting[signal].sleep()
@@ -139,7 +149,10 @@ class _Exporter:
                 if signal in self._failing:
                     continue
                 self._failing.add(signal)
-                text = f"OpenTelemetry's collector fails for {signal.lower()}: {error}; it is tried again, and this is said once"
+                text = (
+                    f"OpenTelemetry's collector fails for {signal.lower()}: {error}; it is tried"
+                    " again, and this is said once"
+                )
                 self._complain(text, str(error))
 
     def _batches(self, records: Any, signal: str, resource: Any) -> Iterator[Any]:
@@ -150,7 +163,8 @@ class _Exporter:
         dropped, waiting.dropped = waiting.dropped, 0
         if dropped:
             text = (
-                f"{dropped} {signal.lower()} were dropped: more came than the collector took in time; this is said once"
+                f"{dropped} {signal.lower()} were dropped: more came than the collector took in"
+                " time; this is said once"
             )
             self._complain(text, f"{signal} dropped")
         make = records.span if signal == "TRACES" else records.log
@@ -161,7 +175,9 @@ class _Exporter:
             yield [make(each, self._hub.address, resource) for each in taken]
 
     def _metrics(self, records: Any, resource: Any) -> Any:
-        """All of them, asked for on a thread that may hang in a callback of the program; that instrument has no values until it returns."""
+        """All of them, asked for on a thread that may hang in a callback of the program; that
+        instrument has no values until it returns.
+        """
         made: list[Any] = []
 
         def ask() -> None:
@@ -173,16 +189,22 @@ class _Exporter:
         asks = threading.Thread(target=ask, name="monarch-otlp-metrics", daemon=True)
         asks.start()
         begin = time.monotonic()
-        while asks.is_alive() and time.monotonic() - begin < (_LAST / 3 if self._ends else _CALLBACKS):
+        while asks.is_alive() and time.monotonic() - begin < (
+            _LAST / 3 if self._ends else _CALLBACKS
+        ):
             asks.join(_LEAST)
         if not made:
-            raise TimeoutError(f"callbacks of {', '.join(records.hanging()) or 'metrics'} did not return")
+            raise TimeoutError(
+                f"callbacks of {', '.join(records.hanging()) or 'metrics'} did not return"
+            )
         if isinstance(made[0], Exception):
             raise made[0]
         return made[0]
 
     def _complain(self, text: str, kind: str = "") -> None:
-        """Say something, and of its kind nothing more: a collector that is dead fails for each signal."""
+        """Say something, and of its kind nothing more: a collector that is dead fails for each
+        signal.
+        """
         with self._saying:
             if (kind or text) in self._said:
                 return
@@ -193,12 +215,16 @@ class _Exporter:
 
 
 class _Waiting(deque[Any]):
-    """The entries that wait for the thread of a signal. It is woken when they are half of the maximum."""
+    """The entries that wait for the thread of a signal.
+
+    It is woken when they are half of the maximum.
+    """
 
     def __init__(self) -> None:
         super().__init__(maxlen=_MOST)
         self.dropped = 0
-        self.wakes: SimpleQueue[None] = SimpleQueue()  # as its `put` may be called in a signal handler
+        # as its `put` may be called in a signal handler
+        self.wakes: SimpleQueue[None] = SimpleQueue()
 
     def append(self, each: Any) -> None:
         count = len(self)
@@ -219,8 +245,11 @@ _call_handlers = logging.Logger.callHandlers
 
 
 def _listen(records: _Waiting, exporters: Collection[threading.Thread]) -> None:
-    """Keep what loggers let through, but none of what exporting says itself. It is no handler: with one at the root, `basicConfig` would
-    do nothing, and warnings of programs that have none would no longer be printed."""
+    """Keep what loggers let through, but none of what exporting says itself.
+
+    It is no handler: with one at the root, `basicConfig` would do nothing, and warnings of programs
+    that have none would no longer be printed.
+    """
     call = _call_handlers
 
     def keep_and_call(logger: logging.Logger, record: logging.LogRecord) -> None:
@@ -228,7 +257,8 @@ def _listen(records: _Waiting, exporters: Collection[threading.Thread]) -> None:
         if not own and record.name.partition(".")[0] not in _LIBRARIES:
             try:
                 record.message = record.getMessage()  # now: its arguments may change
-            except Exception:  # a call of the program that is wrong: handlers say so, and raise nothing
+            except Exception:
+                # a call of the program that is wrong: handlers say so, and raise nothing
                 record.message = str(record.msg)
             records.append(record)
         call(logger, record)

@@ -1,5 +1,6 @@
-"""This process's counters and events in the types of OpenTelemetry's SDK, whose exporters send them. Imported only
-where they are sent."""
+"""This process's counters and events in the types of OpenTelemetry's SDK, whose exporters send
+them. Imported only where they are sent.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,9 @@ _SCOPE = InstrumentationScope("monarch", RELEASE)
 
 
 def silence() -> None:
-    """Silence the SDK on this thread: `otlp` reports a failed request once, and these requests are not traced."""
+    """Silence the SDK on this thread: `otlp` reports a failed request once, and these requests are
+    not traced.
+    """
     exporter = threading.get_ident()
     for name, logger in list(logging.root.manager.loggerDict.items()):
         if isinstance(logger, logging.Logger) and name.partition(".")[0] == "opentelemetry":
@@ -61,8 +64,14 @@ def silence() -> None:
 
 
 def exporter(signal: str) -> Callable[[Any], bool]:
-    """A function that sends what `metrics`, `span` or `log` have made, and says whether that was taken."""
-    made: Any = {"METRICS": OTLPMetricExporter, "TRACES": OTLPSpanExporter, "LOGS": OTLPLogExporter}[signal]()
+    """A function that sends what `metrics`, `span` or `log` have made, and says whether that was
+    taken.
+    """
+    made: Any = {
+        "METRICS": OTLPMetricExporter,
+        "TRACES": OTLPSpanExporter,
+        "LOGS": OTLPLogExporter,
+    }[signal]()
     return lambda found: made.export(found).name == "SUCCESS"
 
 
@@ -85,7 +94,9 @@ def resource(hub: Hub, mesh: str, rank: int) -> Resource:
 
 
 def _job(hub: Hub) -> str:
-    """The id of the job, or of the program, whose logs are kept; the client has no agent to ask yet."""
+    """The id of the job, or of the program, whose logs are kept; the client has no agent to ask
+    yet.
+    """
     if hub.address == hub.root:
         return ""
     with suppress(Exception):  # an agent that ends, say: it is only a name
@@ -96,8 +107,11 @@ def _job(hub: Hub) -> str:
 
 def metrics(hub: Hub, of: Resource) -> points.MetricsData:
     """All metrics of this process, as the tables have them."""
-    asked = Asked(SimpleNamespace(hub=hub), time.time_ns() // 1000, None, None, {}, None)  # type: ignore[arg-type]  # that is all of it
-    descriptions = {made.name: made.description for meter in meters() for made in meter.instruments()}
+    # that is all of it
+    asked = Asked(SimpleNamespace(hub=hub), time.time_ns() // 1000, None, None, {}, None)  # type: ignore[arg-type]
+    descriptions = {
+        made.name: made.description for meter in meters() for made in meter.instruments()
+    }
     by_scope: dict[str, dict[tuple[str, str], list[tuple[str, dict[str, Any]]]]] = {}
     for table in ("metric_gauges", "metric_sums", "metric_histograms"):
         for row in _rows(table, asked):
@@ -108,7 +122,10 @@ def metrics(hub: Hub, of: Resource) -> points.MetricsData:
             InstrumentationScope(scope),
             [
                 points.Metric(
-                    name, descriptions.get(name, ""), found[0][1]["unit"], _data(table, [row for _, row in found])
+                    name,
+                    descriptions.get(name, ""),
+                    found[0][1]["unit"],
+                    _data(table, [row for _, row in found]),
                 )
                 for (table, name), found in by_name.items()
             ],
@@ -146,7 +163,11 @@ def _data(table: str, rows: list[dict[str, Any]]) -> Any:
         )  # fmt: skip
     name = "sum" if table == "metric_sums" else "value"
     numbers = [points.NumberDataPoint(*_where(row), number_of(row, name)) for row in rows]
-    return points.Sum(numbers, _CUMULATIVE, rows[0]["is_monotonic"]) if name == "sum" else points.Gauge(numbers)
+    return (
+        points.Sum(numbers, _CUMULATIVE, rows[0]["is_monotonic"])
+        if name == "sum"
+        else points.Gauge(numbers)
+    )
 
 
 def _where(row: dict[str, Any]) -> tuple[dict[str, Any], int, int]:
@@ -189,7 +210,11 @@ def span(made: Span, here: ProcAddress, of: Resource) -> ReadableSpan:
         of,
         _sendable(attributes),
         kind=SpanKind.INTERNAL,
-        status=Status(StatusCode.ERROR, _text(str(error))) if error is not None else Status(StatusCode.UNSET),
+        status=(
+            Status(StatusCode.ERROR, _text(str(error)))
+            if error is not None
+            else Status(StatusCode.UNSET)
+        ),
         start_time=made.begin,
         end_time=made.end,
         instrumentation_scope=_SCOPE,
@@ -208,7 +233,10 @@ def log(record: logging.LogRecord, here: ProcAddress, of: Resource) -> ReadableL
     }  # fmt: skip
     if record.exc_info and record.exc_info[1] is not None:
         error = record.exc_info[1]
-        attributes["exception.type"], attributes["exception.message"] = type(error).__qualname__, str(error)
+        attributes["exception.type"], attributes["exception.message"] = (
+            type(error).__qualname__,
+            str(error),
+        )
         attributes["exception.stacktrace"] = "".join(traceback.format_exception(*record.exc_info))
     made = LogRecord(
         timestamp=int(record.created * 1e9),
@@ -222,4 +250,6 @@ def log(record: logging.LogRecord, here: ProcAddress, of: Resource) -> ReadableL
 
 
 def _severity(level: int) -> SeverityNumber:
-    return next((severity for least, severity in _SEVERITIES if level >= least), SeverityNumber.TRACE)
+    return next(
+        (severity for least, severity in _SEVERITIES if level >= least), SeverityNumber.TRACE
+    )

@@ -1,7 +1,9 @@
-"""The file format of Perfetto: tracks with slices on them, and arrows between slices, as the protobuf that ui.perfetto.dev opens. Pure.
+"""The file format of Perfetto: tracks with slices on them, and arrows between slices, as the
+protobuf that ui.perfetto.dev opens. Pure.
 
-Written here, as it takes a page: the official library needs a protobuf runtime that is younger than that of many programs. Tests read
-the files back by the official schema. Numbers of fields are those of `perfetto/trace/trace_packet.proto` and of what it imports.
+Written here, as it takes a page: the official library needs a protobuf runtime that is younger than
+that of many programs. Tests read the files back by the official schema. Numbers of fields are those
+of `perfetto/trace/trace_packet.proto` and of what it imports.
 """
 
 from __future__ import annotations
@@ -69,11 +71,21 @@ def track(uuid: int, name: str, parent: int = 0, rank: int = 0) -> bytes:
         rank: Its place among its siblings.
     """
     above = _number(5, parent) if parent else b""
-    return _packet(_bytes(60, _number(1, uuid) + _text(2, name) + above + _number(11, _EXPLICIT) + _number(12, rank)))
+    return _packet(
+        _bytes(
+            60,
+            _number(1, uuid) + _text(2, name) + above + _number(11, _EXPLICIT) + _number(12, rank),
+        )
+    )
 
 
 def begin(
-    at: int, track: int, name: str, category: str, fields: Mapping[str, Value] | None = None, ends: Iterable[int] = ()
+    at: int,
+    track: int,
+    name: str,
+    category: str,
+    fields: Mapping[str, Value] | None = None,
+    ends: Iterable[int] = (),
 ) -> bytes:
     """A slice begins; those on a track are nested, and written in order.
 
@@ -89,7 +101,12 @@ def end(at: int, track: int) -> bytes:
 
 
 def instant(
-    at: int, track: int, name: str, category: str, fields: Mapping[str, Value] | None = None, starts: Iterable[int] = ()
+    at: int,
+    track: int,
+    name: str,
+    category: str,
+    fields: Mapping[str, Value] | None = None,
+    starts: Iterable[int] = (),
 ) -> bytes:
     """Something that takes no time.
 
@@ -104,7 +121,11 @@ def _event(at: int, track: int, kind: int, more: bytes) -> bytes:
 
 
 def _named(name: str, category: str, fields: Mapping[str, Value] | None) -> bytes:
-    shown = [_bytes(4, _text(10, key) + _value(value)) for key, value in (fields or {}).items() if value is not None]
+    shown = [
+        _bytes(4, _text(10, key) + _value(value))
+        for key, value in (fields or {}).items()
+        if value is not None
+    ]
     return _text(22, category) + _text(23, name) + b"".join(shown)
 
 

@@ -66,7 +66,17 @@ def _meshes(asked: Asked) -> Iterator[Row]:
     hub = asked.service.hub
     if hub.address.is_client:
         own, shape = mesh_id(hub.address.mesh), json.dumps({})
-        yield own, asked.now_us, "Proc", "client", hub.address.proc, shape, host_id(hub.address.host), shape, None
+        yield (
+            own,
+            asked.now_us,
+            "Proc",
+            "client",
+            hub.address.proc,
+            shape,
+            host_id(hub.address.host),
+            shape,
+            None,
+        )
     for owner in owners_of(asked.service.hub):
         by = actor_id(asked.service.hub.address, owner.uid)
         path = str(owner.record)
@@ -74,7 +84,12 @@ def _meshes(asked: Asked) -> Iterator[Row]:
             view: dict[str, Any]
             if isinstance(mesh, OwnedProcs):
                 hosts = list(dict.fromkeys(address.host for address in mesh.processes))
-                parent, kind, extent, view = host_id(hosts[0]), "Proc", mesh.extent, {"hosts": hosts}
+                parent, kind, extent, view = (
+                    host_id(hosts[0]),
+                    "Proc",
+                    mesh.extent,
+                    {"hosts": hosts},
+                )
             elif isinstance(mesh, OwnedActors):
                 extent, view = mesh.spec.extent, dict(mesh.spec.extent)
                 parent = mesh_id(mesh.processes[0].mesh)
@@ -122,13 +137,19 @@ def _waits(asked: Asked) -> Iterator[Row]:
         who = actor_id(hub.address, uid) if uid is not None else None
         since = _us(wait.since) if wait.since is not None else None
         for address in wait.silent or (None,):
-            whom = (actor_id(address, wait.uid), mesh_id(wait.uid), proc_id(address)) if address else (None, None, None)
+            whom = (
+                (actor_id(address, wait.uid), mesh_id(wait.uid), proc_id(address))
+                if address
+                else (None, None, None)
+            )
             yield who, here, endpoint, since, wait.waits_for, *whom
 
 
 @produces("statistics")
 def _statistics(asked: Asked) -> Iterator[Row]:
-    counted = statistics_of(asked.service.hub, [len(cell.queued()) for cell in actors_of(asked.service.hub)])
+    counted = statistics_of(
+        asked.service.hub, [len(cell.queued()) for cell in actors_of(asked.service.hub)]
+    )
     yield proc_id(asked.service.hub.address), asked.now_us, *counted
 
 

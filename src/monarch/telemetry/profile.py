@@ -1,10 +1,12 @@
 """Profiles: what all processes of a program do in a window of time, as a file for ui.perfetto.dev.
 
-Meanwhile each process looks at each of its messages, so that one costs it about a microsecond more; nothing else is done in the way of
-a message. The file is made afterwards, of the tables. Clocks of hosts are brought to ours: by how much one is ahead is told from the
-quickest of its answers, to half the time that this has taken; what is less than that is taken for nothing.
+Meanwhile each process looks at each of its messages, so that one costs it about a microsecond more;
+nothing else is done in the way of a message. The file is made afterwards, of the tables. Clocks of
+hosts are brought to ours: by how much one is ahead is told from the quickest of its answers, to
+half the time that this has taken; what is less than that is taken for nothing.
 
-What ends the waits: each process has answered, or is lost, or `_LIMIT`; those that have not answered are named.
+What ends the waits: each process has answered, or is lost, or `_LIMIT`; those that have not
+answered are named.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ class Profile:
         self._limit = _LIMIT
         self._watched: set[int] = set()  # processes that have begun, by `procs.id`
         self._begin = self._end = 0
-        self._ahead: dict[str, tuple[float, float]] = {}  # by host: nanoseconds, and half the time that the answer took
+        # by host: nanoseconds, and half the time that the answer took
+        self._ahead: dict[str, tuple[float, float]] = {}
 
     def __enter__(self) -> Profile:
         if self._begin:
@@ -70,7 +73,10 @@ class Profile:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._end = time.time_ns() // 1000
         self._watch(0)
@@ -86,7 +92,9 @@ class Profile:
             ValueError: They are not more than 0, or more than an hour.
         """
         if not 0 < seconds <= _LONGEST:
-            raise ValueError(f"a profile takes more than 0 and at most {_LONGEST:g} seconds, not {seconds!r}")
+            raise ValueError(
+                f"a profile takes more than 0 and at most {_LONGEST:g} seconds, not {seconds!r}"
+            )
         with self:
             time.sleep(seconds)
 
@@ -105,7 +113,9 @@ class Profile:
         if self.timeline is None:  # the block has raised
             self._collect()
         assert self.timeline is not None
-        target = Path(path) if path is not None else Path(time.strftime("monarch-%Y%m%d-%H%M%S.pftrace"))
+        target = (
+            Path(path) if path is not None else Path(time.strftime("monarch-%Y%m%d-%H%M%S.pftrace"))
+        )
         target.write_bytes(self.timeline.content)
         return target
 
@@ -139,15 +149,26 @@ class Profile:
                 self._ahead[address.host] = ahead, error
             if answer.note:
                 self.missing[names[address]] = answer.note
-            elif seconds <= 0 and not answer.looks and address not in agents and not address.is_client:
-                self.missing[names[address]] = "was spawned without telemetry: its messages are not recorded"
+            elif (
+                seconds <= 0
+                and not answer.looks
+                and address not in agents
+                and not address.is_client
+            ):
+                self.missing[names[address]] = (
+                    "was spawned without telemetry: its messages are not recorded"
+                )
 
     def _named(self, described: Future[HostDescription], seconds: float) -> dict[ProcAddress, str]:
         try:
             found = described.get(timeout=seconds)
         except Exception:  # the host is named as it does not answer the record either
             return {}
-        mine = [proc for proc in found.procs if self._root in (None, proc.root) and proc.end is None and proc.pid]
+        mine = [
+            proc
+            for proc in found.procs
+            if self._root in (None, proc.root) and proc.end is None and proc.pid
+        ]
         names = {proc.address: f"{proc.mesh}[{proc.rank}] on {found.machine}" for proc in mine}
         if found.root.is_client and self._root in (None, found.root):
             names[found.root] = f"the client on {found.machine}"
@@ -155,7 +176,10 @@ class Profile:
 
     def _collect(self) -> None:
         agents = self._agents()
-        ahead = {host: round(by / 1000) if abs(by) > error else 0 for host, (by, error) in self._ahead.items()}
+        ahead = {
+            host: round(by / 1000) if abs(by) > error else 0
+            for host, (by, error) in self._ahead.items()
+        }
         since = self._begin + min(0, *ahead.values(), 0)
         wanted = question(NEEDS, since, _MOST_ROWS, NEEDS)._replace(root=self._root)
         found = gather(self._hub, agents, wanted).get()
@@ -169,13 +193,16 @@ class Profile:
         for table, count in found.left_out.items():
             self.missing[f"table {table}"] = f"{count:,} rows were left out: too many"
         sampled = [row["to_actor_id"] for row in tables["messages"] if row["sample_weight"] > 1]
-        sampled += [row["sender_actor_id"] for row in tables["sent_messages"] if row["sample_weight"] > 1]
+        sampled += [
+            row["sender_actor_id"] for row in tables["sent_messages"] if row["sample_weight"] > 1
+        ]
         proc_of = {row["id"]: row["proc_id"] for row in tables["actors"]}
         late = {proc_of.get(actor) for actor in sampled} - self._watched
         for row in tables["procs"]:
             if row["id"] in late:
                 self.missing[f"{row['mesh']}[{row['rank']}]"] = (
-                    "was spawned after the profile had begun, and has looked at some of its messages only"
+                    "was spawned after the profile had begun, and has looked at some of its"
+                    " messages only"
                 )
             if row["state"] == "ended" and row["id"] in self._watched:
                 self.missing[f"{row['mesh']}[{row['rank']}]"] = (

@@ -70,13 +70,18 @@ class Processes:
 
 def unfilled(tables: Iterable[str]) -> dict[str, str]:
     """Those that are always empty, as `Found.silent` has it."""
-    return {f"table {name}": f"it is always empty: {EMPTY[name]}" for name in tables if name in EMPTY}
+    return {
+        f"table {name}": f"it is always empty: {EMPTY[name]}" for name in tables if name in EMPTY
+    }
 
 
 def arrow(table: str, columns: Mapping[str, Sequence[Any]]) -> Any:
     """Columns that were collected as a table of Arrow's."""
     arro3 = library("arro3.core")
-    types = {name: getattr(arro3.DataType, _TYPES[TABLES[table].columns[name].rstrip("?")][1])() for name in columns}
+    types = {
+        name: getattr(arro3.DataType, _TYPES[TABLES[table].columns[name].rstrip("?")][1])()
+        for name in columns
+    }
     arrays = [_array(arro3, values, types[name]) for name, values in columns.items()]
     schema = arro3.Schema([arro3.Field(name, kind, nullable=True) for name, kind in types.items()])
     return arro3.Table.from_arrays(arrays, schema=schema)
@@ -86,4 +91,6 @@ def _array(arro3: Any, values: Sequence[Any], kind: Any) -> Any:
     try:
         return arro3.Array(values, type=kind)
     except UnicodeEncodeError:  # half a character, in what a process has printed
-        return arro3.Array([text and text.encode(errors="replace").decode() for text in values], type=kind)
+        return arro3.Array(
+            [text and text.encode(errors="replace").decode() for text in values], type=kind
+        )

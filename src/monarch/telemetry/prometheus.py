@@ -63,7 +63,13 @@ _STATES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, str, str], ...]]] = {
 SCRAPED = (*_STATES, "metric_gauges", "metric_sums", "metric_histograms")
 """The tables that are exposed."""
 
-_UNITS = {"By": "bytes", "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
+_UNITS = {
+    "By": "bytes",
+    "s": "seconds",
+    "ms": "milliseconds",
+    "us": "microseconds",
+    "ns": "nanoseconds",
+}
 _ESCAPED = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 _RESERVED = {"mesh", "rank", "pid", "machine", "otel_scope_name", "le"}
@@ -88,13 +94,16 @@ class _Families:
         for suffix, labels, value in samples:
             known = self._samples.setdefault(name, {})
             series = name + suffix, tuple(labels.items())
-            known[series] = known.get(series, 0) + value  # two actors of one name, say: a series may be there only once
+            # two actors of one name, say: a series may be there only once
+            known[series] = known.get(series, 0) + value
 
     def lines(self) -> Iterator[str]:
         for name, samples in self._samples.items():
             yield f"# TYPE {name} {self._kinds[name]}"
             for (sample, labels), value in samples.items():
-                written = ",".join(f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels)
+                written = ",".join(
+                    f'{label}="{text.translate(_ESCAPED)}"' for label, text in labels
+                )
                 yield f"{sample}{{{written}}} {_number(value)}"
 
     def samples(self) -> Iterator[dict[str, Any]]:
@@ -102,7 +111,12 @@ class _Families:
             for (sample, labels), value in found.items():
                 # JSON has no numbers that are none
                 number = value if math.isfinite(value) else _number(value)
-                yield {"name": sample, "kind": self._kinds[name], "labels": dict(labels), "value": number}
+                yield {
+                    "name": sample,
+                    "kind": self._kinds[name],
+                    "labels": dict(labels),
+                    "value": number,
+                }
 
 
 def exposition(found: Collected) -> str:
@@ -122,7 +136,11 @@ def samples(found: Collected) -> list[dict[str, Any]]:
 def _families(found: Collected) -> _Families:
     families = _Families()
     procs = {row["id"]: row for row in found.rows("procs")} if "procs" in found.columns else {}
-    hosts = {row["id"]: row["machine"] for row in found.rows("hosts")} if "hosts" in found.columns else {}
+    hosts = (
+        {row["id"]: row["machine"] for row in found.rows("hosts")}
+        if "hosts" in found.columns
+        else {}
+    )
     places = {number: _place(row, hosts) for number, row in procs.items()}
     for table, (names, metrics) in _STATES.items():
         for row in found.rows(table) if table in found.columns else ():
@@ -139,34 +157,50 @@ def _families(found: Collected) -> _Families:
             _add_metric(families, row, places)
     if found.silent:
         families.add(
-            "monarch_silent", "gauge", [("", {"who": who, "why": why}, 1) for who, why in found.silent.items()]
+            "monarch_silent",
+            "gauge",
+            [("", {"who": who, "why": why}, 1) for who, why in found.silent.items()],
         )
     return families
 
 
 def _add_metric(families: _Families, row: Row, places: Mapping[int, Labels]) -> None:
     resource = json.loads(row["resource_attributes_json"])
-    labels = {**places.get(int(resource.get("proc_id", 0)), {"pid": str(resource.get("process.pid", ""))})}
+    labels = {
+        **places.get(int(resource.get("proc_id", 0)), {"pid": str(resource.get("process.pid", ""))})
+    }
     labels["otel_scope_name"] = row["scope_name"]
     own: Labels = {}
     for key, value in sorted(json.loads(row["attributes_json"]).items()):
         label, text = _label(key), value if isinstance(value, str) else json.dumps(value)
-        own[label] = f"{own[label]};{text}" if label in own else text  # `a.b` and `a_b`, as OpenTelemetry has it
-    labels |= {f"exported_{label}" if label in _RESERVED else label: text for label, text in own.items()}
+        # `a.b` and `a_b`, as OpenTelemetry has it
+        own[label] = f"{own[label]};{text}" if label in own else text
+    labels |= {
+        f"exported_{label}" if label in _RESERVED else label: text for label, text in own.items()
+    }
     name = _metric(row["name"], row["unit"])
     if "bucket_counts_json" in row:
         bounds = [*map(_number, json.loads(row["bounds_json"])), "+Inf"]
         counts = accumulate(json.loads(row["bucket_counts_json"]))
         samples: list[Sample] = [
-            ("_bucket", {**labels, "le": bound}, count) for bound, count in zip(bounds, counts, strict=True)
+            ("_bucket", {**labels, "le": bound}, count)
+            for bound, count in zip(bounds, counts, strict=True)
         ]
         families.add(
-            name, "histogram", [*samples, ("_sum", labels, number_of(row, "sum")), ("_count", labels, row["count"])]
+            name,
+            "histogram",
+            [*samples, ("_sum", labels, number_of(row, "sum")), ("_count", labels, row["count"])],
         )
     elif row.get("is_monotonic"):
-        families.add(f"{name.removesuffix('_total')}_total", "counter", [("", labels, number_of(row, "sum"))])
+        families.add(
+            f"{name.removesuffix('_total')}_total", "counter", [("", labels, number_of(row, "sum"))]
+        )
     else:
-        families.add(name, "gauge", [("", labels, number_of(row, "sum" if "is_monotonic" in row else "value"))])
+        families.add(
+            name,
+            "gauge",
+            [("", labels, number_of(row, "sum" if "is_monotonic" in row else "value"))],
+        )
 
 
 def _place(proc: Row, hosts: Mapping[int, str]) -> Labels:

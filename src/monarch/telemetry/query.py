@@ -1,4 +1,6 @@
-"""SQL over tables that are collected for the question. Knows duckdb, and nothing of processes: they are behind a `Source`.
+"""SQL over tables that are collected for the question.
+
+Knows duckdb, and nothing of processes: they are behind a `Source`.
 
 A query has a database of its own, in memory. It runs in these steps:
 
@@ -7,8 +9,9 @@ A query has a database of its own, in memory. It runs in these steps:
     `Source.collect`                    brings them, and who did not answer
     settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
 
-What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C. duckdb can't interrupt one call of a scalar function
-(``repeat('x', 4e9)``), so it computes on a thread of its own, which is left behind then: it drops its database when that call has ended.
+What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C. duckdb can't interrupt one
+call of a scalar function (``repeat('x', 4e9)``), so it computes on a thread of its own, which is
+left behind then: it drops its database when that call has ended.
 """
 
 from __future__ import annotations
@@ -32,11 +35,14 @@ Schema = Mapping[str, Mapping[str, str]]
 
 T = TypeVar("T")
 
-_LOOK_AGAIN = 0.05  # seconds after which a query is interrupted once more: it may have been between two statements
+# seconds after which a query is interrupted once more: it may have been between two statements
+_LOOK_AGAIN = 0.05
 _PATIENCE = 0.5  # seconds for which one that was interrupted is waited for
 _AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|VARCHAR|"NULL"')
 _NESTED = re.compile(r".*\]|(STRUCT|MAP|UNION)\(.*", re.DOTALL)
-_EXPLAIN = re.compile(r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE)
+_EXPLAIN = re.compile(
+    r"\s*EXPLAIN\b(\s+ANALYZE\b)?(\s*\((\s*(FORMAT|ANALYZE)\b[^)]*)\))?", re.IGNORECASE
+)
 _SINCE = re.compile(r"\(*timestamp_us ?>=? ?(\d+)\)*")
 _UNTIL = re.compile(r"\(*timestamp_us ?<=? ?(\d+)\)*")
 _ANSWER = "_answer"
@@ -114,7 +120,9 @@ def library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"queries need {error.name}: pip install 'pymonarch[telemetry]'", name=error.name) from None
+        raise ImportError(
+            f"queries need {error.name}: pip install 'pymonarch[telemetry]'", name=error.name
+        ) from None
 
 
 def quoted(name: str) -> str:
@@ -122,7 +130,8 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # noqa: B008  # is immutable
+# is immutable
+def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # noqa: B008
     """Answer a question.
 
     Args:
@@ -131,7 +140,8 @@ def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # 
         limits: Bounds.
 
     Raises:
-        QueryError: It is no such statement, or the database refuses it, or its answer has more rows than the limit.
+        QueryError: It is no such statement, or the database refuses it, or its answer has more rows
+            than the limit.
         TimeoutError: It took too long.
         ImportError: duckdb or arro3 is not installed.
     """
@@ -157,23 +167,32 @@ def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # 
         [(count,)] = database.execute(f"SELECT count(*) FROM {_ANSWER}").fetchall()
         if count > limits.rows:
             raise QueryError(
-                f"the answer has more than {limits.rows:,} rows, which is the limit: ask for less, by WHERE, GROUP BY or LIMIT"
+                f"the answer has more than {limits.rows:,} rows, which is the limit: ask for less,"
+                " by WHERE, GROUP BY or LIMIT"
             )
         rows = _rows(database, answer.columns, answer.types)
-        return QueryResult(rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out)
+        return QueryResult(
+            rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out
+        )
 
     busy = _Busy(database, end)
     took = f"the query took longer than {limits.seconds:g} s: ask for less, or give it more time"
     try:
         text, needs = busy.run(plan)
-        found = source.collect(needs, max(0.0, end - time.monotonic())) if needs.columns else Found({}, {}, {})
+        found = (
+            source.collect(needs, max(0.0, end - time.monotonic()))
+            if needs.columns
+            else Found({}, {}, {})
+        )
         return busy.run(compute)
     except (duckdb.InterruptException, TimeoutError):
         raise TimeoutError(took) from None
     except duckdb.Error as error:
         if time.monotonic() >= end:  # in some of its steps an interrupt is told as another error
             raise TimeoutError(took) from None
-        lines = takewhile(lambda line: line and not line.startswith("LINE "), str(error).splitlines())
+        lines = takewhile(
+            lambda line: line and not line.startswith("LINE "), str(error).splitlines()
+        )
         raise QueryError(" ".join(line.strip() for line in lines)) from None
     finally:
         busy.close()
@@ -203,14 +222,21 @@ def _only_statement(duckdb: Any, database: Any, sql: str) -> tuple[str, str]:
     [statement] = statements
     if statement.type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         raise QueryError(
-            f"a query only reads: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN, and no {statement.type.name}"
+            "a query only reads: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN, and no"
+            f" {statement.type.name}"
         )
     text = str(statement.query)
-    return text, _EXPLAIN.sub("", text, count=1) if statement.type == duckdb.StatementType.EXPLAIN else text
+    return text, (
+        _EXPLAIN.sub("", text, count=1) if statement.type == duckdb.StatementType.EXPLAIN else text
+    )
 
 
 def _make_tables(database: Any, schema: Schema) -> None:
-    database.execute("; ".join(f'CREATE TABLE "{table}" ({as_columns(columns)})' for table, columns in schema.items()))
+    database.execute(
+        "; ".join(
+            f'CREATE TABLE "{table}" ({as_columns(columns)})' for table, columns in schema.items()
+        )
+    )
 
 
 def as_columns(columns: Mapping[str, str]) -> str:
@@ -219,8 +245,10 @@ def as_columns(columns: Mapping[str, str]) -> str:
 
 
 def _needs(database: Any, text: str, source: Source) -> Needs:
-    """By duckdb's own plan, so whatever SQL can say: joins, stars, views of them. Only what could depend on the tables being
-    empty still is kept from it."""
+    """By duckdb's own plan, so whatever SQL can say: joins, stars, views of them.
+
+    Only what could depend on the tables being empty still is kept from it.
+    """
     [(known,)] = database.execute("SELECT string_agg(name) FROM duckdb_optimizers()").fetchall()
     wanted = ("unused_columns", "filter_pushdown", "expression_rewriter", "cte_inlining")
     others = ",".join(name for name in known.split(",") if name not in wanted)
@@ -236,13 +264,22 @@ def _needs(database: Any, text: str, source: Source) -> Needs:
         filters = _texts(info.get("Filters"))
         every = source.schema[table]
         projected = _texts(info.get("Projections") or None)
-        if not projected and _has_cte(nodes):  # beside a CTE that is kept, a scan that says nothing reads all
+        # beside a CTE that is kept, a scan that says nothing reads all
+        if not projected and _has_cte(nodes):
             projected = tuple(every)
-        read = {*projected, *(word for text in filters for word in re.findall(r"\w+", text)), *columns.get(table, ())}
-        columns[table] = tuple(name for name in every if name in read) or (next(iter(every)),)  # count(*) counts one
+        read = {
+            *projected,
+            *(word for text in filters for word in re.findall(r"\w+", text)),
+            *columns.get(table, ()),
+        }
+        # count(*) counts one
+        columns[table] = tuple(name for name in every if name in read) or (next(iter(every)),)
         if table in source.events:
             ranges.append(_range(filters))
-    since, until = min((low for low, _ in ranges), default=0), max((high for _, high in ranges), default=math.inf)
+    since, until = (
+        min((low for low, _ in ranges), default=0),
+        max((high for _, high in ranges), default=math.inf),
+    )
     return Needs(columns, since or None, int(until) if until < math.inf else None)
 
 
@@ -264,15 +301,24 @@ def _texts(info: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def _range(filters: Sequence[str]) -> tuple[int, float]:
-    """The times before and after which a scan reads nothing; 0 and infinite where that can't be told."""
-    parts = [part for text in filters if " OR " not in text and "'" not in text for part in text.split(" AND ")]
+    """The times before and after which a scan reads nothing; 0 and infinite where that can't be
+    told.
+    """
+    parts = [
+        part
+        for text in filters
+        if " OR " not in text and "'" not in text
+        for part in text.split(" AND ")
+    ]
     lows = [int(match[1]) for part in parts if (match := _SINCE.fullmatch(part))]
     highs = [int(match[1]) for part in parts if (match := _UNTIL.fullmatch(part))]
     return max(lows, default=0), min(highs, default=math.inf)
 
 
 def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:
-    """The answer in values that JSON has: integers of any size, and NULL for what is no finite number."""
+    """The answer in values that JSON has: integers of any size, and NULL for what is no finite
+    number.
+    """
     kinds = [str(kind) for kind in types]
     casts = ", ".join(_cast(quoted(name), kind) for name, kind in zip(names, kinds, strict=True))
     rows = database.execute(f"SELECT {casts} FROM {_ANSWER}").fetchall()
@@ -280,7 +326,11 @@ def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dic
     found = [dict(zip(names, row, strict=True)) for row in rows]
     for row in found if nested else ():
         row.update(
-            {name: json.loads(row[name], parse_constant=_not_finite) for name in nested if row[name] is not None}
+            {
+                name: json.loads(row[name], parse_constant=_not_finite)
+                for name in nested
+                if row[name] is not None
+            }
         )
     return found
 
@@ -300,7 +350,8 @@ def _cast(column: str, kind: str) -> str:
 
 
 class _Busy:
-    """A database that computes on threads of its own, none of which is waited for when its time is over.
+    """A database that computes on threads of its own, none of which is waited for when its time is
+    over.
 
     Args:
         database: A connection.

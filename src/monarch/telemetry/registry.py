@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from ..logs.filter import LineFilter
 
 PROC, AGENT = "proc", "agent"
-"""Where a producer runs: in each process that runs actors, the client among them; or in the host agents."""
+"""Where a producer runs: in each process that runs actors, the client among them; or in the host
+agents.
+"""
 
 
 class Asked(NamedTuple):
@@ -22,10 +24,12 @@ class Asked(NamedTuple):
     Attributes:
         service: Of the process that is asked.
         now_us: When, in microseconds since 1970.
-        since_us: Before that, no events are wanted; None for all. What a producer has beyond that is left out later.
+        since_us: Before that, no events are wanted; None for all. What a producer has beyond that
+            is left out later.
         root: The client of the program that is meant; None for everybody's.
         scratch: What producers of one question share.
-        described: What runs here, with what has ended, and only of the program that is meant; None in a process that is no agent.
+        described: What runs here, with what has ended, and only of the program that is meant; None
+            in a process that is no agent.
         lines: Which lines of logs are wanted; None for all.
     """
 
@@ -45,13 +49,17 @@ class Asked(NamedTuple):
 
 
 class Incomplete(Exception):
-    """The error of a producer after its last row; the text tells the missing rows, and the reason."""
+    """The error of a producer after its last row; the text tells the missing rows, and the
+    reason.
+    """
 
 
 Producer = Callable[[Asked], Iterable[tuple[Any, ...]]]
 
 _MODULES = {
-    **dict.fromkeys(("messages", "message_status_events", "sent_messages", "history"), (".messages", ".dead")),
+    **dict.fromkeys(
+        ("messages", "message_status_events", "sent_messages", "history"), (".messages", ".dead")
+    ),
     "torch_events": (".torch_events",),
     **dict.fromkeys(("spans", "span_events", "steps"), (".spans",)),
     **dict.fromkeys(
@@ -71,7 +79,9 @@ _MODULES = {
         (".nodes",),
     ),
     **dict.fromkeys(("logs", "events"), (".log_lines",)),
-    **dict.fromkeys(("stacks", "pyspy_dumps", "pyspy_stack_traces", "pyspy_frames"), (".stack_rows",)),
+    **dict.fromkeys(
+        ("stacks", "pyspy_dumps", "pyspy_stack_traces", "pyspy_frames"), (".stack_rows",)
+    ),
     **dict.fromkeys(("gpus", "gpu_processes"), (".gpus",)),
     **dict.fromkeys(("metric_gauges", "metric_sums", "metric_histograms"), (".instruments",)),
 }
@@ -80,14 +90,18 @@ _producers: dict[tuple[str, str], Producer] = {}
 _own_thread: set[str] = set()
 
 
-def produces(table: str, where: str = PROC, own_thread: bool = False) -> Callable[[Producer], Producer]:
-    """Mark what fills a table, with rows in the order of its columns. It must not wait: for no other process, and for no lock that code
-    of the program may hold.
+def produces(
+    table: str, where: str = PROC, own_thread: bool = False
+) -> Callable[[Producer], Producer]:
+    """Mark what fills a table, with rows in the order of its columns.
+
+    It must not wait: for no other process, and for no lock that code of the program may hold.
 
     Args:
         table: Its name.
         where: It runs.
-        own_thread: Whether it runs on a thread of its own: it calls functions of the program, or has many rows to make.
+        own_thread: Whether it runs on a thread of its own: it calls functions of the program, or
+            has many rows to make.
     """
 
     def mark(producer: Producer) -> Producer:

@@ -11,7 +11,11 @@ from .._lazy import shown_by
 from .answer import CLOCK
 
 _SHOWN = 50  # rows of a `repr`
-_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {10: "\\n", 9: "\\t", 13: "\\r"}
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    10: "\\n",
+    9: "\\t",
+    13: "\\r",
+}
 
 
 class QueryResult(dict[str, list[dict[str, Any]]]):
@@ -20,7 +24,8 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
     Attributes:
         columns: Names of the columns, in the order of the query.
         silent: Hosts and processes that have not answered, and why: what they have is missing.
-        left_out: By table, how many rows the query did not see, as there were too many. Those are the oldest.
+        left_out: By table, how many rows the query did not see, as there were too many. Those are
+            the oldest.
     """
 
     _repr_html_ = shown_by("answer")
@@ -45,13 +50,16 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
         return self["rows"]
 
     def arrow(self) -> Any:
-        """The answer as an `arro3.core.Table`, which whatever speaks Arrow can read: pyarrow, polars, pandas, duckdb.
+        """The answer as an `arro3.core.Table`, which whatever speaks Arrow can read: pyarrow,
+        polars, pandas, duckdb.
 
         Raises:
             RuntimeError: The answer was sent here by another process: that has the table.
         """
         if self._table is None:
-            raise RuntimeError("an answer that was sent has rows alone: call arrow() where the query was made")
+            raise RuntimeError(
+                "an answer that was sent has rows alone: call arrow() where the query was made"
+            )
         return self._table
 
     def df(self) -> Any:
@@ -82,12 +90,19 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
 
 def missing(silent: Mapping[str, str], left_out: Mapping[str, int]) -> list[str]:
     """List the gaps of an answer or a file, one line each."""
-    lines = [f"{who} {'is off' if who.startswith(CLOCK) else 'did not answer'}: {why}" for who, why in silent.items()]
-    return lines + [f"{count:,} rows of {table} were left out: too many" for table, count in left_out.items()]
+    lines = [
+        f"{who} {'is off' if who.startswith(CLOCK) else 'did not answer'}: {why}"
+        for who, why in silent.items()
+    ]
+    return lines + [
+        f"{count:,} rows of {table} were left out: too many" for table, count in left_out.items()
+    ]
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table for people, with their number below; nothing in it moves a terminal's cursor."""
+    """Rows as a table for people, with their number below; nothing in it moves a terminal's
+    cursor.
+    """
     count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
     if not rows:
         return count
@@ -101,5 +116,9 @@ def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if value is None:
         return "NULL"
-    text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = (
+        value
+        if isinstance(value, str)
+        else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    )
     return text.translate(_CONTROL)

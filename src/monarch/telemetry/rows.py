@@ -1,4 +1,6 @@
-"""Lines of logs, and stacks, as rows of the tables `logs`, `events` and `stacks`; and such rows as lines again. Pure."""
+"""Lines of logs, and stacks, as rows of the tables `logs`, `events` and `stacks`; and such rows as
+lines again. Pure.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ def stack_rows(procs: Iterable[ProcStacks]) -> Iterator[Row]:
     for proc in procs:
         of_proc = proc.mesh, proc.rank, proc.pid, proc.host, proc.how, proc.note or None
         for thread in proc.threads:
-            of_thread = thread.name, thread.actor or None, thread.endpoint or None, thread.waits_for or None
+            of_thread = (
+                thread.name,
+                thread.actor or None,
+                thread.endpoint or None,
+                thread.waits_for or None,
+            )
             for depth, frame in enumerate(thread.frames):
                 yield *of_proc, *of_thread, depth, frame.function, frame.file, frame.line
         if not proc.threads:

@@ -24,9 +24,12 @@ from .tables import ON_REQUEST
 
 _ABOUT = "run"
 _ABOUT_COLUMNS = {"kind": "VARCHAR", "name": "VARCHAR", "value": "VARCHAR"}
-_MARK = b"pymonarch run\n"  # behind the database, which does not mind; what writes to that takes its place
+# behind the database, which does not mind; what writes to that takes its place
+_MARK = b"pymonarch run\n"
 _MOST_ROWS = 100_000  # of each table in a file
-_NOT_KEPT = "py-spy looks when a query of a running program asks for it, and nothing of that is in files"
+_NOT_KEPT = (
+    "py-spy looks when a query of a running program asks for it, and nothing of that is in files"
+)
 _SETTINGS = {"enable_external_access": "false", "threads": "2"}
 
 
@@ -46,7 +49,9 @@ class Written(NamedTuple):
     left_out: Mapping[str, int]
 
 
-def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[str, str], seconds: float) -> Written:
+def write_run(
+    path: str | os.PathLike[str], source: Processes, about: Mapping[str, str], seconds: float
+) -> Written:
     """Collect all tables into a file, which takes the place of one that is there.
 
     Args:
@@ -69,7 +74,8 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
     rows = [("about", name, value) for name, value in described.items()]
     rows += [("silent", name, why) for name, why in silent.items()]
     rows += [("left_out", name, str(count)) for name, count in found.left_out.items()]
-    folder = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)  # with the file, and its log, for us alone
+    # with the file, and its log, for us alone
+    folder = tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         fresh = Path(folder, target.name)
         with duckdb.connect(str(fresh), config=_SETTINGS) as database:
@@ -90,7 +96,8 @@ def write_run(path: str | os.PathLike[str], source: Processes, about: Mapping[st
         raise OSError(f"{target} can't be written: {str(error).splitlines()[0]}") from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    of_processes = {who: why for who, why in silent.items() if is_said_of(who, ())}  # the rest, who reads that table
+    # the rest, who reads that table
+    of_processes = {who: why for who, why in silent.items() if is_said_of(who, ())}
     return Written(target, target.stat().st_size, of_processes, found.left_out)
 
 
@@ -100,7 +107,10 @@ def snapshot_source(connection: Any = None) -> Processes:
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a file was written by `write_run`, by its end. Opening it with duckdb would lock out its writer."""
+    """Return whether a file was written by `write_run`, by its end.
+
+    Opening it with duckdb would lock out its writer.
+    """
     try:
         if not path.is_file():  # a pipe is not waited for
             return False
@@ -133,13 +143,16 @@ class RunFile:
         found: dict[str, dict[str, str]] = {}
         with self._open() as database:
             rows = database.execute(
-                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal AND schema_name = 'main'"
+                "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+                " AND schema_name = 'main'"
             )
             for table, column, kind in rows.fetchall():
                 found.setdefault(table, {})[column] = kind
         if found.get(_ABOUT) != _ABOUT_COLUMNS:
             raise QueryError(f"{self._path} is a database, but not one of a run")
-        return {name: columns for name, columns in found.items() if name in SCHEMA or name == _ABOUT}
+        return {
+            name: columns for name, columns in found.items() if name in SCHEMA or name == _ABOUT
+        }
 
     def collect(self, needs: Needs, seconds: float) -> Found:
         arro3 = library("arro3.core")
@@ -151,9 +164,17 @@ class RunFile:
                 for name, columns in needs.columns.items()
             }
             told = database.execute(f"SELECT kind, name, value FROM {_ABOUT}").fetchall()
-        silent = {name: why for kind, name, why in told if kind == "silent" and is_said_of(name, needs.columns)}
+        silent = {
+            name: why
+            for kind, name, why in told
+            if kind == "silent" and is_said_of(name, needs.columns)
+        }
         silent |= {f"table {name}": _NOT_KEPT for name in ON_REQUEST & needs.columns.keys()}
-        left_out = {name: int(count) for kind, name, count in told if kind == "left_out" and name in needs.columns}
+        left_out = {
+            name: int(count)
+            for kind, name, count in told
+            if kind == "left_out" and name in needs.columns
+        }
         return Found(tables, {**silent, **unfilled(needs.columns)}, left_out)
 
     def _open(self) -> Any:
@@ -161,4 +182,6 @@ class RunFile:
         try:
             return duckdb.connect(str(self._path), read_only=True, config=_SETTINGS)
         except duckdb.Error as error:
-            raise QueryError(f"{self._path} is no file of a run: {str(error).splitlines()[0]}") from None
+            raise QueryError(
+                f"{self._path} is no file of a run: {str(error).splitlines()[0]}"
+            ) from None

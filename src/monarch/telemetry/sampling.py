@@ -1,8 +1,10 @@
-"""Which messages are looked at: all of them while they are few, beyond that a random one in some. Pure: the time is passed in.
+"""Which messages are looked at: all of them while they are few, beyond that a random one in some.
 
-How often follows how fast they come, so that a look, which costs some microseconds where caches are cold, is no burden at any rate.
-Each message that is looked at stands for `weight` of them: sums over the weights are right on average, whatever the pattern of the
-messages, as the gaps are random.
+Pure: the time is passed in.
+
+How often follows how fast they come, so that a look, which costs some microseconds where caches are
+cold, is no burden at any rate. Each message that is looked at stands for `weight` of them: sums
+over the weights are right on average, whatever the pattern of the messages, as the gaps are random.
 """
 
 from __future__ import annotations
@@ -27,10 +29,13 @@ class Sampling:
 
     Attributes:
         weight: What each one that is looked at from now on stands for.
-        gap: Messages until the next look, that one included. Who uses this counts down, which costs no call.
+        gap: Messages until the next look, that one included. Who uses this counts down, which costs
+            no call.
     """
 
-    def __init__(self, clock: Callable[[], float], adaptive: bool = True, seed: int | None = None) -> None:
+    def __init__(
+        self, clock: Callable[[], float], adaptive: bool = True, seed: int | None = None
+    ) -> None:
         self._clock = clock
         self._adaptive = adaptive
         self._random = Random(seed).random
@@ -50,7 +55,8 @@ class Sampling:
         """Called after each look. Returns what it stands for."""
         if not self._adaptive:
             self._eased = False
-            self.weight = self.gap = 1  # again: a look that was under way in `adapt` may have changed them
+            # again: a look that was under way in `adapt` may have changed them
+            self.weight = self.gap = 1
             return 1
         if self._eased:  # this one was not drawn
             self._eased = False
@@ -63,10 +69,14 @@ class Sampling:
         return weight
 
     def ease(self) -> None:
-        """Called once a second, on any thread: few messages that come after a flood would wait long for their next look."""
+        """Called once a second, on any thread: few messages that come after a flood would wait long
+        for their next look.
+        """
         if self.weight > 1:
             self._eased = True
-            self.gap = 1  # the rest is done by the thread that looks: two that count would lose a reset of each other
+            # the rest is done by the thread that looks: two that count would lose a reset of each
+            # other
+            self.gap = 1
 
     def _draw(self) -> None:
         self.gap = 1 if self.weight == 1 else 1 + int(self._random() * (2 * self.weight - 1))

@@ -37,7 +37,8 @@ finished: deque[span] | None = None
 _current: ContextVar[span | None] = ContextVar("monarch_span", default=None)
 
 
-_PLAIN = frozenset((str, int, float, bool, type(None)))  # the others are not kept: a tensor may be large
+# the others are not kept: a tensor may be large
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 def _shown(value: Any) -> str:
@@ -52,7 +53,9 @@ _SAMPLED_OUT = frozenset("02468ace")  # the last bit of the flags is not set
 
 
 class span:  # noqa: N801  # used like a function
-    """A part of a program that takes time: ``with span("load", shard=3): ...``. What is begun inside is its child.
+    """A part of a program that takes time: ``with span("load", shard=3): ...``.
+
+    What is begun inside is its child.
 
     Args:
         name: What it is.
@@ -96,16 +99,24 @@ class span:  # noqa: N801  # used like a function
         self.parent: int | None = above.number if above is not None else None
         self.root: int = above.root if above is not None else self.number
         self.thread = threading.current_thread().name
-        self.fields = {name: value if type(value) in _PLAIN else _shown(value) for name, value in self.fields.items()}
+        self.fields = {
+            name: value if type(value) in _PLAIN else _shown(value)
+            for name, value in self.fields.items()
+        }
         here = running()
         self.actor = here.actor_instance.actor_id.uid if here is not None else None
-        self.outside: str = above.outside if above is not None else _outside(here) if finished is not None else ""
+        self.outside: str = (
+            above.outside if above is not None else _outside(here) if finished is not None else ""
+        )
         self.begin = time.time_ns()
         self._token = _current.set(self)
         _spans.append(self)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._finish(error)
 
@@ -115,21 +126,37 @@ class span:  # noqa: N801  # used like a function
             self.fields = {**self.fields, "error": _shown(error)}
         if finished is not None and self.outside[-1:] not in _SAMPLED_OUT:
             finished.append(self)
-        with suppress(ValueError):  # entered in another context: a generator that is closed elsewhere
+        # entered in another context: a generator that is closed elsewhere
+        with suppress(ValueError):
             _current.reset(self._token)
 
     def ids(self, here: ProcAddress) -> tuple[int, int, int | None]:
-        """Those of OpenTelemetry: of its trace, of itself, and of what it is a part of. The same whenever it is asked for.
+        """Those of OpenTelemetry: of its trace, of itself, and of what it is a part of.
+
+        The same whenever it is asked for.
 
         Args:
             here: This process.
         """
         own, outside = proc_id(here), _TRACEPARENT.fullmatch(self.outside)
-        parent = _hashed(own, self.parent, 8) if self.parent is not None else int(outside[2], 16) if outside else None
-        return int(outside[1], 16) if outside else _hashed(own, self.root, 16), _hashed(own, self.number, 8), parent
+        parent = (
+            _hashed(own, self.parent, 8)
+            if self.parent is not None
+            else int(outside[2], 16)
+            if outside
+            else None
+        )
+        return (
+            int(outside[1], 16) if outside else _hashed(own, self.root, 16),
+            _hashed(own, self.number, 8),
+            parent,
+        )
 
     def context(self, here: ProcAddress) -> str:
-        """That of W3C, with the flags of the trace it is a part of. The same whenever it is asked for."""
+        """That of W3C, with the flags of the trace it is a part of.
+
+        The same whenever it is asked for.
+        """
         if not self._context:
             trace, own, _ = self.ids(here)
             self._context = f"00-{trace:032x}-{own:016x}-{self.outside[-2:] or '01'}"
@@ -141,14 +168,17 @@ def _hashed(proc: int, number: int, size: int) -> int:
 
 
 def trace_context() -> dict[str, str]:
-    """The W3C trace context of what runs here, as headers: of the innermost `span`, of OpenTelemetry's current span, or of the call
-    that is handled. Calls take it along where traces are exported; ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
+    """The W3C trace context of what runs here, as headers: of the innermost `span`, of
+    OpenTelemetry's current span, or of the call that is handled. Calls take it along where traces
+    are exported; ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
 
     Returns:
         ``{"traceparent": "00-..."}``, or nothing where there is none.
     """
     innermost = _current.get()
-    found = innermost.context(current_hub().address) if innermost is not None else _outside(running())
+    found = (
+        innermost.context(current_hub().address) if innermost is not None else _outside(running())
+    )
     return {"traceparent": found} if found else {}
 
 
@@ -170,7 +200,11 @@ def follow(hub: Any) -> None:
         def cast(self, procs: Any, target: int, meta: bytes, *rest: Any, **named: Any) -> int:
             if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
                 innermost = _current.get()
-                trace = innermost.context(self.address) if innermost is not None else _outside(running())
+                trace = (
+                    innermost.context(self.address)
+                    if innermost is not None
+                    else _outside(running())
+                )
                 if trace:
                     meta = b"".join((meta, TRACE, trace.encode()))
             number: int = super().cast(procs, target, meta, *rest, **named)
@@ -201,7 +235,9 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
 
     def opened() -> span:
         made = span(called)
-        made.file, made.line = (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+        made.file, made.line = (
+            (code.co_filename, code.co_firstlineno) if code is not None else ("", 0)
+        )
         made.module = getattr(function, "__module__", "") or ""
         made._begin()
         return made
@@ -240,7 +276,9 @@ _last_steps: dict[int, tuple[int, int]] = {}
 
 
 def step(number: int | None = None) -> None:
-    """Say that a step of training begins: the time since the one before is what that has taken. Called by each rank.
+    """Say that a step of training begins: the time since the one before is what that has taken.
+
+    Called by each rank.
 
     Args:
         number: Which; by default one more than the last.

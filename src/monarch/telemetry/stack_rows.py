@@ -1,7 +1,9 @@
-"""Stacks as rows: what the processes of a host run, as `monarch stacks` has it, and as py-spy sees it, under the names of Monarch 0.7.
+"""Stacks as rows: what the processes of a host run, as `monarch stacks` has it, and as py-spy sees
+it, under the names of Monarch 0.7.
 
-Both are taken for the question, by the host agent. py-spy stops a process for as long as it looks, some hundredths of a second.
-What ends the waits: those of `stacks`; `_LOOK` seconds for each process that py-spy looks at, and `_ALL` for all.
+Both are taken for the question, by the host agent. py-spy stops a process for as long as it looks,
+some hundredths of a second. What ends the waits: those of `stacks`; `_LOOK` seconds for each
+process that py-spy looks at, and `_ALL` for all.
 """
 
 from __future__ import annotations
@@ -95,7 +97,9 @@ def _look_at_all(asked: Asked) -> list[_Dump]:
         if seconds <= 0:
             return made._replace(error=f"there was no time for it within {_ALL:g} s")
         try:
-            text = run_py_spy(program, pid, native=False, stopped="stopped" in state_of(pid), seconds=seconds)
+            text = run_py_spy(
+                program, pid, native=False, stopped="stopped" in state_of(pid), seconds=seconds
+            )
             return made._replace(threads=json.loads(text))
         except ValueError as error:
             return made._replace(error=str(error))

@@ -1,7 +1,8 @@
 """The tables of telemetry, as plain data: what each column is called, and its type.
 
-Types: ``u64``, ``i64``, ``u32``, ``i32``, ``f64``, ``bool``, ``str``; with ``?`` where a value may be missing. Times are microseconds since
-1970, ids are those of `ids`. The first columns of a table, up to the blank line, are those of Monarch 0.7, under its names.
+Types: ``u64``, ``i64``, ``u32``, ``i32``, ``f64``, ``bool``, ``str``; with ``?`` where a value may
+be missing. Times are microseconds since 1970, ids are those of `ids`. The first columns of a table,
+up to the blank line, are those of Monarch 0.7, under its names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from typing import Any
 from .._namedtuple import NamedTuple
 
 STATE, EVENTS = "state", "events"
-"""What a table holds: how things are at the moment of the question; or what has happened, each row with its `timestamp_us`."""
+"""What a table holds: how things are at the moment of the question; or what has happened, each row
+with its `timestamp_us`.
+"""
 
 
 class Table(NamedTuple):
@@ -31,13 +34,16 @@ class Table(NamedTuple):
 
 def _table(about: str, kind: str, columns: str) -> Table:
     return Table(
-        about, kind, dict(column.split() for column in columns.replace("\n", ",").split(",") if column.strip())
+        about,
+        kind,
+        dict(column.split() for column in columns.replace("\n", ",").split(",") if column.strip()),
     )
 
 
 TABLES: dict[str, Table] = {
     "actors": _table(
-        "Actors, and the client; those of processes that have ended, too, as long as their owner lives.",
+        "Actors, and the client; those of processes that have ended, too, as long as their owner"
+        " lives.",
         STATE,
         """id u64, timestamp_us i64, mesh_id u64, rank u64, full_name str, display_name str?
 
@@ -78,7 +84,8 @@ TABLES: dict[str, Table] = {
     "gpu_processes": _table(
         "Which process uses which GPU; those of other programs as well, which have no `proc_id`.",
         STATE,
-        "host_id u64, timestamp_us i64, vendor str, gpu u32, uuid str, pid i64, proc_id u64?, memory_used_bytes u64?",
+        "host_id u64, timestamp_us i64, vendor str, gpu u32, uuid str, pid i64, proc_id u64?,"
+        " memory_used_bytes u64?",
     ),
     "statistics": _table(
         "What each process has counted since it started; see `ProcMesh.statistics`.",
@@ -95,17 +102,21 @@ TABLES: dict[str, Table] = {
         """,
     ),
     "handled": _table(
-        "How many messages each actor has handled, by endpoint, and how many of these have raised: exact.",
+        "How many messages each actor has handled, by endpoint, and how many of these have raised:"
+        " exact.",
         STATE,
         "actor_id u64, proc_id u64, actor str, rank u64, endpoint str, count u64, failed u64",
     ),
     "history": _table(
-        "How many messages each actor handled: by the second for ten minutes, by ten seconds for six hours. With telemetry on.",
+        "How many messages each actor handled: by the second for ten minutes, by ten seconds for"
+        " six hours. With telemetry on.",
         EVENTS,
         "timestamp_us i64, actor_id u64, proc_id u64, seconds u64, handled u64, queue_depth u64",
     ),
     "actor_status_events": _table(
-        "The life of each actor.", EVENTS, "id u64, timestamp_us i64, actor_id u64, new_status str, reason str?"
+        "The life of each actor.",
+        EVENTS,
+        "id u64, timestamp_us i64, actor_id u64, new_status str, reason str?",
     ),
     "sent_messages": _table(
         "Calls as they were sent: one row for each, however many receive it. Sampled.",
@@ -193,7 +204,8 @@ TABLES: dict[str, Table] = {
         """,
     ),
     "stacks": _table(
-        "What each thread runs right now: a row for each frame, the innermost first; one without, of a process that can't be seen.",
+        "What each thread runs right now: a row for each frame, the innermost first; one without,"
+        " of a process that can't be seen.",
         STATE,
         """mesh str, rank u64, pid i64, host str, how str, note str?, thread str, actor str?, endpoint str?, waits_for str?, depth u32?,
         function str?, file str?, line u32?
@@ -203,9 +215,14 @@ TABLES: dict[str, Table] = {
     "snapshots": _table("The moment of the question.", STATE, "snapshot_id str, snapshot_ts i64"),
     "nodes": _table("", STATE, "snapshot_id str, node_id str, node_kind str, as_of i64"),
     "children": _table(
-        "", STATE, "snapshot_id str, parent_id str, child_id str, child_sort_key i64, is_system bool, is_stopped bool"
+        "",
+        STATE,
+        "snapshot_id str, parent_id str, child_id str, child_sort_key i64, is_system bool,"
+        " is_stopped bool",
     ),
-    "root_nodes": _table("", STATE, "snapshot_id str, node_id str, num_hosts i64, started_at i64, started_by str"),
+    "root_nodes": _table(
+        "", STATE, "snapshot_id str, node_id str, num_hosts i64, started_at i64, started_by str"
+    ),
     "host_nodes": _table("", STATE, "snapshot_id str, node_id str, addr str, host_num_procs i64"),
     "proc_nodes": _table(
         "",
@@ -245,8 +262,12 @@ TABLES: dict[str, Table] = {
     "actor_executions": _table(
         "", STATE, "snapshot_id str, node_id str, active_count i64, complete bool, truncated bool"
     ),
-    "active_handlers": _table("", STATE, "snapshot_id str, node_id str, name str, active_count i64, oldest_since i64?"),
-    "resolution_errors": _table("", STATE, "snapshot_id str, node_id str, error_code str, error_message str"),
+    "active_handlers": _table(
+        "", STATE, "snapshot_id str, node_id str, name str, active_count i64, oldest_since i64?"
+    ),
+    "resolution_errors": _table(
+        "", STATE, "snapshot_id str, node_id str, error_code str, error_message str"
+    ),
     "pyspy_dumps": _table(
         "",
         EVENTS,
@@ -256,7 +277,8 @@ TABLES: dict[str, Table] = {
     "pyspy_stack_traces": _table(
         "",
         STATE,
-        "dump_id str, pid i32, thread_id u64, thread_name str?, os_thread_id u64?, active bool, owns_gil bool",
+        "dump_id str, pid i32, thread_id u64, thread_name str?, os_thread_id u64?, active bool,"
+        " owns_gil bool",
     ),
     "pyspy_frames": _table(
         "",
@@ -273,17 +295,23 @@ TABLES: dict[str, Table] = {
 """All tables by their names."""
 
 EMPTY = {
-    "ordering_sessions": "messages of a sender come in order, over one connection, so there are no such sessions",
+    "ordering_sessions": (
+        "messages of a sender come in order, over one connection, so there are no such sessions"
+    ),
     "resolution_errors": "who does not answer is named with each answer",
     "pyspy_local_variables": "values of variables are not recorded; `monarch debug` shows them",
 }
 """Tables of Monarch 0.7 that nothing fills, and why."""
 
 ON_REQUEST = frozenset(name for name in TABLES if name.startswith("pyspy_"))
-"""Tables for which processes are stopped for a moment, so that they are filled for queries that read them, and for nothing else."""
+"""Tables for which processes are stopped for a moment, so that they are filled for queries that
+read them, and for nothing else.
+"""
 
 
 def number_of(row: Mapping[str, Any], name: str) -> int | float:
-    """A number of a row of metrics, whichever of the columns ``NAME_i64``, ``NAME_u64`` and ``NAME_f64`` has it; 0 if none has."""
+    """A number of a row of metrics, whichever of the columns ``NAME_i64``, ``NAME_u64`` and
+    ``NAME_f64`` has it; 0 if none has.
+    """
     found = (row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64"))
     return next((number for number in found if number is not None), 0)

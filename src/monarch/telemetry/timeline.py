@@ -1,6 +1,9 @@
-"""The rows of tables as a timeline: a track for each host, proc and actor, with what each has done. Pure.
+"""The rows of tables as a timeline: a track for each host, proc and actor, with what each has done.
 
-What an actor does at the same time as something else is on a track of its own below the actor's, as slices of one track are nested.
+Pure.
+
+What an actor does at the same time as something else is on a track of its own below the actor's, as
+slices of one track are nested.
 """
 
 from __future__ import annotations
@@ -104,7 +107,10 @@ class _Drawing:
         hosts = {row["id"]: row for row in self._tables["hosts"]}
         for rank, row in enumerate(hosts.values()):
             self._track(row["id"], f"host {row['machine']} ({row['address']})", 0, rank)
-        order = sorted(self._tables["procs"], key=lambda row: (row["mesh"] != "client", row["mesh"], row["rank"]))
+        order = sorted(
+            self._tables["procs"],
+            key=lambda row: (row["mesh"] != "client", row["mesh"], row["rank"]),
+        )
         for rank, row in enumerate(order):
             name = "client" if row["mesh"] == "client" else f"{row['mesh']}[{row['rank']}]"
             ended = f", ended: {row['reason']}" if row["state"] == "ended" else ""
@@ -113,7 +119,12 @@ class _Drawing:
         for rank, row in enumerate(self._tables["actors"]):
             if row["class"] is not None or row["status"] == "Client":
                 name = "client" if row["status"] == "Client" else f"{row['name']}[{row['rank']}]"
-                self._track(row["id"], f"actor {name}", row["proc_id"] if row["proc_id"] in self._known else 0, rank)
+                self._track(
+                    row["id"],
+                    f"actor {name}",
+                    row["proc_id"] if row["proc_id"] in self._known else 0,
+                    rank,
+                )
 
     def _track(self, uuid: int, name: str, parent: int, rank: int = 0) -> int:
         if uuid not in self._known:
@@ -149,7 +160,12 @@ class _Drawing:
                 arrows.pop((sender, row["call"]), None)
         for row in self._tables["messages"]:
             to, sender, begin = row["to_actor_id"], row["from_actor_id"], row["timestamp_us"]
-            fields = {"from": names.get(sender), "bytes": row["bytes"], **_lasting(row), **_weight(row)}
+            fields = {
+                "from": names.get(sender),
+                "bytes": row["bytes"],
+                **_lasting(row),
+                **_weight(row),
+            }
             begun = arrows.get((sender, row["call"]))
             end = _end(begin, row["duration_us"])
             arrow = () if begun is None else (row["id"],)
@@ -160,7 +176,11 @@ class _Drawing:
     def _draw_spans(self) -> None:
         for row in self._tables["spans"]:
             proc, actor = row["process_id"], row["actor_id"]
-            track = self._actor(actor) if actor is not None else self._below(proc, f"thread {row['thread_name']}")
+            track = (
+                self._actor(actor)
+                if actor is not None
+                else self._below(proc, f"thread {row['thread_name']}")
+            )
             begin = row["timestamp_us"]
             fields = {**json.loads(row["fields_json"]), **_lasting(row)}
             end = _end(begin, row["duration_us"])
@@ -177,14 +197,18 @@ class _Drawing:
                 begin = row["timestamp_us"]
                 end = after["timestamp_us"] if after is not None else _EVER
                 fields = {"unfinished": True} if after is None else {}
-                self._put(track, row["proc_id"], _Slice(begin, end, f"step {row['step']}", STEP, fields))
+                self._put(
+                    track, row["proc_id"], _Slice(begin, end, f"step {row['step']}", STEP, fields)
+                )
 
     def _draw_torch(self) -> None:
         for row in self._tables["torch_events"]:
             track = self._below(row["proc_id"], f"torch {row['thread']}")
             begin = row["timestamp_us"]
             self._put(
-                track, row["proc_id"], _Slice(begin, begin + row["duration_us"], row["name"], row["category"], {})
+                track,
+                row["proc_id"],
+                _Slice(begin, begin + row["duration_us"], row["name"], row["category"], {}),
             )
 
     def _below(self, parent: int, name: str) -> int:
@@ -197,7 +221,11 @@ class _Drawing:
         events: list[bytes] = []
         for track, slices in self._on.items():
             for number, lane in enumerate(_lanes(slices)):
-                where = self._track(track_id(track, str(number)), "meanwhile", track, number) if number else track
+                where = (
+                    self._track(track_id(track, str(number)), "meanwhile", track, number)
+                    if number
+                    else track
+                )
                 events += _events(where, lane)
         actors = [track for track in self._on if track in self._proc_of]
         procs = {self._proc_of[actor] for actor in actors}
@@ -218,10 +246,13 @@ def _weight(row: Row) -> dict[str, Any]:
 
 
 def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
-    """As few as can be in which slices are nested: a span in what it began in, a message in nothing."""
+    """As few as can be in which slices are nested: a span in what it began in, a message in
+    nothing.
+    """
     lanes: list[list[_Slice]] = [[]]
     open_ends: list[list[int]] = [[]]
-    free, busy = [0], list[tuple[int, int]]()  # heaps: lanes, and those that something is open in, by its end
+    # heaps: lanes, and those that something is open in, by its end
+    free, busy = [0], list[tuple[int, int]]()
     for each in sorted(slices, key=lambda each: (each.begin, -each.end, each.category != MESSAGE)):
         if each.category == SEND:
             lanes[0].append(each)
@@ -246,8 +277,9 @@ def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
 
 
 def _fits(each: _Slice, ends: list[int]) -> bool:
-    """Return whether a slice ends before the one it began in, in a lane that is not free, given the ends of those open
-    there."""
+    """Return whether a slice ends before the one it began in, in a lane that is not free, given the
+    ends of those open there.
+    """
     while ends[-1] <= each.begin:
         ends.pop()
     return ends[-1] >= each.end
@@ -256,7 +288,13 @@ def _fits(each: _Slice, ends: list[int]) -> bool:
 def _events(track: int, lane: Sequence[_Slice]) -> Iterator[bytes]:
     ends: list[int] = []
     for each in lane:
-        begin, name, category, fields, arrows = each.begin * 1000, each.name, each.category, each.fields, each.arrows
+        begin, name, category, fields, arrows = (
+            each.begin * 1000,
+            each.name,
+            each.category,
+            each.fields,
+            each.arrows,
+        )
         while ends and ends[-1] <= begin:
             yield perfetto.end(ends.pop(), track)
         if category == SEND:

@@ -42,7 +42,10 @@ def watch(profile: str, seconds: float, answer: Callable[[str], None]) -> None:
         _running = None
         run.finish(answer)
     else:
-        answer("torch's profiler has not run: torch came after the begin, or it was taken by another profile")
+        answer(
+            "torch's profiler has not run: torch came after the begin, or it was taken by another"
+            " profile"
+        )
 
 
 class _Run:

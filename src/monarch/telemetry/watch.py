@@ -1,4 +1,5 @@
-"""A process's part in a profile: it looks at each message for a while, and, where asked, runs torch's profiler.
+"""A process's part in a profile: it looks at each message for a while, and, where asked, runs
+torch's profiler.
 
 What ends it: the next record, or the time that it names, so that whoever has asked may die.
 """
@@ -16,12 +17,15 @@ from .._namedtuple import NamedTuple
 
 
 class Watch(NamedTuple):
-    """Look at each message. A client, of the program or beside it ──▶ host agents, procs, the client. Answer: `Watching`.
+    """Look at each message.
+
+    A client, of the program or beside it ──▶ host agents, procs, the client. Answer: `Watching`.
 
     Attributes:
         profile: Which one begins or ends; all is looked at while any is open.
         seconds: For so long, at most; 0: no longer.
-        torch: Have torch's profiler run meanwhile, where torch is used; with 0 seconds the answer comes when it has ended.
+        torch: Have torch's profiler run meanwhile, where torch is used; with 0 seconds the answer
+            comes when it has ended.
     """
 
     profile: str
@@ -54,8 +58,11 @@ def _watch(service: ControlService, request: ControlRequest, record: Watch) -> N
         _open.discard(record.profile)
     looks = _look()
     if record.torch and "torch" in sys.modules:
-        torch_events = importlib.import_module("monarch.telemetry.torch_events")  # which only this asks for
-        torch_events.watch(record.profile, record.seconds, lambda note: request.answer(Watching(now, looks, note)))
+        # which only this asks for
+        torch_events = importlib.import_module("monarch.telemetry.torch_events")
+        torch_events.watch(
+            record.profile, record.seconds, lambda note: request.answer(Watching(now, looks, note))
+        )
     else:
         request.answer(Watching(now, looks))
 

@@ -1,4 +1,6 @@
-"""A time that is over, as a file for ui.perfetto.dev: of what tables have kept of it. See `profile` for one that begins now.
+"""A time that is over, as a file for ui.perfetto.dev: of what tables have kept of it.
+
+See `profile` for one that begins now.
 
 Clocks of hosts are taken as they are: by how much one is ahead is not known of the past.
 """
@@ -15,7 +17,8 @@ from .timeline import NEEDS, Row, Timeline, Window, draw
 MOST_ROWS = 100_000
 """Rows of each table, at most: some 25 MB."""
 
-_BEFORE = 60_000_000  # microseconds before the window in which something may have begun that lasts until then
+# microseconds before the window in which something may have begun that lasts until then
+_BEFORE = 60_000_000
 _TIME = "timestamp_us >= {early} AND timestamp_us <= {until}"
 _LASTING = ("messages", "spans", "torch_events")
 _OF_PROC = {"spans": "process_id", "steps": "proc_id", "torch_events": "proc_id"}
@@ -30,7 +33,11 @@ _OPEN = f"""
 
 
 def trace(
-    query: Callable[[str], QueryResult], since_us: int, until_us: int, mesh: str | None = None, rank: str | None = None
+    query: Callable[[str], QueryResult],
+    since_us: int,
+    until_us: int,
+    mesh: str | None = None,
+    rank: str | None = None,
 ) -> Timeline:
     """Make the file.
 
@@ -49,7 +56,9 @@ def trace(
     if since_us >= until_us:
         raise ValueError(f"since is before until, not {(since_us - until_us) / 1e6:g} s behind it")
     early = since_us - max(_BEFORE, until_us - since_us)
-    procs: Sequence[Row] = query(f"SELECT {', '.join(NEEDS['procs'])}, mesh_id, coordinates_json FROM procs").rows
+    procs: Sequence[Row] = query(
+        f"SELECT {', '.join(NEEDS['procs'])}, mesh_id, coordinates_json FROM procs"
+    ).rows
     actors: Sequence[Row] = query(f"SELECT {', '.join(NEEDS['actors'])} FROM actors").rows
     if mesh is not None:
         procs = _chosen(procs, mesh, rank)
@@ -60,25 +69,33 @@ def trace(
     tables: dict[str, Sequence[Row]] = {"procs": procs, "actors": actors}
 
     def among(column: str, rows: Sequence[Row]) -> str:
-        return "true" if mesh is None else f"{column} IN ({', '.join(str(row['id']) for row in rows) or 'NULL'})"
+        return (
+            "true"
+            if mesh is None
+            else f"{column} IN ({', '.join(str(row['id']) for row in rows) or 'NULL'})"
+        )
 
     for table in NEEDS.keys() - tables.keys():
         text = f"SELECT {', '.join(NEEDS[table])} FROM {table}"
         if table != "hosts":
             of_proc = table in _OF_PROC
             text += (
-                f" WHERE {_TIME} AND {among(_OF_PROC[table], procs) if of_proc else among(_OF_ACTOR[table], actors)}"
+                f" WHERE {_TIME} AND"
+                f" {among(_OF_PROC[table], procs) if of_proc else among(_OF_ACTOR[table], actors)}"
             )
         if table in _LASTING:
             text += f" AND coalesce(timestamp_us + duration_us >= {since_us}, true)"
         if table == "messages":
             text += f" UNION ALL {_OPEN}"
         found = query(
-            f"{text} LIMIT {MOST_ROWS + 1}".format(early=early, until=until_us, mine=among("id", actors))
+            f"{text} LIMIT {MOST_ROWS + 1}".format(
+                early=early, until=until_us, mine=among("id", actors)
+            )
         ).rows
         if len(found) > MOST_ROWS:
             raise ValueError(
-                f"there are more than {MOST_ROWS:,} {table} in that time: choose a shorter one, or fewer ranks"
+                f"there are more than {MOST_ROWS:,} {table} in that time: choose a shorter one, or"
+                " fewer ranks"
             )
         tables[table] = found
     hosts = {row["host_id"] for row in procs}
@@ -93,7 +110,11 @@ def _chosen(procs: Sequence[Row], mesh: str, rank: str | None) -> list[Row]:
         raise ValueError(several if found else f"there is no mesh {mesh[:200]!r}")
     if rank is not None:
         selector = RankSelector(rank)
-        found = [row for row in found if selector.matches(row["rank"], json.loads(row["coordinates_json"]))]
+        found = [
+            row
+            for row in found
+            if selector.matches(row["rank"], json.loads(row["coordinates_json"]))
+        ]
         if not found:
             raise ValueError(f"{rank[:200]!r} selects no rank of {mesh[:200]!r}")
     return found

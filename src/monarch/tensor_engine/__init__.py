@@ -27,11 +27,12 @@ Floors, each built on those below it:
 `instructions`                            the language between the two
 ========================================  =============================================================================
 
-`pickling` is something else: how ordinary tensors travel in the messages of any actor. `instruction_buffer` holds instructions
-back, to send them together, or for `recording`, which has `recorder` keep and `programs` replay them.
+`pickling` is something else: how ordinary tensors travel in the messages of any actor.
+`instruction_buffer` holds instructions back, to send them together, or for `recording`, which has
+`recorder` keep and `programs` replay them.
 
-Importing this package does not import torch: its names are looked up when they are first used. What may not live here:
-anything that actors without torch need. Read `instructions`, then `tensor`.
+Importing this package does not import torch: its names are looked up when they are first used. What
+may not live here: anything that actors without torch need. Read `instructions`, then `tensor`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,12 @@ __getattr__, __dir__ = lazy_names(
         "engine_meshes": ("spawn_tensor_engine",),
         "errors": ("OperatorError", "RemoteException", "TensorError"),
         "fetching": ("distribute", "fetch_shard", "inspect", "show"),
-        "gradients": ("GradientGenerator", "grad_function", "grad_generator", "gradient_execution_order"),
+        "gradients": (
+            "GradientGenerator",
+            "grad_function",
+            "grad_generator",
+            "gradient_execution_order",
+        ),
         "instruction_buffer": ("coalescing",),
         "collectives": ("reduce", "reduce_", "slice_mesh", "to_mesh"),
         "opaque": ("OpaqueRef",),

@@ -1,8 +1,9 @@
-"""The active mesh: which mesh an operation belongs to that has no distributed tensor among its arguments.
+"""The active mesh: which mesh an operation belongs to that has no distributed tensor among its
+arguments.
 
-It is a context variable, so it belongs to one thread, or to one task of asyncio. torch's interception belongs to a thread.
-So a thread gets an `_Interceptor` when the first of its tasks activates a mesh, and that asks for each operation whether
-the task at hand has one.
+It is a context variable, so it belongs to one thread, or to one task of asyncio. torch's
+interception belongs to a thread. So a thread gets an `_Interceptor` when the first of its tasks
+activates a mesh, and that asks for each operation whether the task at hand has one.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class _Interceptor(TorchDispatchMode):
 class _Interceptions(threading.local):
     """How many activations of this thread are entered, and what intercepts for all of them.
 
-    Meanwhile backward passes stay on this thread: for tensors on GPUs torch has threads of its own, on which no stream is active,
-    no mesh, and nothing is recorded.
+    Meanwhile backward passes stay on this thread: for tensors on GPUs torch has threads of its own,
+    on which no stream is active, no mesh, and nothing is recorded.
     """
 
     count = 0
@@ -61,7 +62,9 @@ _interceptions = _Interceptions()
 
 
 class Activation:
-    """``with mesh.activate():``. Takes effect at ``with``; may be entered again after it was left. Activations nest.
+    """``with mesh.activate():``.
+
+    Takes effect at ``with``; may be entered again after it was left. Activations nest.
 
     Args:
         mesh: None for no mesh.
@@ -77,14 +80,22 @@ class Activation:
             _interceptions.enter()
         return self._mesh
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         active.reset(self._tokens.pop())
         if self._mesh is not None:
             _interceptions.exit()
 
 
 class _NoMesh:
-    """``with no_mesh.activate():`` torch computes here, as if no mesh were active. For what was fetched, for one."""
+    """``with no_mesh.activate():`` torch computes here, as if no mesh were active.
+
+    For what was fetched, for one.
+    """
 
     def activate(self) -> Activation:
         return Activation(None)

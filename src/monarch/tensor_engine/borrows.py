@@ -1,6 +1,7 @@
 """Borrows: how a tensor of one stream is used by another, without a copy and without a race.
 
-On each rank a borrow is up to four instructions, two for each stream, which `stream_rendezvous` bring together:
+On each rank a borrow is up to four instructions, two for each stream, which `stream_rendezvous`
+bring together:
 
 ==================  ==========  ==================================================================
 instruction         stream      issued
@@ -143,15 +144,22 @@ class IssuedBorrow(Borrow):
         return (MOVE, self._site, "give_back", (self._ticket, self._root))
 
     def __del__(self) -> None:
-        """On any thread, inside of any lock: what ends it on the ranks goes out before the origin's next instruction."""
+        """On any thread, inside of any lock: what ends it on the ranks goes out before the origin's
+        next instruction.
+        """
         if self._ended or self._lent is None or sys.is_finalizing():
             return
         self._end()
         self._origin.lane.freed.extend(self._last_instructions())
-        warnings.warn(f"{self!r} was forgotten without drop(). It was made here:\n{self.made}", stacklevel=2)
+        warnings.warn(
+            f"{self!r} was forgotten without drop(). It was made here:\n{self.made}", stacklevel=2
+        )
 
     def __repr__(self) -> str:
-        kind, state = "mutable borrow" if self.mutable else "borrow", "ended" if self._ended else "open"
+        kind, state = (
+            "mutable borrow" if self.mutable else "borrow",
+            "ended" if self._ended else "open",
+        )
         return f"<{kind} by {self._stream!r}, {state}>"
 
 

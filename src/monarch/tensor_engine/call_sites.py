@@ -1,7 +1,8 @@
 """Where operations were issued: whole stacks, each known by a small number.
 
-An operation may fail long after the program has gone on. So each carries the number of the stack that issued it, and the
-text is made only if something fails. A program has few distinct stacks, however many operations it issues.
+An operation may fail long after the program has gone on. So each carries the number of the stack
+that issued it, and the text is made only if something fails. A program has few distinct stacks,
+however many operations it issues.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any, NamedTuple
 
 _DEPTH = 40  # frames, from the innermost
 _MOST = 100_000  # stacks; a program that has more must make up code as it runs
-_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep  # pipelines and actors issue operations, too
+# pipelines and actors issue operations, too
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _NOTEBOOK = os.path.join("IPython", "core", "interactiveshell.py")  # what calls the code of a cell
 
 _numbers: dict[tuple[int, ...], int] = {}
@@ -33,7 +35,9 @@ class Line(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The file as its author knows it: a cell of a notebook by its number, not by the file that stands for it."""
+        """The file as its author knows it: a cell of a notebook by its number, not by the file that
+        stands for it.
+        """
         shell = _shell()
         label = shell.compile.format_code_name(self.file) if shell is not None else None
         return label[1] if label is not None else self.file
@@ -77,10 +81,14 @@ def _add(key: tuple[int, ...]) -> int:
 
 
 def lines(site: int) -> list[Line]:
-    """A stack, outermost first, without the frames of this package and those that run a notebook; empty if it is not known."""
+    """A stack, outermost first, without the frames of this package and those that run a notebook;
+    empty if it is not known.
+    """
     if not 0 <= site < len(_stacks):
         return []
-    stack = itertools.takewhile(lambda frame: not frame[0].co_filename.endswith(_NOTEBOOK), _stacks[site])
+    stack = itertools.takewhile(
+        lambda frame: not frame[0].co_filename.endswith(_NOTEBOOK), _stacks[site]
+    )
     return [
         Line(code.co_filename, _line(code, instruction), code.co_name)
         for code, instruction in reversed(list(stack))

@@ -1,4 +1,5 @@
-"""Moving data between ranks: the only operations of which the result on one rank depends on other ranks.
+"""Moving data between ranks: the only operations of which the result on one rank depends on other
+ranks.
 
 What they do is in `worker_collectives`; here is what they mean: meshes, shapes, gradients.
 """
@@ -41,7 +42,8 @@ def reduce(
     *,
     out: Tensor | None = None,
 ) -> Any:
-    """Combine what the ranks along some dimensions of the mesh have, N of them; each gets the result.
+    """Combine what the ranks along some dimensions of the mesh have, N of them; each gets the
+    result.
 
     ========================  ===============  ===================================  ===================
     reduction                 scatter=False    scatter=True, for shape ``[N, *S]``  is known as
@@ -52,23 +54,29 @@ def reduce(
                                                                                     all-to-all
     ========================  ===============  ===================================  ===================
 
-    ``sum``, ``avg`` and ``stack`` pass gradients on: that of the sum over all ranks of what they compute from the result.
+    ``sum``, ``avg`` and ``stack`` pass gradients on: that of the sum over all ranks of what they
+    compute from the result.
 
     Args:
         tensors: A tensor, or tensors in lists, tuples, dicts.
-        dims: A label or several; none for all. Several only where each rank gets the same: not with ``stack`` or `scatter`.
+        dims: A label or several; none for all. Several only where each rank gets the same: not with
+            ``stack`` or `scatter`.
         reduction: See above.
         scatter: See above.
-        mesh: The part of the mesh that gets the result, such as ``mesh.slice(dp=0)``; by default the whole.
+        mesh: The part of the mesh that gets the result, such as ``mesh.slice(dp=0)``; by default
+            the whole.
         out: One tensor that is overwritten with the result.
 
     Raises:
         KeyError: There is no such dimension.
-        ValueError: A dimension twice, several where one is needed, an unknown reduction, or another mesh.
-        TypeError: A tensor does not have the shape that it must have, or a type that can be reduced so, is a local one, or requires
-            a gradient that can't be passed on.
+        ValueError: A dimension twice, several where one is needed, an unknown reduction, or another
+            mesh.
+        TypeError: A tensor does not have the shape that it must have, or a type that can be reduced
+            so, is a local one, or requires a gradient that can't be passed on.
     """
-    return pytree.tree_map(lambda each: _reduce(each, dims, reduction, scatter, mesh, out, False), tensors)
+    return pytree.tree_map(
+        lambda each: _reduce(each, dims, reduction, scatter, mesh, out, False), tensors
+    )
 
 
 def reduce_(
@@ -83,19 +91,24 @@ def reduce_(
     Raises:
         ValueError: The result would have another shape.
     """
-    return pytree.tree_map(lambda each: _reduce(each, dims, reduction, scatter, mesh, None, True), tensors)
+    return pytree.tree_map(
+        lambda each: _reduce(each, dims, reduction, scatter, mesh, None, True), tensors
+    )
 
 
 def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Any:
-    """Copy tensors to another mesh, rank to rank; also to one of other processes, that is of another engine.
+    """Copy tensors to another mesh, rank to rank; also to one of other processes, that is of
+    another engine.
 
-    A rank of the destination gets what the rank with the same coordinates has; dimensions that only the destination has do
-    not matter: all along them get the same. The result is a copy even where a rank sends to itself. Gradients are passed back.
+    A rank of the destination gets what the rank with the same coordinates has; dimensions that only
+    the destination has do not matter: all along them get the same. The result is a copy even where
+    a rank sends to itself. Gradients are passed back.
 
     Args:
         tensors: A tensor, or tensors in lists, tuples, dicts; or what `slice_mesh` gave.
         mesh: The destination.
-        stream: That of the result, on which it is received; by default the active one, from which it is sent.
+        stream: That of the result, on which it is received; by default the active one, from which
+            it is sent.
 
     Raises:
         ValueError: The destination lacks a dimension, or has it in another size.
@@ -157,7 +170,9 @@ def _submit(mesh: DeviceMesh, name: str, *args: Any) -> None:
 # reductions
 
 
-def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: Any, in_place: bool) -> Tensor:
+def _reduce(
+    tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: Any, in_place: bool
+) -> Tensor:
     name = "reduce_" if in_place else "reduce"
     operand_checks.check(name, tensor)
     names = _dims(tensor.mesh, dims)
@@ -166,10 +181,14 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     _check_type(tensor.dtype, kind)
     if len(names) > 1 and (scatter or kind == "stack"):
         what = "scatter" if scatter else "stack"
-        raise ValueError(f"{what} is not valid for multiple dimensions {names}; flatten them into one first")
+        raise ValueError(
+            f"{what} is not valid for multiple dimensions {names}; flatten them into one first"
+        )
     shape = _shape(tensor, names, kind, scatter)
     if in_place and shape != tuple(tensor.shape):
-        raise ValueError(f"reduce_ can't change the shape {tuple(tensor.shape)} in place to {shape}; use reduce")
+        raise ValueError(
+            f"reduce_ can't change the shape {tuple(tensor.shape)} in place to {shape}; use reduce"
+        )
     if in_place:
         operand_checks.check_write(name, tensor)
     if out is not None:
@@ -177,7 +196,8 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
     keep = None if mesh is None else _destination(mesh)
     if keep is not None and (out is not None or in_place or not _is_part(keep, tensor.mesh)):
         raise ValueError(
-            f"mesh must be a part of the tensor's mesh, {tensor.mesh!r}, and not be combined with out; got {keep!r}"
+            f"mesh must be a part of the tensor's mesh, {tensor.mesh!r}, and not be combined with"
+            f" out; got {keep!r}"
         )
     if torch.is_grad_enabled() and tensor.requires_grad:
         if kind not in _LINEAR or in_place or out is not None or keep is not None:
@@ -189,7 +209,10 @@ def _reduce(tensor: Any, dims: Any, kind: str, scatter: bool, mesh: Any, out: An
 
 def _check_type(dtype: torch.dtype, kind: str) -> None:
     if dtype.is_complex and kind in ("min", "max"):
-        raise TypeError(f"{kind} needs an order, which {dtype} does not have; reduce its abs(), or the real part")
+        raise TypeError(
+            f"{kind} needs an order, which {dtype} does not have; reduce its abs(), or the real"
+            " part"
+        )
     if kind in ("band", "bor", "bxor") and (dtype.is_complex or dtype.is_floating_point):
         raise TypeError(f"{kind} is for integers and booleans, got a {dtype} tensor")
 
@@ -234,7 +257,8 @@ def _shape(tensor: Tensor, names: tuple[str, ...], kind: str, scatter: bool) -> 
     shape, count = tuple(tensor.shape), tensor.mesh.size(names)
     if scatter and (not shape or shape[0] != count):
         raise TypeError(
-            f"When scattering, the first dimension must have the size of {names[0]!r}, {count}; it is {shape[:1]}"
+            f"When scattering, the first dimension must have the size of {names[0]!r}, {count}; it"
+            f" is {shape[:1]}"
         )
     return reduced_shape(shape, count, kind, scatter)
 
@@ -250,7 +274,8 @@ def _check_out(tensor: Tensor, out: Any, shape: tuple[int, ...]) -> None:
     operand_checks.check("reduce(out=...)", out)
     if tuple(out.shape) != shape or out.dtype != tensor.dtype:
         raise ValueError(
-            f"Reduce expects the shape to be {shape} and the type {tensor.dtype}; `out` is {tuple(out.shape)}, {out.dtype}"
+            f"Reduce expects the shape to be {shape} and the type {tensor.dtype}; `out` is"
+            f" {tuple(out.shape)}, {out.dtype}"
         )
     if out.mesh is not tensor.mesh:
         raise operand_checks.error("reduce", (tensor, out), {})
@@ -263,7 +288,9 @@ class _Reduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, names: tuple[str, ...], kind: str, scatter: bool) -> Any:
         ctx.how = names, kind, scatter
-        return _issue_reduce(tensor, names, kind, scatter, _shape(tensor, names, kind, scatter), None, None)
+        return _issue_reduce(
+            tensor, names, kind, scatter, _shape(tensor, names, kind, scatter), None, None
+        )
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
@@ -310,11 +337,14 @@ def _check_destination(source: DeviceMesh, destination: DeviceMesh) -> None:
     for label, size in source.sizes.items():
         if destination.size(label) != size:
             raise ValueError(
-                f"dimension {label!r} has a different length: {size}, and {destination.size(label)} in the destination"
+                f"dimension {label!r} has a different length: {size}, and {destination.size(label)}"
+                " in the destination"
             )
 
 
-def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh, stream: Stream | None) -> Tensor:
+def _issue_transfer(
+    tensor: Tensor, source: DeviceMesh, destination: DeviceMesh, stream: Stream | None
+) -> Tensor:
     meta, engine = tensor._value.meta, source.engine
     before = tensor._value.lane.stream
     after = before if stream is None else stream.number
@@ -331,16 +361,27 @@ def _issue_transfer(tensor: Tensor, source: DeviceMesh, destination: DeviceMesh,
         return result
     ticket, link = next(engine.ids), f"stream{before}to{after}"
     senders = engine.group(source.group.ranks, before)
-    engine.submit(senders, (MOVE, call_sites.here(), "send", (tensor._value.id, look, routes, ticket, link)))
-    engine.submit(lane, (MOVE, call_sites.here(), "receive", (result._value.id, look, routes, ticket, link)))
+    engine.submit(
+        senders, (MOVE, call_sites.here(), "send", (tensor._value.id, look, routes, ticket, link))
+    )
+    engine.submit(
+        lane, (MOVE, call_sites.here(), "receive", (result._value.id, look, routes, ticket, link))
+    )
     return result
 
 
-def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destination: DeviceMesh) -> None:
+def _issue_crossing(
+    tensor: Tensor, result: Tensor, source: DeviceMesh, destination: DeviceMesh
+) -> None:
     """A transfer to another engine, whose workers are told on their own."""
     engine, meta = source.engine, tensor._value.meta
-    if not (isinstance(engine.executor, Workers) and isinstance(destination.engine.executor, Workers)):
-        raise ValueError(f"{source!r} and {destination!r}: tensors move between engines only where both have processes")
+    if not (
+        isinstance(engine.executor, Workers) and isinstance(destination.engine.executor, Workers)
+    ):
+        raise ValueError(
+            f"{source!r} and {destination!r}: tensors move between engines only where both have"
+            " processes"
+        )
     destination.engine.check_open()  # before memory is set aside for it
     engine.executor.wait_until_there()  # the receivers will ask them
     ticket = next(engine.ids)
@@ -359,7 +400,9 @@ def _issue_crossing(tensor: Tensor, result: Tensor, source: DeviceMesh, destinat
 
 
 class _ToMesh(torch.autograd.Function):
-    """A move that passes gradients back, to the stream where it came from; what went to several ranks comes back as a sum."""
+    """A move that passes gradients back, to the stream where it came from; what went to several
+    ranks comes back as a sum.
+    """
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor, destination: DeviceMesh, stream: Stream | None) -> Any:

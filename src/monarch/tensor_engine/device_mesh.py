@@ -25,8 +25,9 @@ _EXIT_TIMEOUT = 60.0  # seconds
 
 
 class DeviceMesh(RankMesh):
-    """The tensor side of a proc mesh, or of a slice of one. Meshes of one engine with equal labels and ranks are the same
-    object, however they were made.
+    """The tensor side of a proc mesh, or of a slice of one.
+
+    Meshes of one engine with equal labels and ranks are the same object, however they were made.
     """
 
     def _new_with_shape(self, shape: Shape) -> DeviceMesh:
@@ -38,7 +39,9 @@ class DeviceMesh(RankMesh):
         return ProcMesh(self.engine.executor.procs._procs, self._shape)
 
     def activate(self) -> Activation:
-        """A context manager in which torch's operations belong to this mesh; in this thread or task only."""
+        """A context manager in which torch's operations belong to this mesh; in this thread or task
+        only.
+        """
         return Activation(self)
 
     def __call__(self, **selection: int | slice) -> DeviceMesh:
@@ -47,7 +50,11 @@ class DeviceMesh(RankMesh):
         Raises:
             TypeError, IndexError, ValueError: As `slice`.
         """
-        warnings.warn("mesh(dim=index) is deprecated; write mesh.slice(dim=index)", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            "mesh(dim=index) is deprecated; write mesh.slice(dim=index)",
+            DeprecationWarning,
+            stacklevel=2,
+        )
         return self.slice(**selection)
 
     def rank(self, dims: str | Iterable[str]) -> Tensor:
@@ -75,7 +82,9 @@ class DeviceMesh(RankMesh):
         """A scalar int64 tensor with these values on the ranks."""
         made = new_tensor(self, contiguous((), torch.int64, torch.device("cpu")))
         table = dict(zip(self.group.ranks, numbers, strict=True))
-        self.engine.submit(self.lane, (MOVE, call_sites.here(), "per_rank", (made._value.id, table)))
+        self.engine.submit(
+            self.lane, (MOVE, call_sites.here(), "per_rank", (made._value.id, table))
+        )
         return made
 
     def process_group(self, dims: str | Iterable[str]) -> RemoteProcessGroup:
@@ -90,8 +99,9 @@ class DeviceMesh(RankMesh):
         return RemoteProcessGroup(self, dims)
 
     def torch_mesh(self, device: str | None = None) -> RemoteTorchMesh:
-        """This mesh as an argument of remote functions and endpoints: there it is a ``torch.distributed.device_mesh.DeviceMesh``,
-        so that ``DTensor.from_local(x, mesh, [Shard(0)])`` makes one ``DTensor`` of what the ranks have.
+        """This mesh as an argument of remote functions and endpoints: there it is a
+        ``torch.distributed.device_mesh.DeviceMesh``, so that
+        ``DTensor.from_local(x, mesh, [Shard(0)])`` makes one ``DTensor`` of what the ranks have.
 
         Args:
             device: ``"cpu"`` or ``"cuda"``; by default what the rank has.
@@ -107,18 +117,26 @@ class DeviceMesh(RankMesh):
             return torch.tensor(list(self.group.ranks)).reshape(self._ndslice.sizes)
 
     def to_table(self) -> str:
-        """The mesh drawn as a grid, for people: in each cell a host and a rank of the engine. See `ProcMesh.to_table`."""
+        """The mesh drawn as a grid, for people: in each cell a host and a rank of the engine.
+
+        See `ProcMesh.to_table`.
+        """
         procs, ranks = self.group.procs, self.group.ranks
         names = names_of([proc.host for proc in procs])
         return grid.as_text(
-            f"<DeviceMesh {self.extent}>", self.extent, lambda at: f"{names[procs[at].host]} · rank[{ranks[at]}]"
+            f"<DeviceMesh {self.extent}>",
+            self.extent,
+            lambda at: f"{names[procs[at].host]} · rank[{ranks[at]}]",
         )
 
     def exit(self) -> None:
-        """End the engine: wait until all that was issued is done, then stop its workers. The second time does nothing.
+        """End the engine: wait until all that was issued is done, then stop its workers.
+
+        The second time does nothing.
 
         Raises:
-            RemoteException: An operation failed, and nothing that depends on it was fetched. The engine goes on.
+            RemoteException: An operation failed, and nothing that depends on it was fetched. The
+                engine goes on.
             TimeoutError: It took more than a minute.
         """
         self.engine.close(_EXIT_TIMEOUT)

@@ -1,10 +1,13 @@
-"""The controller's end of an engine: gathers instructions into batches and has them executed, one way.
+"""The controller's end of an engine: gathers instructions into batches and has them executed, one
+way.
 
-By whom, an `Executor` says: workers (`workers`), or a model of them. Instructions go out together: at once after a pause,
-else when `_BATCH` of them are there, when something is asked for, or after `_DELAY` seconds, whatever comes first. The
-controller does not wait for workers, with two exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for
-them to be at most `_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process ends
-both. Ranks that are gone get no more instructions; what is for one of them is refused, and the others go on.
+By whom, an `Executor` says: workers (`workers`), or a model of them. Instructions go out together:
+at once after a pause, else when `_BATCH` of them are there, when something is asked for, or after
+`_DELAY` seconds, whatever comes first. The controller does not wait for workers, with two
+exceptions: for what it asks (`call`), and, every `_STRETCH` instructions, for them to be at most
+`_AHEAD` stretches behind, so that a long loop needs bounded memory. The end of a worker's process
+ends both. Ranks that are gone get no more instructions; what is for one of them is refused, and the
+others go on.
 """
 
 from __future__ import annotations
@@ -83,7 +86,10 @@ class Engine:
         return self.group(ranks.ranks, ALL)
 
     def spread(self) -> None:
-        """Give each stream a thread of its own on the workers. Until then all that they do is done where messages are read."""
+        """Give each stream a thread of its own on the workers.
+
+        Until then all that they do is done where messages are read.
+        """
         with self._lock:
             if not self.executor.spread:
                 self._append(self.every_stream, (SPREAD,))
@@ -97,7 +103,9 @@ class Engine:
 
     # instructions
 
-    def submit(self, ranks: Ranks, instruction: Instruction, now: bool = False, weight: int = 0) -> None:
+    def submit(
+        self, ranks: Ranks, instruction: Instruction, now: bool = False, weight: int = 0
+    ) -> None:
         """Have some ranks run an instruction, after all that was submitted before.
 
         Args:
@@ -129,7 +137,8 @@ class Engine:
             self._keep_up()
 
     def check(self, ranks: Ranks) -> None:
-        """Raise if one of these ranks is known to be gone, unless all streams are meant, where the others go on.
+        """Raise if one of these ranks is known to be gone, unless all streams are meant, where the
+        others go on.
 
         Raises:
             SupervisionError: It is.
@@ -140,24 +149,34 @@ class Engine:
     def _living(self) -> Ranks:
         """All streams of the ranks that are not known to be gone."""
         gone = self.executor.gone
-        return self.group([rank for rank in range(self.size) if rank not in gone], ALL) if gone else self.every_stream
+        return (
+            self.group([rank for rank in range(self.size) if rank not in gone], ALL)
+            if gone
+            else self.every_stream
+        )
 
     def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
         """Give a plan its number on all workers.
 
         Raises:
-            Exception: What pickling the arguments raises: here, where it harms no other instruction.
+            Exception: What pickling the arguments raises: here, where it harms no other
+                instruction.
         """
         pickling.dumps((args, kwargs))
         with self._lock:
             plan.template = next(self._templates)
             self.described[plan.template] = Template(path, args, kwargs, plan.writes)
-            self._append(self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes))
+            self._append(
+                self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes)
+            )
             if len(self.plans) >= _PLANS and not holders:  # what is held back may be of any age
                 self.plans.clear()
-                # a thread may just now use a plan of those; none can still use one of the time before
+                # a thread may just now use a plan of those; none can still use one of the time
+                # before
                 self._append(self.every_stream, (FORGET, self._oldest_template))
-                for number in [number for number in self.described if number < self._oldest_template]:
+                for number in [
+                    number for number in self.described if number < self._oldest_template
+                ]:
                     del self.described[number]
                 self._oldest_template = plan.template
 
@@ -182,7 +201,9 @@ class Engine:
             self._keep_up()
 
     def pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
-        """Have an instruction run with the next ones that are sent, whatever holds those of this thread."""
+        """Have an instruction run with the next ones that are sent, whatever holds those of this
+        thread.
+        """
         with self._lock:
             self._append(ranks, instruction)
 
@@ -191,9 +212,15 @@ class Engine:
             self._append(where, instruction)
 
     def _free_all(self) -> None:
-        """Free what nobody uses any more, on all streams, and the streams that nobody has any more."""
+        """Free what nobody uses any more, on all streams, and the streams that nobody has any
+        more.
+        """
         groups = list(self._groups.values())
-        over = {group.stream for group in groups if group.stream > MAIN and group.stream not in living_streams}
+        over = {
+            group.stream
+            for group in groups
+            if group.stream > MAIN and group.stream not in living_streams
+        }
         for group in groups:
             if group.freed:
                 self._free(group)
@@ -241,36 +268,45 @@ class Engine:
 
     def _keep_up(self) -> None:
         self._since_settled = 0
-        with suppress(SupervisionError):  # of a rank that is gone: whoever issues something for it is told
+        # of a rank that is gone: whoever issues something for it is told
+        with suppress(SupervisionError):
             settling = self.call(self._living(), "settle", ())
             subscribe(settling, functools.partial(notice, settling))
             self._settling.append(settling)
             if len(self._settling) > _AHEAD:
                 future = self._settling.popleft()
                 if not future.done():
-                    block(future, None)  # not `get`: whether the caller runs an event loop does not matter here
+                    # not `get`: whether the caller runs an event loop does not matter here
+                    block(future, None)
                 future.get()
 
     # questions
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str = "") -> Future[Any]:
-        """Ask some workers, after all that was submitted before; a future of a `ValueMesh` in the order of the ranks.
+        """Ask some workers, after all that was submitted before; a future of a `ValueMesh` in the
+        order of the ranks.
 
         Args:
             what: What is asked, for messages.
         """
-        return self._ask(self.executor.call, ranks, method, args, what or f"{method} of the tensor engine")
+        return self._ask(
+            self.executor.call, ranks, method, args, what or f"{method} of the tensor engine"
+        )
 
-    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+    def stream(
+        self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str
+    ) -> list[Future[Any]]:
         """As `call`; a future for each answer, in the order in which they will arrive."""
         return self._ask(self.executor.stream, ranks, method, args, what)
 
-    def _ask(self, ask: Callable[..., Any], ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Any:
+    def _ask(
+        self, ask: Callable[..., Any], ranks: Ranks, method: str, args: tuple[Any, ...], what: str
+    ) -> Any:
         self.check_open()
         if holder() is not None:
             raise NotImplementedError(
-                "nothing can be fetched or asked of the ranks within `coalescing()` or a recorded function: what comes before "
-                "has not been sent. Do it afterwards"
+                "nothing can be fetched or asked of the ranks within `coalescing()` or a recorded"
+                " function: what comes before has not been sent. Do it afterwards"
             )
         with self._lock:
             self._free_all()
@@ -289,7 +325,8 @@ class Engine:
             asked = self.call(living, "finish", (), "exit of the tensor engine")
             poisons = asked.get(timeout=timeout).values()
         unreported = [poison for poison in poisons if poison is not None and not was_told(poison)]
-        if unreported:  # a rank does not know what was told of its failure where a move has taken it
+        # a rank does not know what was told of its failure where a move has taken it
+        if unreported:
             raise RemoteException(unreported[0])
         self._closed = "this tensor engine has exited; activate the proc mesh again for a new one"
         self._settling.clear()
@@ -314,7 +351,10 @@ class Template(NamedTuple):
 
 
 holders: dict[int, Any] = {}
-"""By thread: what takes the instructions that it issues, in place of the workers. See `instruction_buffer`."""
+"""By thread: what takes the instructions that it issues, in place of the workers.
+
+See `instruction_buffer`.
+"""
 
 
 living_streams: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -338,13 +378,17 @@ def freeing(ranks: Ranks) -> list[tuple[Ranks, Instruction]]:
 
 _engines: weakref.WeakKeyDictionary[Owner, dict[str, Engine]] = weakref.WeakKeyDictionary()
 _engines_lock = threading.Lock()
-_substitutes: weakref.WeakKeyDictionary[Owner, Callable[[ProcMesh], Engine]] = weakref.WeakKeyDictionary()
+_substitutes: weakref.WeakKeyDictionary[Owner, Callable[[ProcMesh], Engine]] = (
+    weakref.WeakKeyDictionary()
+)
 _engines_here: weakref.WeakSet[Engine] = weakref.WeakSet()
 _spreading = False
 
 
 def spread_engines() -> None:
-    """This program has more than one stream: let engines, those to come as well, keep them apart."""
+    """This program has more than one stream: let engines, those to come as well, keep them
+    apart.
+    """
     global _spreading
     with _engines_lock:
         _spreading = True
@@ -355,7 +399,9 @@ def spread_engines() -> None:
 
 
 def engine_of(procs: ProcMesh) -> Engine:
-    """The engine of the current actor over the whole mesh that `procs` is, or is a slice of; made when there is none."""
+    """The engine of the current actor over the whole mesh that `procs` is, or is a slice of; made
+    when there is none.
+    """
     cell: Owner = context()._cell
     with _engines_lock:
         mine = _engines.setdefault(cell, {})
@@ -381,5 +427,7 @@ def _engine_of_workers(procs: ProcMesh) -> Engine:
 
 
 def substitute_engines(make: Callable[[ProcMesh], Engine]) -> None:
-    """From now on have the engines of the current actor made by `make`, from a whole mesh of procs."""
+    """From now on have the engines of the current actor made by `make`, from a whole mesh of
+    procs.
+    """
     _substitutes[context()._cell] = make

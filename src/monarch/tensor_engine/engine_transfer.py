@@ -1,11 +1,13 @@
-"""Moving tensors between engines: what one's workers offer, the other's fetch from their memory, beside the messages.
+"""Moving tensors between engines: what one's workers offer, the other's fetch from their memory,
+beside the messages.
 
-The sender's worker takes a copy, as later writes must not be seen, names it as an `RDMABuffer`, once for each receiver, and goes
-on. The receiver's worker asks the sender's process for a name, reads the memory into a tensor of its own and drops the name; with
-the last of them the copy is freed.
+The sender's worker takes a copy, as later writes must not be seen, names it as an `RDMABuffer`,
+once for each receiver, and goes on. The receiver's worker asks the sender's process for a name,
+reads the memory into a tensor of its own and drops the name; with the last of them the copy is
+freed.
 
-What ends the receiver's wait: the offer, which was issued before; the end of the sender's worker or process; for the transfer
-itself, `TIMEOUT`.
+What ends the receiver's wait: the offer, which was issued before; the end of the sender's worker or
+process; for the transfer itself, `TIMEOUT`.
 """
 
 from __future__ import annotations
@@ -16,7 +18,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .._core.plane import ControlRequest, ControlService, ProcAddress, current_hub, handles, register
+from .._core.plane import (
+    ControlRequest,
+    ControlService,
+    ProcAddress,
+    current_hub,
+    handles,
+    register,
+)
 from .groups import TIMEOUT
 from .instructions import Poison
 from .stream_state import StreamState
@@ -26,7 +35,10 @@ _ENDED = "the tensor engine that it comes from has ended"
 
 
 class Offers:
-    """The values that this process offers to other engines. Message handlers look into it, so nothing here waits."""
+    """The values that this process offers to other engines.
+
+    Message handlers look into it, so nothing here waits.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +56,9 @@ class Offers:
             request.answer(content)
 
     def take(self, key: Key, request: ControlRequest) -> None:
-        """Answer whoever asks: now, when the offer is made, or when that will not happen any more."""
+        """Answer whoever asks: now, when the offer is made, or when that will not happen any
+        more.
+        """
         with self._lock:
             if key in self._made:
                 content: Any = self._made[key].pop()
@@ -63,7 +77,9 @@ class Offers:
             self._ended.add(uid)
             for key in [key for key in self._made if key[0] == uid]:
                 del self._made[key]
-            asking = [one for key in list(self._asking) if key[0] == uid for one in self._asking.pop(key)]
+            asking = [
+                one for key in list(self._asking) if key[0] == uid for one in self._asking.pop(key)
+            ]
         for request in asking:
             request.answer(RuntimeError(_ENDED))
 
@@ -74,7 +90,8 @@ offers = Offers()
 class TakeOffer(NamedTuple):
     """Take what a rank of another engine offers. Worker that imports ──▶ process of that rank.
 
-    Answer: the content, when it is offered; an error if the engine ends before. A process that has ended offers nothing.
+    Answer: the content, when it is offered; an error if the engine ends before. A process that has
+    ended offers nothing.
 
     Attributes:
         uid: Id of the engine.
@@ -107,7 +124,9 @@ class Source(NamedTuple):
     procs: dict[int, ProcAddress]
 
 
-def export(worker: StreamState, site: int, source: int, ticket: int, takers: dict[int, int]) -> None:
+def export(
+    worker: StreamState, site: int, source: int, ticket: int, takers: dict[int, int]
+) -> None:
     """Offer a value to other engines' workers: a rank to as many as `takers` says."""
     given, count = worker.slots[source], takers[worker.rank]
     contents: list[Any] = [None] * count  # of an empty tensor there is nothing to move
@@ -125,7 +144,9 @@ def export(worker: StreamState, site: int, source: int, ticket: int, takers: dic
         offers.make((worker.uid, ticket), contents)
 
 
-def import_(worker: StreamState, site: int, output: int, shape: Any, dtype: Any, device: Any, source: Source) -> None:
+def import_(
+    worker: StreamState, site: int, output: int, shape: Any, dtype: Any, device: Any, source: Source
+) -> None:
     """Fetch a value that another engine's worker offers."""
     try:
         result: Any = torch.empty(shape, dtype=dtype, device=device)

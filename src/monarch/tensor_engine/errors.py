@@ -8,16 +8,20 @@ from typing import Any
 from . import call_sites
 from .instructions import Poison
 
-_told: deque[int] = deque(maxlen=10_000)  # hashes of failures that the program was told of; the last of them
+# hashes of failures that the program was told of; the last of them
+_told: deque[int] = deque(maxlen=10_000)
 
 
 def was_told(poison: Poison) -> bool:
-    """Return whether the program has had a `RemoteException` for a failure, wherever it was fetched."""
+    """Return whether the program has had a `RemoteException` for a failure, wherever it was
+    fetched.
+    """
     return hash(poison) in _told
 
 
 class RemoteException(Exception):
-    """An operation failed on a worker, some time after it was issued; raised where something that depends on it is fetched.
+    """An operation failed on a worker, some time after it was issued; raised where something that
+    depends on it is fetched.
 
     Attributes:
         rank: The rank of the engine on which it failed.
@@ -46,7 +50,9 @@ class RemoteException(Exception):
 
 
 def _arrived(poison: Poison, args: tuple[Any, ...], attributes: dict[str, Any]) -> RemoteException:
-    """One that an actor got, which has told this program of it; the stack is known where it was made."""
+    """One that an actor got, which has told this program of it; the stack is known where it was
+    made.
+    """
     _told.append(hash(poison))
     error = RemoteException.__new__(RemoteException, *args)
     vars(error).update(attributes)
@@ -54,8 +60,12 @@ def _arrived(poison: Poison, args: tuple[Any, ...], attributes: dict[str, Any]) 
 
 
 class TensorError(TypeError):
-    """Tensors that do not belong together were used together, or one that can't be used any more."""
+    """Tensors that do not belong together were used together, or one that can't be used any
+    more.
+    """
 
 
 class OperatorError(RuntimeError):
-    """As `TensorError`, raised where the operation is an operator: Python hides a TypeError that comes out of ``a + b``."""
+    """As `TensorError`, raised where the operation is an operator: Python hides a TypeError that
+    comes out of ``a + b``.
+    """

@@ -1,6 +1,8 @@
-"""The interface between an engine and the execution of its instructions: on workers, or in a simulation.
+"""The interface between an engine and the execution of its instructions: on workers, or in a
+simulation.
 
-There are two executors: `workers.Workers` has them run on processes, `monarch.simulator` tells how long that would take.
+There are two executors: `workers.Workers` has them run on processes, `monarch.simulator` tells how
+long that would take.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ class Ranks:
         ranks: In row-major order.
         procs: Their processes.
         stream: The number of the stream, or `ALL`.
-        freed: Ids of values that nobody uses any more, and instructions that may go at the next opportunity, each with
-            where it goes. Finalizers put them in, on any thread and inside of any lock.
+        freed: Ids of values that nobody uses any more, and instructions that may go at the next
+            opportunity, each with where it goes. Finalizers put them in, on any thread and inside
+            of any lock.
     """
 
     __slots__ = ("freed", "members", "procs", "ranks", "stream")
@@ -39,14 +42,17 @@ Segment = tuple[Ranks, list[Instruction]]
 
 
 class Executor(Protocol):
-    """The execution of instructions. An engine calls it under its lock, so from one thread at a time.
+    """The execution of instructions.
+
+    An engine calls it under its lock, so from one thread at a time.
 
     Attributes:
         uid: The engine's id.
         size: How many ranks it has.
         name: Of the mesh, for messages.
         target: The id of the actors that are its workers; 0 for none.
-        spread: Whether each stream has a thread of its own; the engine sets it, see `Engine.spread`.
+        spread: Whether each stream has a thread of its own; the engine sets it, see
+            `Engine.spread`.
     """
 
     uid: str
@@ -69,7 +75,9 @@ class Executor(Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """False if all of it is gone, or all that another executor over the same processes would have."""
+        """False if all of it is gone, or all that another executor over the same processes would
+        have.
+        """
 
     def check(self, ranks: Ranks) -> None:
         """Refuse ranks that are known to be gone.
@@ -82,12 +90,13 @@ class Executor(Protocol):
         """Where a rank lives."""
 
     def run(self, segments: list[Segment]) -> None:
-        """Have instructions executed by the ranks that each segment is for, in order, but for those that are gone; returns before
-        they are.
+        """Have instructions executed by the ranks that each segment is for, in order, but for those
+        that are gone; returns before they are.
         """
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Future[Any]:
-        """Ask ranks something, after all that they were to run before; a future of a `ValueMesh`, in their order.
+        """Ask ranks something, after all that they were to run before; a future of a `ValueMesh`,
+        in their order.
 
         Args:
             method: A method of `runner.Runner`.
@@ -95,14 +104,18 @@ class Executor(Protocol):
             what: What is asked, for messages.
         """
 
-    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+    def stream(
+        self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str
+    ) -> list[Future[Any]]:
         """As `call`; a future for each answer, in the order in which they will arrive."""
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
         """Call `tell`, on a thread of its own, with each rank whose process ends."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back some time later on a thread that must not be held up; how an engine sends what waits for more."""
+        """Call back some time later on a thread that must not be held up; how an engine sends what
+        waits for more.
+        """
 
     def stop(self, timeout: float) -> None:
         """End it. Waits for its end, at most for `timeout` seconds."""

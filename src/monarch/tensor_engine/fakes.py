@@ -1,7 +1,9 @@
-"""Metadata, found by running operations on fake tensors: all that a controller knows of its tensors.
+"""Metadata, found by running operations on fake tensors: all that a controller knows of its
+tensors.
 
-A `Meta` is one combination of shape, strides, dtype and so on; there is one object for each, so that looking it up is
-comparing identities. Running on fakes takes some 100 µs; `plans` does it once per kind of operation.
+A `Meta` is one combination of shape, strides, dtype and so on; there is one object for each, so
+that looking it up is comparing identities. Running on fakes takes some 100 µs; `plans` does it once
+per kind of operation.
 """
 
 from __future__ import annotations
@@ -26,20 +28,28 @@ from . import without_dynamo
 _lock = threading.RLock()  # fakes are not made for several threads
 _metas: weakref.WeakValueDictionary[tuple[Any, ...], Meta] = weakref.WeakValueDictionary()
 _INSTEAD = (
-    "its result depends on values, which only the workers have. Fetch them with monarch.inspect(tensor) or "
-    "fetch_shard(tensor).get(), or do this in a remote function"
+    "its result depends on values, which only the workers have. Fetch them with"
+    " monarch.inspect(tensor) or fetch_shard(tensor).get(), or do this in a remote function"
 )
 
 _READING = "item(), float(), bool(), `if`, numpy() and the like, of a distributed tensor"
 
 
 class Meta:
-    """The metadata of a tensor, without its values. Made by `interned` only: equal ones are identical."""
+    """The metadata of a tensor, without its values.
+
+    Made by `interned` only: equal ones are identical.
+    """
 
     __slots__ = ("__weakref__", "device", "dtype", "offset", "shape", "stride")
 
     def __init__(
-        self, shape: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: torch.dtype, device: torch.device
+        self,
+        shape: tuple[int, ...],
+        stride: tuple[int, ...],
+        offset: int,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         self.shape = shape
         self.stride = stride
@@ -55,8 +65,14 @@ class Meta:
     def fake(self) -> Any:
         """A fake tensor like this, with a storage of its own; within `faking`."""
         if not self.offset:
-            return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
-        reach = self.offset + 1 + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True) if n)
+            return torch.empty_strided(
+                self.shape, self.stride, dtype=self.dtype, device=self.device
+            )
+        reach = (
+            self.offset
+            + 1
+            + sum((n - 1) * s for n, s in zip(self.shape, self.stride, strict=True) if n)
+        )
         base = torch.empty(reach, dtype=self.dtype, device=self.device)
         return base.as_strided(self.shape, self.stride, self.offset)
 
@@ -65,7 +81,9 @@ def meta_of(tensor: torch.Tensor) -> Meta:
     """Raises NotImplementedError: it is not strided."""
     if tensor.layout is not torch.strided:
         raise NotImplementedError(f"distributed tensors are strided, this would be {tensor.layout}")
-    return interned((tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device))
+    return interned(
+        (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
+    )
 
 
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Meta:
@@ -89,7 +107,9 @@ _torch_logger = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
-    """torch logs each shape that does not fit, with its traceback, although it raises it as well."""
+    """torch logs each shape that does not fit, with its traceback, although it raises it as
+    well.
+    """
     return not _faking.on
 
 
@@ -103,7 +123,10 @@ _torch_logger.addFilter(_is_not_ours)
 
 @contextmanager
 def faking() -> Iterator[None]:
-    """In here operations make fakes. Errors that only say that values are missing say what to do instead."""
+    """In here operations make fakes.
+
+    Errors that only say that values are missing say what to do instead.
+    """
     with _lock:
         try:
             with _mode:
@@ -126,7 +149,9 @@ class ValueNotHereError(DataDependentOutputException):
     """A value was asked of a distributed tensor, whose values are on the workers."""
 
     def __str__(self) -> str:
-        function = _READING if self.func is torch.ops.aten._local_scalar_dense.default else self.func
+        function = (
+            _READING if self.func is torch.ops.aten._local_scalar_dense.default else self.func
+        )
         return f"{function}: {_INSTEAD}"
 
 

@@ -24,23 +24,28 @@ _LIFT = torch.ops.aten.lift_fresh_copy.default
 def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Future[Any]:
     """`obj` with the values that one rank has.
 
-    The future is done when all ranks of the mesh have run what was issued before; nothing waits for what comes later.
+    The future is done when all ranks of the mesh have run what was issued before; nothing waits for
+    what comes later.
 
     Args:
-        obj: Anything, with distributed tensors in lists, tuples, dicts; all of one mesh and one stream, which need not be the
-            active one. None fetches nothing: a barrier over all streams.
+        obj: Anything, with distributed tensors in lists, tuples, dicts; all of one mesh and one
+            stream, which need not be the active one. None fetches nothing: a barrier over all
+            streams.
         shard: Coordinates of the rank, by label: all of them, or none for the first rank.
         **coords: The same.
 
     Returns:
-        A future of `obj` with a tensor on the CPU for each distributed one. It raises `RemoteException` where one of them,
-        or what it was made from, failed on any rank of its mesh, each time it is read.
+        A future of `obj` with a tensor on the CPU for each distributed one. It raises
+        `RemoteException` where one of them, or what it was made from, failed on any rank of its
+        mesh, each time it is read.
 
     Raises:
-        ValueError: A coordinate is missing, or there is no mesh: no tensor in `obj`, and none active.
+        ValueError: A coordinate is missing, or there is no mesh: no tensor in `obj`, and none
+            active.
         KeyError: There is no such dimension.
         IndexError: There is no such coordinate.
-        TypeError: The tensors are of several meshes or streams, or one is a local tensor; `shard` is no dict.
+        TypeError: The tensors are of several meshes or streams, or one is a local tensor; `shard`
+            is no dict.
     """
     leaves, tree = pytree.tree_flatten(obj)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -52,7 +57,10 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
     if any(tensor.mesh is not mesh or tensor._value.lane is not lane for tensor in tensors):
         raise operand_checks.error("fetch_shard", tensors, {}, stream=lane.stream)
     if shard is not None and not isinstance(shard, Mapping):
-        raise TypeError(f"coordinates are a dict or keywords, one for each dimension of {mesh.extent}; got {shard!r}")
+        raise TypeError(
+            f"coordinates are a dict or keywords, one for each dimension of {mesh.extent}; got"
+            f" {shard!r}"
+        )
     wanted = rank_at(mesh, {**(shard or {}), **coords})
     ids = tuple(tensor._value.id for tensor in tensors)
     answers = mesh.engine.call(lane, "fetch", (ids, wanted), "fetch_shard()")
@@ -62,7 +70,9 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
         replies = list(answer.values())
         raise_poison(replies)
         values = iter(replies[position])
-        return pytree.tree_unflatten([next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree)
+        return pytree.tree_unflatten(
+            [next(values) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree
+        )
 
     return read_here(answers, read)
 
@@ -73,18 +83,23 @@ def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any
 
 
 def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
-    """`obj` with a distributed tensor on the active mesh for each local one: a copy of it on each rank, or a part.
+    """`obj` with a distributed tensor on the active mesh for each local one: a copy of it on each
+    rank, or a part.
 
-    For batches of a data loader, and for states that were saved. Where tensors share memory, their copies do not. With `split`
-    the whole tensor travels all the same, to each host once, and each rank keeps its part.
+    For batches of a data loader, and for states that were saved. Where tensors share memory, their
+    copies do not. With `split` the whole tensor travels all the same, to each host once, and each
+    rank keeps its part.
 
     Args:
-        obj: Anything, with local tensors in lists, tuples, dicts; without `split`, what is distributed stays as it is.
-        split: Dimension of the mesh along whose ranks the first dimension of each tensor is cut into equal parts; or a dict
-            of dimensions of the mesh to dimensions of the tensors. None gives each rank the whole.
+        obj: Anything, with local tensors in lists, tuples, dicts; without `split`, what is
+            distributed stays as it is.
+        split: Dimension of the mesh along whose ranks the first dimension of each tensor is cut
+            into equal parts; or a dict of dimensions of the mesh to dimensions of the tensors. None
+            gives each rank the whole.
 
     Raises:
-        ValueError: No mesh is active, or a tensor can't be cut into equal parts, or is distributed already.
+        ValueError: No mesh is active, or a tensor can't be cut into equal parts, or is distributed
+            already.
         KeyError: The mesh has no such dimension.
         TypeError: There is a module with parameters, or an optimizer, in it.
 
@@ -95,18 +110,22 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
     cuts = {} if split is None else {split: 0} if isinstance(split, str) else dict(split)
     for label in cuts:
         if label not in mesh._labels:
-            raise KeyError(f"there is no dimension {label!r} to split along; the mesh has {mesh.extent}")
+            raise KeyError(
+                f"there is no dimension {label!r} to split along; the mesh has {mesh.extent}"
+            )
 
     def place(leaf: Any) -> Any:
         if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)) and leaf.state_dict():
             raise TypeError(
-                f"distribute takes tensors, in lists, tuples and dicts, got a {type(leaf).__name__}. Make one while the mesh is "
-                "active, and let it load the state: new.load_state_dict(distribute(old.state_dict()))"
+                "distribute takes tensors, in lists, tuples and dicts, got a"
+                f" {type(leaf).__name__}. Make one while the mesh is active, and let it load the"
+                " state: new.load_state_dict(distribute(old.state_dict()))"
             )
         if isinstance(leaf, Tensor) and cuts:
             raise ValueError(
-                "distribute(split=...) cuts local tensors, and this one is distributed already, as it was made while a mesh was "
-                "active. Make it before that, or under no_mesh.activate()"
+                "distribute(split=...) cuts local tensors, and this one is distributed already, as"
+                " it was made while a mesh was active. Make it before that, or under"
+                " no_mesh.activate()"
             )
         if not isinstance(leaf, torch.Tensor) or isinstance(leaf, Tensor):
             return leaf
@@ -126,15 +145,21 @@ def _part(tensor: torch.Tensor, mesh: DeviceMesh, label: str, dim: int) -> torch
     ranks, shape = mesh.size(label), list(tensor.shape)
     if not -len(shape) <= dim < len(shape):
         raise ValueError(
-            f"cannot split dimension {dim} of a tensor of shape {shape} along {label!r}: it has no such dimension"
+            f"cannot split dimension {dim} of a tensor of shape {shape} along {label!r}: it has no"
+            " such dimension"
         )
     dim %= len(shape)
     if shape[dim] % ranks:
         raise ValueError(
-            f"cannot split a tensor of shape {shape} along {label!r}: {ranks} ranks can't share the {shape[dim]} elements of "
-            f"dimension {dim} evenly. Drop or pad the rest; a DataLoader has drop_last=True"
+            f"cannot split a tensor of shape {shape} along {label!r}: {ranks} ranks can't share the"
+            f" {shape[dim]} elements of dimension {dim} evenly. Drop or pad the rest; a DataLoader"
+            " has drop_last=True"
         )
-    return tensor.unflatten(dim, (ranks, -1)).index_select(dim, mesh.rank(label).reshape(1)).squeeze(dim)
+    return (
+        tensor.unflatten(dim, (ranks, -1))
+        .index_select(dim, mesh.rank(label).reshape(1))
+        .squeeze(dim)
+    )
 
 
 def show(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
@@ -167,7 +192,9 @@ def raise_poison(replies: Iterable[Any]) -> None:
 
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:
-    """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is active meanwhile."""
+    """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is
+    active meanwhile.
+    """
 
     def read_in_no_mesh() -> Any:
         with no_mesh.activate():

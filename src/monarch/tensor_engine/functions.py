@@ -19,13 +19,17 @@ _INSTEAD = {
     "aten::view_as_real.default": _view_as_real,
     "aten::_efficientzerotensor.default": torch.ops.aten.zeros.default,
 }
-"""Operators that meet, or make, a tensor of a kind that the controller's handles do not have: one that is conjugated only when it
-is read, which a program there can't resolve; zeros without memory, which can't be sent."""
+"""Operators that meet, or make, a tensor of a kind that the controller's handles do not have: one
+that is conjugated only when it is read, which a program there can't resolve; zeros without memory,
+which can't be sent.
+"""
 
 
 @lru_cache(maxsize=4096)
 def find(function: str | bytes) -> Any:
-    """A function by its name, or from its pickle. The same pickle gives the same function, with its state.
+    """A function by its name, or from its pickle.
+
+    The same pickle gives the same function, with its state.
 
     Raises:
         RuntimeError: There is nothing of that name.

@@ -1,8 +1,10 @@
-"""Backward passes in pieces: each gradient when it is wanted, so that what follows from it can begin before the next.
+"""Backward passes in pieces: each gradient when it is wanted, so that what follows from it can
+begin before the next.
 
-``loss.backward()`` runs a graph to its end. `grad_generator` walks the same graph itself, node by node, and stops after each
-gradient asked for: a program can reduce it over the mesh, or step its optimizer, before it asks for the next. Nodes are run
-with the mesh and the stream of their gradient active, so that one graph may go over several of them.
+``loss.backward()`` runs a graph to its end. `grad_generator` walks the same graph itself, node by
+node, and stops after each gradient asked for: a program can reduce it over the mesh, or step its
+optimizer, before it asks for the next. Nodes are run with the mesh and the stream of their gradient
+active, so that one graph may go over several of them.
 """
 
 from __future__ import annotations
@@ -28,20 +30,25 @@ def grad_generator(
     with_respect_to: Iterable[torch.Tensor | GradientEdge] = (),
     grad_roots: Sequence[torch.Tensor | None] = (),
 ) -> Iterator[torch.Tensor | None]:
-    """The gradients of some roots, one after the other; each is computed when it is asked for, from what was computed so far.
+    """The gradients of some roots, one after the other; each is computed when it is asked for, from
+    what was computed so far.
 
-    Ask in the order in which gradients become available, usually that of the parameters, reversed: see
-    `gradient_execution_order`. It works on local tensors as well. Hooks of tensors are called, as in a backward pass; those of
-    nodes, such as full backward hooks of modules, are not. What was saved for a step of the backward pass is freed when the step
-    has been made, so a graph can be walked once.
+    Ask in the order in which gradients become available, usually that of the parameters, reversed:
+    see `gradient_execution_order`. It works on local tensors as well. Hooks of tensors are called,
+    as in a backward pass; those of nodes, such as full backward hooks of modules, are not. What was
+    saved for a step of the backward pass is freed when the step has been made, so a graph can be
+    walked once.
 
     Args:
         roots: What is derived: a tensor, or several, or gradient edges.
-        with_respect_to: By what; for each there is one result, None if the roots do not depend on it.
-        grad_roots: The gradient of each root; None, or nothing at all, stands for 1, for a root of one element.
+        with_respect_to: By what; for each there is one result, None if the roots do not depend on
+            it.
+        grad_roots: The gradient of each root; None, or nothing at all, stands for 1, for a root of
+            one element.
 
     Raises:
-        RuntimeError: A root requires no gradient, or has more than one element and no gradient in `grad_roots`.
+        RuntimeError: A root requires no gradient, or has more than one element and no gradient in
+            `grad_roots`.
     """
     targets = _edges(with_respect_to)
     graph = _Graph(_edges(roots), [target.node for target in targets])
@@ -54,7 +61,8 @@ class GradientGenerator:
 
     Args:
         roots, with_respect_to, grad_roots: As for `grad_generator`.
-        context_restorer: Without effect: each node runs with the mesh and the stream of its gradient in any case.
+        context_restorer: Without effect: each node runs with the mesh and the stream of its
+            gradient in any case.
     """
 
     def __init__(
@@ -88,9 +96,10 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
     """Make a function differentiable that brings its own backward pass.
 
     Args:
-        function: Returns its result, a tensor or several in lists, tuples, dicts; and a function from the gradients of those
-            tensors to the gradients of its arguments: one for each, or a single one. It runs with the mesh active that was
-            active at the call, and gets zeros for what nothing was derived from.
+        function: Returns its result, a tensor or several in lists, tuples, dicts; and a function
+            from the gradients of those tensors to the gradients of its arguments: one for each, or
+            a single one. It runs with the mesh active that was active at the call, and gets zeros
+            for what nothing was derived from.
 
     Returns:
         A function with the same arguments that returns the result.
@@ -107,17 +116,27 @@ def grad_function(function: Callable[..., tuple[Any, Callable[..., Any]]]) -> Ca
                 ctx.place = _Place(active_mesh(), get_active_stream())
                 result, ctx.backward_function = function(*pytree.tree_unflatten(list(leaves), tree))
                 tensors, structure[:] = _flatten_tensors(result)
-                ctx.zeros = [_Zeros(each.shape, each.dtype, each.device, _place_of([each])) for each in tensors]
+                ctx.zeros = [
+                    _Zeros(each.shape, each.dtype, each.device, _place_of([each]))
+                    for each in tensors
+                ]
                 return tuple(tensors)
 
             @staticmethod
             def backward(ctx: Any, *grads: Any) -> Any:
-                given = [zeros.make() if grad is None else grad for grad, zeros in zip(grads, ctx.zeros, strict=True)]
+                given = [
+                    zeros.make() if grad is None else grad
+                    for grad, zeros in zip(grads, ctx.zeros, strict=True)
+                ]
                 with ctx.place.activated():
                     found = ctx.backward_function(*given)
-                flat = pytree.tree_leaves(list(found) if isinstance(found, (list, tuple)) else [found])
+                flat = pytree.tree_leaves(
+                    list(found) if isinstance(found, (list, tuple)) else [found]
+                )
                 if len(flat) != len(leaves):
-                    raise ValueError(f"the backward pass gave {len(flat)} gradients for {len(leaves)} arguments")
+                    raise ValueError(
+                        f"the backward pass gave {len(flat)} gradients for {len(leaves)} arguments"
+                    )
                 return tuple(flat)
 
         tensors = iter(Function.apply(*leaves))
@@ -135,7 +154,10 @@ _A_TENSOR = object()
 def _flatten_tensors(result: Any) -> tuple[list[torch.Tensor], list[Any]]:
     leaves, tree = pytree.tree_flatten(result)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    return tensors, [[_A_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree]
+    return tensors, [
+        [_A_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves],
+        tree,
+    ]
 
 
 class _Place(NamedTuple):
@@ -173,8 +195,9 @@ def _generate(graph: _Graph, targets: list[GradientEdge]) -> Iterator[torch.Tens
 class _Graph:
     """A graph of autograd, and how far it has been run.
 
-    Calling a node of torch runs its formula and nothing else; what its engine does besides is done here: adding up what
-    arrives, hooks of tensors, and freeing what was saved for the node, which is of no more use.
+    Calling a node of torch runs its formula and nothing else; what its engine does besides is done
+    here: adding up what arrives, hooks of tensors, and freeing what was saved for the node, which
+    is of no more use.
 
     Attributes:
         order: Its nodes, each after all that lead to it.
@@ -194,16 +217,23 @@ class _Graph:
         self._hooked: set[Node] = set()
         self._done: set[Node] = set()
 
-    def seed(self, tensors: Sequence[torch.Tensor | None], gradients: Sequence[torch.Tensor | None]) -> None:
+    def seed(
+        self, tensors: Sequence[torch.Tensor | None], gradients: Sequence[torch.Tensor | None]
+    ) -> None:
         """Put in the gradients of the roots."""
         if gradients and len(gradients) != len(self._roots):
-            raise RuntimeError(f"there are {len(self._roots)} roots and {len(gradients)} gradients for them")
+            raise RuntimeError(
+                f"there are {len(self._roots)} roots and {len(gradients)} gradients for them"
+            )
         for index, root in enumerate(self._roots):
             gradient = gradients[index] if gradients else None
             if gradient is None:
                 tensor = tensors[index]
                 if tensor is None or tensor.numel() != 1:
-                    raise RuntimeError("only a root of one element has an implicit gradient; give others in grad_roots")
+                    raise RuntimeError(
+                        "only a root of one element has an implicit gradient; give others in"
+                        " grad_roots"
+                    )
                 with torch.no_grad(), _place_of([tensor]).activated():
                     gradient = torch.ones_like(tensor)
             self._arrive(root.node, root.output_nr, gradient)
@@ -242,9 +272,11 @@ class _Graph:
             return
         with _place_of(arrived.values()).activated():
             for (following, number), gradient in _call(node, arrived):
-                with _place_of([gradient]).activated():  # a move may have taken it to another stream
+                # a move may have taken it to another stream
+                with _place_of([gradient]).activated():
                     self._arrive(following, number, _fitted(gradient, following, number))
-        with no_mesh.activate():  # what was saved may be a number, which torch takes for a local tensor
+        # what was saved may be a number, which torch takes for a local tensor
+        with no_mesh.activate():
             _release(node)
 
     def _arrive(self, node: Node, number: int, gradient: torch.Tensor) -> None:
@@ -253,20 +285,32 @@ class _Graph:
 
 
 def _after_hooks(node: Node, arrived: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Gradients as the hooks of their tensors leave them. torch's engine calls them, when it is asked for what it is given."""
+    """Gradients as the hooks of their tensors leave them. torch's engine calls them, when it is
+    asked for what it is given.
+    """
     edges = [GradientEdge(node, number) for number in arrived]
-    return dict(zip(arrived, torch.autograd.grad(edges, edges, list(arrived.values())), strict=True))
+    return dict(
+        zip(arrived, torch.autograd.grad(edges, edges, list(arrived.values())), strict=True)
+    )
 
 
-def _call(node: Node, arrived: dict[int, torch.Tensor]) -> Iterator[tuple[tuple[Node, int], torch.Tensor]]:
+def _call(
+    node: Node, arrived: dict[int, torch.Tensor]
+) -> Iterator[tuple[tuple[Node, int], torch.Tensor]]:
     """Run the formula of a node; what comes out, and where it goes."""
     edges = node.next_functions
     count = len(node._input_metadata)
     if isinstance(node, torch.autograd.function.BackwardCFunction):
-        # Python's formulas get zeros for what has not arrived, and return something for each argument of the function
-        inputs = [arrived[number] if number in arrived else _zeros(node, number) for number in range(count)]
+        # Python's formulas get zeros for what has not arrived, and return something for each
+        # argument of the function
+        inputs = [
+            arrived[number] if number in arrived else _zeros(node, number)
+            for number in range(count)
+        ]
         outputs = _as_tuple(node.apply(*inputs))
-        outputs = tuple(output for output, needed in zip(outputs, node.needs_input_grad, strict=False) if needed)
+        outputs = tuple(
+            output for output, needed in zip(outputs, node.needs_input_grad, strict=False) if needed
+        )
         edges = tuple(edge for edge in edges if edge[0] is not None)
     else:
         outputs = _as_tuple(node(*[arrived.get(number) for number in range(count)]))
@@ -292,7 +336,8 @@ def _release(node: Node) -> None:
         for each in saved if isinstance(saved, (list, tuple)) else (saved,):
             try:
                 each.register_hooks(_pack_nothing, _unpack_nothing)
-            except (RuntimeError, TypeError):  # a number, or nothing; or hooks of the user's own have packed it
+            except (RuntimeError, TypeError):
+                # a number, or nothing; or hooks of the user's own have packed it
                 pass
 
 
@@ -307,7 +352,9 @@ def _pack_nothing(_: torch.Tensor) -> None:
 
 
 def _unpack_nothing(_: None) -> torch.Tensor:
-    raise RuntimeError("a generator of gradients has been here, and freed what was saved for the backward pass")
+    raise RuntimeError(
+        "a generator of gradients has been here, and freed what was saved for the backward pass"
+    )
 
 
 def _topological_order(roots: Iterable[Node]) -> list[Node]:
@@ -321,13 +368,17 @@ def _topological_order(roots: Iterable[Node]) -> list[Node]:
         elif node not in seen:
             seen.add(node)
             todo.append((node, True))
-            todo.extend((following, False) for following, _ in node.next_functions if following is not None)
+            todo.extend(
+                (following, False) for following, _ in node.next_functions if following is not None
+            )
     finished.reverse()
     return finished
 
 
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
-    """A gradient in the shape and type of what it belongs to: formulas leave that to whoever runs the graph."""
+    """A gradient in the shape and type of what it belongs to: formulas leave that to whoever runs
+    the graph.
+    """
     metadata = node._input_metadata[number]
     if gradient.shape != tuple(metadata.shape):
         gradient = gradient.sum_to_size(metadata.shape)

@@ -1,11 +1,13 @@
-"""Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for those on GPUs.
+"""Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for
+those on GPUs.
 
-A group is made by its own members when they first need it, at the same point of their instructions; no other rank takes
-part, and torch's default group, which belongs to the user's code, is left alone; `torch_groups` is for that. Members find each
-other through a store: a file where all are on one host, else a server in the controller's process.
+A group is made by its own members when they first need it, at the same point of their instructions;
+no other rank takes part, and torch's default group, which belongs to the user's code, is left
+alone; `torch_groups` is for that. Members find each other through a store: a file where all are on
+one host, else a server in the controller's process.
 
-What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to come to the meeting, the
-controller leaves word in the store, or the worker itself if it can.
+What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to
+come to the meeting, the controller leaves word in the store, or the worker itself if it can.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Meeting(NamedTuple):
         return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
 
     def await_all(self, what: str, members: Sequence[int], rank: int) -> None:
-        """Wait until all members are here: what makes them known to each other does not end while one is missing.
+        """Wait until all members are here: what makes them known to each other does not end while
+        one is missing.
 
         Args:
             what: What they come for; the same for all, and nothing else.
@@ -106,14 +109,20 @@ class Group:
         options = dist.ProcessGroupGloo._Options()
         options._timeout = TIMEOUT
         options._devices = [self._device()]
-        return dist.ProcessGroupGloo(dist.PrefixStore(name, self._store), self.index, self.size, options)
+        return dist.ProcessGroupGloo(
+            dist.PrefixStore(name, self._store), self.index, self.size, options
+        )
 
     def _device(self) -> Any:
-        """The network that gloo uses: between hosts that of the host's name, or ``GLOO_SOCKET_IFNAME``, as everywhere in torch."""
+        """The network that gloo uses: between hosts that of the host's name, or
+        ``GLOO_SOCKET_IFNAME``, as everywhere in torch.
+        """
         interface = os.environ.get("GLOO_SOCKET_IFNAME")
         if interface and not self._one_host:
             return dist.ProcessGroupGloo.create_device(interface=interface)
-        return dist.ProcessGroupGloo.create_device(hostname=_LOOPBACK if self._one_host else socket.gethostname())
+        return dist.ProcessGroupGloo.create_device(
+            hostname=_LOOPBACK if self._one_host else socket.gethostname()
+        )
 
     def backend(self, device: torch.device) -> Any:
         """Return the backend that moves tensors of a device."""
@@ -121,7 +130,9 @@ class Group:
             return self.cpu
         if self._gpu is None:
             store = dist.PrefixStore("gpu", self._store)
-            self._gpu = dist.ProcessGroupNCCL(store, self.index, self.size, dist.ProcessGroupNCCL.Options())
+            self._gpu = dist.ProcessGroupNCCL(
+                store, self.index, self.size, dist.ProcessGroupNCCL.Options()
+            )
         return self._gpu
 
     def leave(self, key: str, poison: Poison) -> None:
@@ -150,9 +161,10 @@ class Group:
 class Exchange:
     """An exchange of inputs between all members of a group, and its outcome.
 
-    Who brings a failure leaves word of it, and only then takes part. So who has the data of all knows that whoever has left word
-    has done so; on one host a look into the store is all that it costs. Between hosts one number is sent beside the data, as
-    many would ask the one store; and on a GPU, where the data is on its way for longer than anybody waits.
+    Who brings a failure leaves word of it, and only then takes part. So who has the data of all
+    knows that whoever has left word has done so; on one host a look into the store is all that it
+    costs. Between hosts one number is sent beside the data, as many would ask the one store; and on
+    a GPU, where the data is on its way for longer than anybody waits.
 
     Args:
         asks: Send that number.
@@ -167,11 +179,14 @@ class Exchange:
         if asks:
             self._failed = torch.tensor([poison is not None], dtype=torch.int64)
             options = dist.AllreduceOptions()
-            options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]  # torch's types are wrong here
+            # torch's types are wrong here
+            options.reduceOp = dist.ReduceOp.MAX  # type: ignore[assignment]
             self._work = group.cpu.allreduce([self._failed], options)
 
     def finish(self) -> Poison | None:
-        """After the data has come: the failure of one of the members, if there is one; the same for all of them."""
+        """After the data has come: the failure of one of the members, if there is one; the same for
+        all of them.
+        """
         if self._work is None:
             failed = self._group.has_left(self._key)
         else:
@@ -200,7 +215,9 @@ class Known:
 
 
 class Communication:
-    """The groups of one stream of a worker, made as they are needed. No two streams share one: each would have its own order.
+    """The groups of one stream of a worker, made as they are needed.
+
+    No two streams share one: each would have its own order.
 
     Args:
         name: Tells them from those of other streams.

@@ -1,7 +1,8 @@
-"""Buffers of instructions: `coalescing` sends those of a block together, `recording` keeps them to replay them.
+"""Buffers of instructions: `coalescing` sends those of a block together, `recording` keeps them to
+replay them.
 
-While a thread has a holder, `Engine.submit` hands it the instructions of that thread, and those who make and use values tell it
-of them.
+While a thread has a holder, `Engine.submit` hands it the instructions of that thread, and those who
+make and use values tell it of them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class InstructionBuffer:
     Attributes:
         instructions: In order, each with where it goes.
         borrows: What was borrowed meanwhile.
-        moved: Handles that are of another value since, and that of before: their shape was changed in place, for one.
+        moved: Handles that are of another value since, and that of before: their shape was changed
+            in place, for one.
     """
 
     what = "coalescing()"
@@ -59,7 +61,8 @@ class InstructionBuffer:
             yield
             if any(borrow.is_open for borrow in self.borrows):
                 raise RuntimeError(
-                    f"a borrow made in {self.what} must be dropped in there: borrow.drop(), or `with borrow:`"
+                    f"a borrow made in {self.what} must be dropped in there: borrow.drop(), or"
+                    " `with borrow:`"
                 )
         except BaseException:
             self.void(f"it was made in {self.what}, which raised, so that nothing of it was done")
@@ -87,7 +90,9 @@ class InstructionBuffer:
             self.take_freed(*each)
         if ranks.stream > MAIN:
             self.streams[ranks.stream] = stream_of(ranks.stream)
-        self.instructions.append((ranks, pickle.loads(pickle.dumps(instruction, 5)) if now else instruction))
+        self.instructions.append(
+            (ranks, pickle.loads(pickle.dumps(instruction, 5)) if now else instruction)
+        )
 
     def take_freed(self, ranks: Ranks, instruction: Instruction) -> None:
         self.instructions.append((ranks, instruction))
@@ -144,8 +149,9 @@ class InstructionBuffer:
                 self._pass_on(ranks, instruction)
 
     def _is_of_before(self, instruction: Instruction) -> bool:
-        """Return whether an instruction frees, begins or ends an earlier value, which holds whatever becomes of the
-        rest."""
+        """Return whether an instruction frees, begins or ends an earlier value, which holds
+        whatever becomes of the rest.
+        """
         what = instruction[0]
         return what in (FREE, PROGRAM) or self._is_borrow_of_before(instruction)
 
@@ -167,10 +173,12 @@ class InstructionBuffer:
 
 @contextmanager
 def coalescing() -> Iterator[None]:
-    """Send all that is issued in a block together, when it ends: one message per rank. If it raises, nothing is sent, and what was
-    made in it can't be used.
+    """Send all that is issued in a block together, when it ends: one message per rank.
 
-    Blocks in blocks belong to the outermost. Tensors made in the block can be used after it; nothing can be fetched in it.
+    If it raises, nothing is sent, and what was made in it can't be used.
+
+    Blocks in blocks belong to the outermost. Tensors made in the block can be used after it;
+    nothing can be fetched in it.
 
     Raises:
         ValueError: There are operations of two tensor engines.

@@ -1,8 +1,9 @@
 """The language that a controller speaks to its workers.
 
-A *batch* is a list of instructions; an instruction is a tuple whose first element is what to do. What happens most, an
-operation of torch that was seen before, is nothing but numbers: a *template* (function and constant arguments) is defined
-once, and from then on ``(template, site, inputs, outputs, numbers)`` runs it. Nothing here imports torch.
+A *batch* is a list of instructions; an instruction is a tuple whose first element is what to do.
+What happens most, an operation of torch that was seen before, is nothing but numbers: a *template*
+(function and constant arguments) is defined once, and from then on
+``(template, site, inputs, outputs, numbers)`` runs it. Nothing here imports torch.
 
 ===========  ========================================  ==============================================================
 first        the rest                                  means
@@ -21,13 +22,15 @@ UNPACK       value, outputs                            the results of a call, ke
 MOVE         site, name, args                          run a function of `worker_collectives`: what moves data, and the like
 ===========  ========================================  ==============================================================
 
-Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Those of one stream run in order. `ALL` is no stream:
-what is defined there is defined before whatever comes later, on any stream.
+Instructions belong to a *stream*; a message has ``(stream, batch)`` pairs. Those of one stream run
+in order. `ALL` is no stream: what is defined there is defined before whatever comes later, on any
+stream.
 
-A *site* is the controller's number for the stack that issued the instruction; it comes back with an error.
+A *site* is the controller's number for the stack that issued the instruction; it comes back with an
+error.
 
-What an instruction reads, makes and writes to, `uses` says, for both ends. What it does is the business of `runner` and
-`worker_collectives` on workers, and of the simulator's model.
+What an instruction reads, makes and writes to, `uses` says, for both ends. What it does is the
+business of `runner` and `worker_collectives` on workers, and of the simulator's model.
 """
 
 from __future__ import annotations
@@ -59,19 +62,24 @@ Instruction = tuple[Any, ...]
 
 
 class Input(NamedTuple):
-    """In the arguments of a template: the value with this position among the instruction's inputs."""
+    """In the arguments of a template: the value with this position among the instruction's
+    inputs.
+    """
 
     position: int
 
 
 class Number(NamedTuple):
-    """In the arguments of a template: the number with this position among the instruction's numbers; the last may be a generator."""
+    """In the arguments of a template: the number with this position among the instruction's
+    numbers; the last may be a generator.
+    """
 
     position: int
 
 
 class Expected(NamedTuple):
-    """The controller's expectation of a result; a worker checks shape and type where a user's rule has given them.
+    """The controller's expectation of a result; a worker checks shape and type where a user's rule
+    has given them.
 
     Attributes:
         shares: Position of the input with which it shares memory, or None.
@@ -102,7 +110,8 @@ class Told(NamedTuple):
 
     Attributes:
         skeleton: The result, with None for each leaf.
-        leaves: What each leaf is: a new tensor, the position of an input, or None for what is no tensor.
+        leaves: What each leaf is: a new tensor, the position of an input, or None for what is no
+            tensor.
         written: Positions of the inputs that were written to.
     """
 
@@ -119,7 +128,8 @@ class Call(NamedTuple):
         payload: Pickle and buffers of ``(args, kwargs)``, in which tensors are references.
         inputs: Ids of the tensors among the arguments.
         writes: Ids of those that the function changes.
-        outputs: One per leaf of the result: an id, or 0 for what is no tensor. None where results do not matter.
+        outputs: One per leaf of the result: an id, or 0 for what is no tensor. None where results
+            do not matter.
         expected: What each output is.
     """
 
@@ -229,7 +239,8 @@ def uses(templates: Mapping[int, Any], instruction: Instruction) -> Uses:
     if what == MOVE:
         if instruction[2] not in MOVES:
             raise NotImplementedError(
-                "a move to another engine can't be recorded: call to_mesh outside of the recorded function"
+                "a move to another engine can't be recorded: call to_mesh outside of the recorded"
+                " function"
             )
         return MOVES[instruction[2]](*instruction[3])
     return Uses((), ())
@@ -244,7 +255,10 @@ def first_poison(values: Iterable[Any]) -> Poison | None:
 
 
 def leaves(result: Any) -> list[Any]:
-    """The values in a result, which may be in lists and tuples. Both ends number the results of an operation by this order."""
+    """The values in a result, which may be in lists and tuples.
+
+    Both ends number the results of an operation by this order.
+    """
     if isinstance(result, (list, tuple)):
         return [leaf for each in result for leaf in leaves(each)]
     return [result]

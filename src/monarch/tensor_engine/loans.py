@@ -1,4 +1,6 @@
-"""Loans: tensors of a worker in the hands of an actor of its process, while the worker stands still."""
+"""Loans: tensors of a worker in the hands of an actor of its process, while the worker stands
+still.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ class Loan:
         callback()
 
     def take(self) -> None:
-        """Wait for the worker; raise if one of the tensors has failed. On an event loop: raise `NotYet` rather than wait."""
+        """Wait for the worker; raise if one of the tensors has failed.
+
+        On an event loop: raise `NotYet` rather than wait.
+        """
         if not self._open:
             if running_loop() is not None:
                 raise NotYet(self.when_open)
@@ -110,8 +115,8 @@ class Lent(NamedTuple):
 def _receive(uid: str, worker: int, ticket: int, payload: Any, buffers: list[Any]) -> Any:
     """Runs where the actor does, as it reads its message.
 
-    What ends the wait: the worker comes to the instruction. It was sent before this message, and if the worker is there, it
-    will; if its process ends, so does this one.
+    What ends the wait: the worker comes to the instruction. It was sent before this message, and if
+    the worker is there, it will; if its process ends, so does this one.
     """
     if worker not in current_hub().actors:
         raise RuntimeError("the tensor engine of the tensors in this message has ended")

@@ -1,4 +1,6 @@
-"""The local meaning of references, on the rank that unpickles them: its tensors, its groups, its place in a mesh."""
+"""The local meaning of references, on the rank that unpickles them: its tensors, its groups, its
+place in a mesh.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,12 @@ def process_group(uid: str, number: int) -> Any:
 
 
 def torch_mesh(
-    uid: str, device: str | None, labels: tuple[str, ...], sizes: tuple[int, ...], ranks: tuple[int, ...], numbers: Any
+    uid: str,
+    device: str | None,
+    labels: tuple[str, ...],
+    sizes: tuple[int, ...],
+    ranks: tuple[int, ...],
+    numbers: Any,
 ) -> Any:
     """Stands in pickled arguments for a mesh of `torch.distributed`."""
     found: Any = list(ranks)
@@ -67,12 +74,16 @@ class MeshHere(NamedTuple):
         return {name: dim.size for name, dim in self.dims.items()}
 
 
-def mesh_here(uid: str, labels: tuple[str, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]) -> MeshHere:
+def mesh_here(
+    uid: str, labels: tuple[str, ...], sizes: tuple[int, ...], ranks: tuple[int, ...]
+) -> MeshHere:
     """Stands in pickled arguments for a mesh."""
     index = ranks.index(workers[uid].rank)
     rows = Slice.new_row_major(sizes)
     dims = {}
-    for label, size, stride, coordinate in zip(labels, sizes, rows.strides, rows.coordinates(index), strict=True):
+    for label, size, stride, coordinate in zip(
+        labels, sizes, rows.strides, rows.coordinates(index), strict=True
+    ):
         first = index - coordinate * stride
         dims[label] = Dim(coordinate, size, list(ranks[first : first + size * stride : stride]))
     return MeshHere(dims, list(ranks))

@@ -1,4 +1,6 @@
-"""A bounded mapping, for what is found out once per kind of arguments: a program may have any number of kinds."""
+"""A bounded mapping, for what is found out once per kind of arguments: a program may have any
+number of kinds.
+"""
 
 from __future__ import annotations
 

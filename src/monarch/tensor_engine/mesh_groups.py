@@ -49,7 +49,9 @@ def _members_along(mesh: RankMesh, names: tuple[str, ...]) -> list[tuple[int, ..
     """The ranks of each row, in the order of their coordinates."""
     others = [label for label in mesh._labels if label not in names]
     rows: dict[int, dict[int, int]] = {}
-    for rank, row, position in zip(mesh.group.ranks, positions(mesh, others), positions(mesh, names), strict=True):
+    for rank, row, position in zip(
+        mesh.group.ranks, positions(mesh, others), positions(mesh, names), strict=True
+    ):
         rows.setdefault(row, {})[position] = rank
     return [tuple(row[position] for position in range(len(row))) for row in rows.values()]
 
@@ -67,13 +69,19 @@ def routes_between(source: RankMesh, destination: RankMesh) -> int:
 
 
 def pairs(source: RankMesh, destination: RankMesh) -> Iterator[tuple[int, int]]:
-    """Iterate over senders and receivers: for each rank of the destination, the source rank with the same coordinates."""
-    for position, rank in zip(positions(destination, source._labels), destination.group.ranks, strict=True):
+    """Iterate over senders and receivers: for each rank of the destination, the source rank with
+    the same coordinates.
+    """
+    for position, rank in zip(
+        positions(destination, source._labels), destination.group.ranks, strict=True
+    ):
         yield source.group.ranks[position], rank
 
 
 def _number(engine: Engine, key: Hashable, define: Callable[[int], None]) -> int:
-    """Return the number by which the workers of an engine know a key; a new one is defined there."""
+    """Return the number by which the workers of an engine know a key; a new one is defined
+    there.
+    """
     number = engine.defined.get(key)
     if number is None:
         number = len(engine.defined)
@@ -83,13 +91,19 @@ def _number(engine: Engine, key: Hashable, define: Callable[[int], None]) -> int
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:
-    engine.submit(engine.every_stream, (MOVE, call_sites.here(), name, (number, meeting_of(engine), who)))
+    engine.submit(
+        engine.every_stream, (MOVE, call_sites.here(), name, (number, meeting_of(engine), who))
+    )
 
 
 def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
-    """Where each rank of a mesh is along some of its dimensions: their coordinates, combined in row-major order."""
+    """Where each rank of a mesh is along some of its dimensions: their coordinates, combined in
+    row-major order.
+    """
     strides = row_major_strides([mesh.size(name) for name in names])
-    along = [(mesh._labels.index(name), stride) for name, stride in zip(names, strides, strict=True)]
+    along = [
+        (mesh._labels.index(name), stride) for name, stride in zip(names, strides, strict=True)
+    ]
     points = product(*map(range, mesh.sizes.values()))
     return [sum(point[d] * stride for d, stride in along) for point in points]
 

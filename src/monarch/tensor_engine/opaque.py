@@ -1,4 +1,6 @@
-"""Objects that live on the ranks, whatever they are: a data loader, a module with its own graph, a file."""
+"""Objects that live on the ranks, whatever they are: a data loader, a module with its own graph, a
+file.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,12 @@ from .worker import workers
 
 
 class OpaqueRef:
-    """A handle of an object on each rank, which lives as long as the handle does and fails as a tensor would.
+    """A handle of an object on each rank, which lives as long as the handle does and fails as a
+    tensor would.
 
-    Made in a remote function, ``return OpaqueRef(obj)``, whose rule returns ``OpaqueRef(None)``; passed to remote functions,
-    which use ``ref.value``. It stands for a tensor without a meaning, which carries the object with it.
+    Made in a remote function, ``return OpaqueRef(obj)``, whose rule returns ``OpaqueRef(None)``;
+    passed to remote functions, which use ``ref.value``. It stands for a tensor without a meaning,
+    which carries the object with it.
 
     Args:
         value: The object.
@@ -26,7 +30,9 @@ class OpaqueRef:
 
     def __init__(self, value: Any) -> None:
         if not (workers or fakes.is_faking()):
-            raise RuntimeError("attempting to create an OpaqueRef outside of a remote function: return it from one")
+            raise RuntimeError(
+                "attempting to create an OpaqueRef outside of a remote function: return it from one"
+            )
         self._key: Any = torch.zeros((), dtype=torch.int64)
         if not fakes.is_faking():
             self._key._opaque = value
@@ -43,7 +49,8 @@ class OpaqueRef:
     def _tensor(self) -> Any:
         if not hasattr(self._key, "_opaque"):
             raise RuntimeError(
-                "attempting to access an OpaqueRef outside of a remote function: its objects are on the ranks"
+                "attempting to access an OpaqueRef outside of a remote function: its objects are on"
+                " the ranks"
             )
         return self._key
 

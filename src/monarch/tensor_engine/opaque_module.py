@@ -1,8 +1,9 @@
 """Modules that live on the ranks, with graphs of their own: here they are one node of the graph.
 
-The forward pass of the module runs with gradients on each rank, and what it leaves there, inputs, outputs and the graph between
-them, is an opaque object. Autograd here keeps its handle as it keeps saved tensors, and frees it as it frees those. The backward
-pass hands the gradients of the outputs to the ranks, which derive their graph.
+The forward pass of the module runs with gradients on each rank, and what it leaves there, inputs,
+outputs and the graph between them, is an opaque object. Autograd here keeps its handle as it keeps
+saved tensors, and frees it as it frees those. The backward pass hands the gradients of the outputs
+to the ranks, which derive their graph.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class OpaqueModule(OpaqueObject):
     """A module on each rank. Gradients pass through it; what it computes with is its own business.
 
     Args:
-        constructor: A class or function that each rank calls, or its dotted name: ``OpaqueModule("torch.nn.Linear", 3, 3)``.
+        constructor: A class or function that each rank calls, or its dotted name:
+            ``OpaqueModule("torch.nn.Linear", 3, 3)``.
         *args: Its arguments.
         **kwargs: As `args`.
     """
@@ -35,7 +37,8 @@ class OpaqueModule(OpaqueObject):
         self._forward_without_rule: Remote[..., Any] = Remote(_FORWARD, None)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The parameters by name: distributed tensors that share memory with those of the ranks; always the same ones.
+        """The parameters by name: distributed tensors that share memory with those of the ranks;
+        always the same ones.
 
         The first time it waits for the ranks.
 
@@ -44,41 +47,56 @@ class OpaqueModule(OpaqueObject):
         """
         if self._known_parameters is None:
             looks = call_on_shard_and_fetch(remote(_looks), self._object).get()
-            handles = remote(_parameters, propagate=lambda ref: [look.fake() for look in looks])(self._object)
+            handles = remote(_parameters, propagate=lambda ref: [look.fake() for look in looks])(
+                self._object
+            )
             for handle, look in zip(handles, looks, strict=True):
                 handle.requires_grad_(look.requires_grad)
-            self._known_parameters = {look.name: handle for look, handle in zip(looks, handles, strict=True)}
+            self._known_parameters = {
+                look.name: handle for look, handle in zip(looks, handles, strict=True)
+            }
         return iter(self._known_parameters.items())
 
     def parameters(self) -> list[Tensor]:
         """See `named_parameters`."""
         return [parameter for _, parameter in self.named_parameters()]
 
-    def __call__(self, *args: Any, propagator: Callable[..., Any] | None = None, **kwargs: Any) -> Any:
+    def __call__(
+        self, *args: Any, propagator: Callable[..., Any] | None = None, **kwargs: Any
+    ) -> Any:
         """Run the module.
 
         Args:
             *args: Its arguments.
-            propagator: A rule for what comes out, as for `remote`: gets the arguments. Without it, the first call with
-                arguments of a kind waits for the ranks to tell.
+            propagator: A rule for what comes out, as for `remote`: gets the arguments. Without it,
+                the first call with arguments of a kind waits for the ranks to tell.
             **kwargs: As `args`.
 
         Returns:
-            What comes out; its floating-point tensors require gradients if an argument or a parameter does.
+            What comes out; its floating-point tensors require gradients if an argument or a
+            parameter does.
         """
         leaves, tree = pytree.tree_flatten((args, kwargs))
         inputs = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         parameters = self.parameters()
-        wanted = tuple(each.requires_grad and torch.is_grad_enabled() for each in (*inputs, *parameters))
+        wanted = tuple(
+            each.requires_grad and torch.is_grad_enabled() for each in (*inputs, *parameters)
+        )
         if propagator is None:
             forward = self._forward_without_rule
         else:
             rule = propagator
-            forward = Remote(_FORWARD, lambda ref, args, kwargs, wanted: (OpaqueRef(None), rule(*args, **kwargs)))
+            forward = Remote(
+                _FORWARD, lambda ref, args, kwargs, wanted: (OpaqueRef(None), rule(*args, **kwargs))
+            )
         made = _Made()
-        tensors = _Node.apply(self._object, forward, tree, leaves, wanted, made, *inputs, *parameters)
+        tensors = _Node.apply(
+            self._object, forward, tree, leaves, wanted, made, *inputs, *parameters
+        )
         found = iter(tensors)
-        return pytree.tree_unflatten([next(found) if leaf is _A_TENSOR else leaf for leaf in made.leaves], made.tree)
+        return pytree.tree_unflatten(
+            [next(found) if leaf is _A_TENSOR else leaf for leaf in made.leaves], made.tree
+        )
 
 
 class _Made:
@@ -94,14 +112,24 @@ _A_TENSOR = object()
 class _Node(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, ref: OpaqueRef, forward: Any, tree: Any, leaves: list[Any], wanted: Any, made: _Made, *tensors: Any
+        ctx: Any,
+        ref: OpaqueRef,
+        forward: Any,
+        tree: Any,
+        leaves: list[Any],
+        wanted: Any,
+        made: _Made,
+        *tensors: Any,
     ) -> Any:
         args, kwargs = pytree.tree_unflatten(leaves, tree)
         graph, result = forward(ref, args, kwargs, wanted)
         flat, made.tree = pytree.tree_flatten(result)
         made.leaves = [_A_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in flat]
         ctx.wanted = wanted
-        ctx.looks = [_Look("", tuple(each.shape), each.stride(), each.dtype, each.device, False) for each in tensors]
+        ctx.looks = [
+            _Look("", tuple(each.shape), each.stride(), each.dtype, each.device, False)
+            for each in tensors
+        ]
         ctx.save_for_backward(*pytree.tree_leaves(graph))
         ctx.graph_tree = pytree.tree_structure(graph)
         ctx.set_materialize_grads(False)
@@ -113,9 +141,19 @@ class _Node(torch.autograd.Function):
         graph = pytree.tree_unflatten(list(ctx.saved_tensors), ctx.graph_tree)
         wanted = ctx.wanted
         looks = [look for look, is_wanted in zip(ctx.looks, wanted, strict=True) if is_wanted]
-        derive: Remote[..., Any] = Remote(_BACKWARD, lambda graph, grads: [look.fake() for look in looks])
+        derive: Remote[..., Any] = Remote(
+            _BACKWARD, lambda graph, grads: [look.fake() for look in looks]
+        )
         found = iter(derive(graph, list(grads)))
-        return None, None, None, None, None, None, *(next(found) if each else None for each in wanted)
+        return (
+            None,
+            None,
+            None,
+            None,
+            None,
+            None,
+            *(next(found) if each else None for each in wanted),
+        )
 
 
 class _Look(NamedTuple):
@@ -161,7 +199,9 @@ def _parameters(ref: OpaqueRef) -> list[torch.Tensor]:
     return [parameter.detach() for parameter in ref.value.parameters()]
 
 
-def _forward(ref: OpaqueRef, args: Any, kwargs: Any, wanted: tuple[bool, ...]) -> tuple[OpaqueRef, Any]:
+def _forward(
+    ref: OpaqueRef, args: Any, kwargs: Any, wanted: tuple[bool, ...]
+) -> tuple[OpaqueRef, Any]:
     leaves, tree = pytree.tree_flatten((args, kwargs))
     inputs = [leaf.detach() for leaf in leaves if isinstance(leaf, torch.Tensor)]
     for leaf, is_wanted in zip(inputs, wanted, strict=False):  # then come the parameters
@@ -180,7 +220,8 @@ def _forward(ref: OpaqueRef, args: Any, kwargs: Any, wanted: tuple[bool, ...]) -
 
 
 def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Tensor]:
-    """The gradients of the sources, each in memory of its own, as torch adds them up; zeros for what was not used.
+    """The gradients of the sources, each in memory of its own, as torch adds them up; zeros for
+    what was not used.
 
     The graph is kept: that it is derived once only is ensured where its handle is kept.
     """
@@ -197,7 +238,10 @@ def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Te
         if derived:
             outputs, given = zip(*derived, strict=True)
             torch.autograd.backward(outputs, given, retain_graph=True, inputs=graph.sources)
-        return [torch.zeros_like(source) if source.grad is None else source.grad for source in graph.sources]
+        return [
+            torch.zeros_like(source) if source.grad is None else source.grad
+            for source in graph.sources
+        ]
     finally:
         for source, grad in zip(graph.sources, kept, strict=True):
             source.grad = grad

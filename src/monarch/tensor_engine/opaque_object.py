@@ -1,4 +1,6 @@
-"""Objects of the user's own classes on every rank, with methods that take and give distributed tensors."""
+"""Objects of the user's own classes on every rank, with methods that take and give distributed
+tensors.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,15 @@ R = TypeVar("R")
 
 
 class OpaqueObject:
-    """An object on each rank of a mesh: that of the tensors among the arguments, else the active one.
+    """An object on each rank of a mesh: that of the tensors among the arguments, else the active
+    one.
 
-    It lives as long as this handle does. Derive from it and give the methods rules with `opaque_method`, or use `call_method`.
+    It lives as long as this handle does. Derive from it and give the methods rules with
+    `opaque_method`, or use `call_method`.
 
     Args:
-        constructor: A class or function that each rank calls, or the dotted name of one, which need not be importable here.
+        constructor: A class or function that each rank calls, or the dotted name of one, which need
+            not be importable here.
         *args: Its arguments; distributed tensors arrive as the rank's own.
         **kwargs: As `args`.
 
@@ -35,7 +40,9 @@ class OpaqueObject:
 
     def __init__(self, constructor: Any, *args: Any, **kwargs: Any) -> None:
         if not (callable(constructor) or (isinstance(constructor, str) and "." in constructor)):
-            raise TypeError(f"constructor is something callable or the dotted name of it, got {constructor!r}")
+            raise TypeError(
+                f"constructor is something callable or the dotted name of it, got {constructor!r}"
+            )
         self._object: OpaqueRef = _constructed(constructor, args, kwargs)
         self._without_rule: dict[tuple[str, Any], Remote[..., Any]] = {}
 
@@ -79,8 +86,10 @@ class OpaqueObject:
 def opaque_method(
     rule: Callable[Concatenate[O, P], R],
 ) -> Callable[Concatenate[O, P], R]:
-    """In a subclass of `OpaqueObject`: a method of the objects on the ranks. Its body is its rule: it gets fake tensors, and
-    returns such as the method of the same name on the ranks will return.
+    """In a subclass of `OpaqueObject`: a method of the objects on the ranks.
+
+    Its body is its rule: it gets fake tensors, and returns such as the method of the same name on
+    the ranks will return.
     """
 
     @functools.wraps(rule)
@@ -99,7 +108,11 @@ def _call(ref: OpaqueRef, name: str, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _without_object(
-    rule: Callable[..., Any], ref: OpaqueRef, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    rule: Callable[..., Any],
+    ref: OpaqueRef,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Any:
     return rule(*args, **kwargs)
 

@@ -1,4 +1,6 @@
-"""Errors for tensors that were used together and do not belong together: the operation, each bad argument, and the way out."""
+"""Errors for tensors that were used together and do not belong together: the operation, each bad
+argument, and the way out.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,26 @@ _OURS = os.path.dirname(__file__) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 
 LABELS = {
-    "LOCAL_TENSOR": "a tensor of this process. Give each rank a copy: monarch.tensor_engine.distribute(tensor), or make it "
-    "while the mesh is active; or compute with it here, under `with no_mesh.activate():`",
+    "LOCAL_TENSOR": (
+        "a tensor of this process. Give each rank a copy: monarch.tensor_engine.distribute(tensor),"
+        " or make it while the mesh is active; or compute with it here, under `with"
+        " no_mesh.activate():`"
+    ),
     "WRONG_MESH": "a tensor of another mesh. Move it with to_mesh",
-    "WRONG_STREAM": "a tensor of another stream. Activate that stream, or borrow the tensor: stream.borrow(tensor)",
+    "WRONG_STREAM": (
+        "a tensor of another stream. Activate that stream, or borrow the tensor:"
+        " stream.borrow(tensor)"
+    ),
     "DROPPED": "a tensor that was dropped",
     "BORROWED": "lent to another stream, which may write to it. Drop the borrow first",
-    "MUTATING_BORROW": "lent to be read, and would be mutated. Drop the borrow first, or borrow it with mutable=True",
-    "REQUIRES_GRAD": "a tensor that requires a gradient, which this operation does not pass on. Use detach(), or torch.no_grad()",
+    "MUTATING_BORROW": (
+        "lent to be read, and would be mutated. Drop the borrow first, or borrow it with"
+        " mutable=True"
+    ),
+    "REQUIRES_GRAD": (
+        "a tensor that requires a gradient, which this operation does not pass on. Use detach(), or"
+        " torch.no_grad()"
+    ),
 }
 
 _EVENTS = {
@@ -40,7 +54,11 @@ _EVENTS = {
 
 
 def error(
-    function: str, args: Any, kwargs: Any, written: Sequence[Storage] = (), stream: int | None = None
+    function: str,
+    args: Any,
+    kwargs: Any,
+    written: Sequence[Storage] = (),
+    stream: int | None = None,
 ) -> Exception:
     """The error for an operation; finds out by itself what is wrong with its arguments.
 
@@ -57,7 +75,9 @@ def error(
         if label is not None and id(arg) not in numbers:
             numbers[id(arg)] = len(problems)
             problems.append((label, arg))
-    shown = [_show(arg, numbers) for arg in args] + [f"{name}={_show(arg, numbers)}" for name, arg in kwargs.items()]
+    shown = [_show(arg, numbers) for arg in args] + [
+        f"{name}={_show(arg, numbers)}" for name, arg in kwargs.items()
+    ]
     return _make(f"{function}({', '.join(shown)})", problems, mesh)
 
 
@@ -67,7 +87,10 @@ def admit(function: str, args: Any, kwargs: Any) -> None:
     for arg in found:
         if isinstance(arg, TensorBase):
             _begin(arg)
-    mesh, stream = next(arg.mesh for arg in found if isinstance(arg, TensorBase)), active.get().number
+    mesh, stream = (
+        next(arg.mesh for arg in found if isinstance(arg, TensorBase)),
+        active.get().number,
+    )
     if any(_problem(arg, mesh, stream, ()) is not None for arg in found):
         raise error(function, args, kwargs)
 
@@ -79,16 +102,18 @@ def local_error(function: str, arg: Any) -> Exception:
     if arg is not None:
         return TypeError(f"{function} takes a distributed tensor, got {arg!r}")
     return ValueError(
-        f"{function} needs an active mesh, as none of its arguments is a distributed tensor: `with mesh.activate():`"
+        f"{function} needs an active mesh, as none of its arguments is a distributed tensor: `with"
+        " mesh.activate():`"
     )
 
 
 def storage_error(function: str) -> Exception:
     """The error for memory of this process that a distributed tensor should take."""
     return RuntimeError(
-        f"{function}: a distributed tensor can't take memory of this process. Where a mesh is active, local tensors can't be "
-        "loaded (torch.load), unpickled, deep-copied or shared: do that under `with no_mesh.activate():`, and give what "
-        "comes out of it to monarch.tensor_engine.distribute"
+        f"{function}: a distributed tensor can't take memory of this process. Where a mesh is"
+        " active, local tensors can't be loaded (torch.load), unpickled, deep-copied or shared: do"
+        " that under `with no_mesh.activate():`, and give what comes out of it to"
+        " monarch.tensor_engine.distribute"
     )
 
 
@@ -106,7 +131,9 @@ def check(function: str, arg: Any, any_stream: bool = False) -> None:
         raise local_error(function, arg)
     _begin(arg)
     value = arg._value
-    if value.storage.barred is not None or not (any_stream or value.lane.stream == active.get().number):
+    if value.storage.barred is not None or not (
+        any_stream or value.lane.stream == active.get().number
+    ):
         raise error(function, (arg,), {}, stream=value.lane.stream if any_stream else None)
     if (held := holder()) is not None:
         held.note([arg])
@@ -134,11 +161,19 @@ def _problem(arg: torch.Tensor, mesh: Any, stream: int, written: Sequence[Storag
         return value.storage.barred.label
     if value.lane.stream != stream:
         return "WRONG_STREAM"
-    return "MUTATING_BORROW" if value.storage.frozen is not None and value.storage in written else None
+    return (
+        "MUTATING_BORROW" if value.storage.frozen is not None and value.storage in written else None
+    )
 
 
 def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any) -> Exception:
-    lines = [f"{call}: these tensors can't be used together" if len(problems) > 1 else f"{call}: it can't be used here"]
+    lines = [
+        (
+            f"{call}: these tensors can't be used together"
+            if len(problems) > 1
+            else f"{call}: it can't be used here"
+        )
+    ]
     for number, (label, arg) in enumerate(problems):
         lines.append(f"  ERROR_{number}: {label}: {_describe(arg)} is {LABELS[label]}.")
         if label == "WRONG_STREAM":
@@ -149,7 +184,8 @@ def _make(call: str, problems: list[tuple[str, torch.Tensor]], mesh: Any) -> Exc
                 f"    {_EVENTS[label]}:\n{(storage.frozen if label == 'MUTATING_BORROW' else storage.barred).stack}"
             )
     lines.append(
-        f"  mesh of the operation: {mesh!r}; active mesh: {active_mesh.get()!r}; active stream: {active.get()!r}"
+        f"  mesh of the operation: {mesh!r}; active mesh: {active_mesh.get()!r}; active stream:"
+        f" {active.get()!r}"
     )
     kind = OperatorError if _from_operator() else TensorError
     return kind("\n".join(lines))
@@ -180,7 +216,8 @@ def _leaves(arg: Any) -> list[Any]:
 
 
 def _from_operator() -> bool:
-    """Return whether the innermost line outside of torch and of this package is in the middle of an operator.
+    """Return whether the innermost line outside of torch and of this package is in the middle of an
+    operator.
 
     There Python takes a TypeError for "these types have no such operator", and says only that.
     """

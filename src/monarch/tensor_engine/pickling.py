@@ -1,8 +1,9 @@
 """How torch's tensors travel in messages: the memory of a storage goes out of band, as it is.
 
-torch's own pickling writes each storage with `torch.save` into bytes inside the pickle: copy after copy of the data,
-and tensors that shared a storage no longer do. Here a storage is reduced to a protocol-5 buffer over its memory, and the
-receiver's storage is built on top of the memory that arrived. So the only copies are those of the message itself:
+torch's own pickling writes each storage with `torch.save` into bytes inside the pickle: copy after
+copy of the data, and tensors that shared a storage no longer do. Here a storage is reduced to a
+protocol-5 buffer over its memory, and the receiver's storage is built on top of the memory that
+arrived. So the only copies are those of the message itself:
 
     ======================================  =========================================================
     on one host, 256 KiB or more            one, into the shared-memory segment, for all receivers
@@ -10,14 +11,16 @@ receiver's storage is built on top of the memory that arrived. So the only copie
     from a GPU                              one more before that, to the memory of the host
     ======================================  =========================================================
 
-What arrives is on the CPU, writable and the receiver's own; it keeps the message's memory alive. A storage travels whole and
-once per message, so views of one storage are views of one storage at the receiver: send ``big[0].clone()`` where the rest
-of `big` shall stay at home. What differs from a tensor made in place: its storage can't be resized (nor can that of
-`torch.from_numpy`), only copied.
+What arrives is on the CPU, writable and the receiver's own; it keeps the message's memory alive. A
+storage travels whole and once per message, so views of one storage are views of one storage at the
+receiver: send ``big[0].clone()`` where the rest of `big` shall stay at home. What differs from a
+tensor made in place: its storage can't be resized (nor can that of `torch.from_numpy`), only
+copied.
 
-All of it hangs on storages: torch's reducers describe every kind of tensor (quantized, sparse, nested, conjugated,
-subclasses) by way of storages, so they all come along. Plain strided tensors and Parameters have a shorter way here, for its
-speed. As in torch's own pickling, the history of a tensor stays behind: what required a gradient arrives as a leaf that does.
+All of it hangs on storages: torch's reducers describe every kind of tensor (quantized, sparse,
+nested, conjugated, subclasses) by way of storages, so they all come along. Plain strided tensors
+and Parameters have a shorter way here, for its speed. As in torch's own pickling, the history of a
+tensor stays behind: what required a gradient arrives as a leaf that does.
 """
 
 from __future__ import annotations
@@ -33,7 +36,9 @@ from .._core.plane import OUT_OF_BAND_SIZE, Reducer
 
 _ALIGNMENT = 16  # of the largest dtype, and of what malloc gives
 _WITH_STORAGE = frozenset({"cpu", "cuda", "xpu", "mps"})
-_SPARSE = frozenset({torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc})
+_SPARSE = frozenset(
+    {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
+)
 
 _here: Any = torch._C._DisableTorchDispatch
 """In such a block operations make tensors of this process, whatever mesh is active."""
@@ -51,8 +56,8 @@ def _reduce_untyped_storage(storage: Any) -> Any:
     address = storage.data_ptr()
     if not address:
         raise pickle.PicklingError(
-            f"a torch storage of {size} bytes has no memory behind it, so its tensors can't be sent; "
-            "was it made by a fake or functional tensor?"
+            f"a torch storage of {size} bytes has no memory behind it, so its tensors can't be"
+            " sent; was it made by a fake or functional tensor?"
         )
     if size < OUT_OF_BAND_SIZE:
         return _rebuild_untyped_storage, (bytearray(ctypes.string_at(address, size)),)
@@ -75,7 +80,8 @@ def _reduce_typed_storage(storage: torch.TypedStorage) -> Any:
 
 def _rebuild_typed_storage(storage: torch.UntypedStorage, dtype: torch.dtype) -> torch.TypedStorage:
     make: Any = torch.TypedStorage
-    typed: torch.TypedStorage = make(wrap_storage=storage, dtype=dtype, _internal=True)  # else it warns: deprecated
+    # else it warns: deprecated
+    typed: torch.TypedStorage = make(wrap_storage=storage, dtype=dtype, _internal=True)
     return typed
 
 
@@ -92,7 +98,9 @@ def _reduce_parameter(parameter: Parameter) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether storage, type and geometry describe the tensor fully. torch handles the rest."""
+    """Return whether storage, type and geometry describe the tensor fully. torch handles the
+    rest.
+    """
     return (
         tensor.layout is torch.strided
         and tensor.device.type in _WITH_STORAGE
@@ -139,7 +147,13 @@ def _reduce_sparse(tensor: torch.Tensor) -> Any:
 def _sparse_parts(tensor: torch.Tensor, requires_grad: bool) -> Any:
     size = tuple(tensor.shape)
     if tensor.layout is torch.sparse_coo:
-        return _rebuild_coo, (tensor._indices(), tensor._values(), size, tensor.is_coalesced(), requires_grad)
+        return _rebuild_coo, (
+            tensor._indices(),
+            tensor._values(),
+            size,
+            tensor.is_coalesced(),
+            requires_grad,
+        )
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         indices = tensor.crow_indices(), tensor.col_indices()
     else:
@@ -148,11 +162,20 @@ def _sparse_parts(tensor: torch.Tensor, requires_grad: bool) -> Any:
 
 
 def _rebuild_coo(
-    indices: torch.Tensor, values: torch.Tensor, size: tuple[int, ...], is_coalesced: bool, requires_grad: bool
+    indices: torch.Tensor,
+    values: torch.Tensor,
+    size: tuple[int, ...],
+    is_coalesced: bool,
+    requires_grad: bool,
 ) -> torch.Tensor:
     with _here():
         return torch.sparse_coo_tensor(
-            indices, values, size, requires_grad=requires_grad, check_invariants=False, is_coalesced=is_coalesced
+            indices,
+            values,
+            size,
+            requires_grad=requires_grad,
+            check_invariants=False,
+            is_coalesced=is_coalesced,
         )
 
 
@@ -166,7 +189,13 @@ def _rebuild_compressed(
 ) -> torch.Tensor:
     with _here():
         return torch.sparse_compressed_tensor(
-            compressed, plain, values, size, layout=layout, requires_grad=requires_grad, check_invariants=False
+            compressed,
+            plain,
+            values,
+            size,
+            layout=layout,
+            requires_grad=requires_grad,
+            check_invariants=False,
         )
 
 
@@ -176,4 +205,7 @@ REDUCERS: dict[type, Reducer] = {
     torch.UntypedStorage: _reduce_untyped_storage,
     torch.TypedStorage: _reduce_typed_storage,
 }
-"""For `register_reducers`: exactly these types. Subclasses go torch's own way, and their storages come by here."""
+"""For `register_reducers`: exactly these types.
+
+Subclasses go torch's own way, and their storages come by here.
+"""

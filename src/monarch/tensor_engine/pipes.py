@@ -1,10 +1,12 @@
-"""Pipes: a process of its own beside each rank, which makes values for it, such as a data loader, and may be sent some.
+"""Pipes: a process of its own beside each rank, which makes values for it, such as a data loader,
+and may be sent some.
 
-Three parts: the program holds a `Pipe`; next to each worker sits a `PipeEnd`, an actor that hands values over as any endpoint does
-that gets and gives distributed tensors; the process runs the user's function, with a `PipeProcess` that speaks for it.
+Three parts: the program holds a `Pipe`; next to each worker sits a `PipeEnd`, an actor that hands
+values over as any endpoint does that gets and gives distributed tensors; the process runs the
+user's function, with a `PipeProcess` that speaks for it.
 
-What ends the waits: of an end, for a value: the process sends one, its function ends, or the process does. Of the function, for
-room or for a value: the other side, or the end of the pipe.
+What ends the waits: of an end, for a value: the process sends one, its function ends, or the
+process does. Of the function, for room or for a value: the other side, or the end of the pipe.
 """
 
 from __future__ import annotations
@@ -35,17 +37,29 @@ _CLOSED = object()
 
 
 class Pipe:
-    """A process per rank of a mesh, seen from the program. Made by what `remote_generator` made, or by `create_pipe`.
+    """A process per rank of a mesh, seen from the program.
 
-    It ends with `drop`, or with the program. What a function raises is raised by fetches of what was to come.
+    Made by what `remote_generator` made, or by `create_pipe`.
+
+    It ends with `drop`, or with the program. What a function raises is raised by fetches of what
+    was to come.
     """
 
-    def __init__(self, mesh: DeviceMesh, function: Remote[..., Any], args: Any, kwargs: Any, max_messages: int) -> None:
+    def __init__(
+        self,
+        mesh: DeviceMesh,
+        function: Remote[..., Any],
+        args: Any,
+        kwargs: Any,
+        max_messages: int,
+    ) -> None:
         self._mesh = mesh
         # what the generator of fakes did not ask for yet; None when it has ended
         self._sent: deque[Any] | None = deque()
         self._fakes: Iterator[Any] | None = None
-        self._make_fakes = functools.partial(function._propagate, _FakeEnd(mesh, self._sent), *args, **kwargs)
+        self._make_fakes = functools.partial(
+            function._propagate, _FakeEnd(mesh, self._sent), *args, **kwargs
+        )
         procs = mesh.procs
         hosts = [address.host for address in mesh.group.procs]
         per_host = max(Counter(hosts).values())
@@ -60,7 +74,8 @@ class Pipe:
         self._ends: Any = procs.spawn("pipe_ends", PipeEnd, processes, places)
 
     def recv(self) -> Any:
-        """The next value that each process sends: distributed tensors, known by what the generator of fakes yields. Does not wait.
+        """The next value that each process sends: distributed tensors, known by what the generator
+        of fakes yields. Does not wait.
 
         Raises:
             RuntimeError: The generator of fakes has ended; or the pipe was dropped.
@@ -80,7 +95,10 @@ class Pipe:
             self._sent.append(pytree.tree_map_only(Tensor, lambda each: each._value.meta, obj))
 
     def drop(self) -> None:
-        """End the processes, whatever they do; waits until they are gone. The second time does nothing."""
+        """End the processes, whatever they do; waits until they are gone.
+
+        The second time does nothing.
+        """
         self._ends.stop("the pipe was dropped").get()
         self._procs.stop("the pipe was dropped").get()
 
@@ -92,10 +110,14 @@ class Pipe:
             return next(self._fakes)
         except StopIteration:
             self._sent = None
-            raise RuntimeError("nothing more comes from this pipe: its generator of fakes has ended") from None
+            raise RuntimeError(
+                "nothing more comes from this pipe: its generator of fakes has ended"
+            ) from None
 
 
-def remote_generator(function: Any, max_messages: int = 50) -> Callable[[Callable[..., Any]], Callable[..., Pipe]]:
+def remote_generator(
+    function: Any, max_messages: int = 50
+) -> Callable[[Callable[..., Any]], Callable[..., Pipe]]:
     """Decorate a generator with what a function will send, as fake tensors::
 
         @remote_generator("my_data.batches")          # runs in each process as batches(pipe, 32): pipe.send(...)
@@ -109,7 +131,8 @@ def remote_generator(function: Any, max_messages: int = 50) -> Callable[[Callabl
     The generator's own ``pipe.recv()`` gives fakes of what the program sent, in order.
 
     Args:
-        function: The function, or its dotted name. Its first argument has ``send``, ``recv``, ``ranks`` and ``sizes``.
+        function: The function, or its dotted name. Its first argument has ``send``, ``recv``,
+            ``ranks`` and ``sizes``.
         max_messages: How many values a process may be ahead of its rank.
 
     Raises:
@@ -120,16 +143,20 @@ def remote_generator(function: Any, max_messages: int = 50) -> Callable[[Callabl
 
     def decorate(fakes: Callable[..., Any]) -> Callable[..., Pipe]:
         run: Remote[..., Any] = remote(function, propagate=fakes)
-        return functools.wraps(fakes)(functools.partial(create_pipe, run, max_messages=max_messages))
+        return functools.wraps(fakes)(
+            functools.partial(create_pipe, run, max_messages=max_messages)
+        )
 
     return decorate
 
 
 def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any) -> Pipe:
-    """Start a process beside each rank of the active mesh, which runs ``function(pipe, *args, **kwargs)``.
+    """Start a process beside each rank of the active mesh, which runs
+    ``function(pipe, *args, **kwargs)``.
 
     Args:
-        function: What ``remote(function, propagate=generator of fakes)`` gave. See `remote_generator`.
+        function: What ``remote(function, propagate=generator of fakes)`` gave. See
+            `remote_generator`.
         *args: Ordinary values.
         max_messages: How many values a process may be ahead of its rank.
         **kwargs: As `args`.
@@ -139,11 +166,14 @@ def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any
         ValueError: No mesh is active, or a distributed tensor is among the arguments.
     """
     if not isinstance(function, Remote) or not callable(function._propagate):
-        raise TypeError(f"create_pipe takes remote(function, propagate=generator of fakes), got {function!r}")
+        raise TypeError(
+            f"create_pipe takes remote(function, propagate=generator of fakes), got {function!r}"
+        )
     mesh = get_active_mesh()
     if any(isinstance(leaf, (Tensor, DeviceMesh)) for leaf in pytree.tree_leaves((args, kwargs))):
         raise ValueError(
-            "arguments of a pipe are ordinary values, as its processes have no tensors of the mesh; use send"
+            "arguments of a pipe are ordinary values, as its processes have no tensors of the mesh;"
+            " use send"
         )
     return Pipe(mesh, function, args, kwargs, max_messages)
 
@@ -158,7 +188,9 @@ class _FakeEnd:
 
     def recv(self) -> Any:
         if not self._sent:
-            raise RuntimeError("the process waits for something that was not sent; send before recv")
+            raise RuntimeError(
+                "the process waits for something that was not sent; send before recv"
+            )
         return pytree.tree_map_only(Meta, lambda each: each.fake(), self._sent.popleft())
 
 
@@ -214,7 +246,9 @@ class PipeProcess(Actor):
         self._loop = asyncio.get_running_loop()
         if self._position is not None:  # else a rank of this host is not in the mesh
             end = ProcessEnd(self, self._mesh_sizes, self._position)
-            threading.Thread(target=self._run, args=(end,), name="monarch-pipe", daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(end,), name="monarch-pipe", daemon=True
+            ).start()
 
     @concurrent_endpoint
     async def take(self) -> Any:
@@ -283,7 +317,9 @@ class ProcessEnd:
             position, self.ranks[label] = divmod(position, size)
 
     def send(self, obj: Any) -> None:
-        """Send a value to the rank; tensors as they are now. Waits while the rank is `max_messages` behind.
+        """Send a value to the rank; tensors as they are now.
+
+        Waits while the rank is `max_messages` behind.
 
         Raises:
             RuntimeError: The pipe was dropped.

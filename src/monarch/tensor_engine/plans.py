@@ -1,7 +1,8 @@
 """Plans of operations, cached: the shapes of results, shared memory, written arguments.
 
-A plan is made by running the operation on fakes. It holds for every call with the same function, the same metadata of
-tensors and the same other arguments; numbers that cannot change a shape (the 2.5 in ``x * 2.5``) do not count.
+A plan is made by running the operation on fakes. It holds for every call with the same function,
+the same metadata of tensors and the same other arguments; numbers that cannot change a shape (the
+2.5 in ``x * 2.5``) do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from .instructions import Input, Number, leaves
 
 NUMBERS = frozenset((int, float, complex))
 """The types of numbers of which the type alone may matter."""
-_VALUE_ONLY = ("aten::scalar_tensor", "aten::full", "aten::full_like", "aten::new_full")  # numbers are only filled in
+# numbers are only filled in
+_VALUE_ONLY = ("aten::scalar_tensor", "aten::full", "aten::full_like", "aten::new_full")
 _SHAPING = ("aten::arange", "aten::range")  # numbers are shapes, even where there is an ``out=``
 _UNSPECIFIED = ("aten::empty", "aten::new_empty")  # what their results hold nobody knows
 
@@ -59,9 +61,17 @@ class Operator:
         self.name = schema.name
         self.path = _path_of_custom(schema.name) or f"{schema.name}.{func._overloadname}"
         arguments = () if schema.name in _SHAPING else schema.arguments
-        kinds = {key: _kind(argument) for index, argument in enumerate(arguments) for key in (index, argument.name)}
-        self.free: frozenset[Any] = frozenset(key for key, kind in kinds.items() if kind == "number")
-        self.free_lists: frozenset[Any] = frozenset(key for key, kind in kinds.items() if kind == "numbers")
+        kinds = {
+            key: _kind(argument)
+            for index, argument in enumerate(arguments)
+            for key in (index, argument.name)
+        }
+        self.free: frozenset[Any] = frozenset(
+            key for key, kind in kinds.items() if kind == "number"
+        )
+        self.free_lists: frozenset[Any] = frozenset(
+            key for key, kind in kinds.items() if kind == "numbers"
+        )
         self.without_tensors = schema.name in _VALUE_ONLY
         self.writes = frozenset(
             key
@@ -69,7 +79,9 @@ class Operator:
             if argument.alias_info is not None and argument.alias_info.is_write
             for key in (index, argument.name)
         )
-        self.views = any(made.alias_info is not None and not made.alias_info.is_write for made in schema.returns)
+        self.views = any(
+            made.alias_info is not None and not made.alias_info.is_write for made in schema.returns
+        )
         tags = getattr(func, "tags", ())
         self.random = torch.Tag.nondeterministic_seeded in tags
         self.keeps = self.name in ("aten::detach", "aten::alias", "aten::lift_fresh")
@@ -77,17 +89,25 @@ class Operator:
 
 
 def _path_of_custom(name: str) -> str | None:
-    """How ranks find an operator that a Python module has made, so that they import the module; None for others."""
+    """How ranks find an operator that a Python module has made, so that they import the module;
+    None for others.
+    """
     made = None if name.startswith("aten::") else OPDEFS.get(name)
     function = getattr(made, "_init_fn", None)
     module = sys.modules.get(getattr(function, "__module__", ""))
     if made is None or function is None or module is None or module.__name__ == "__main__":
         return None
-    return f"{module.__name__}.{function.__name__}._opoverload" if vars(module).get(function.__name__) is made else None
+    return (
+        f"{module.__name__}.{function.__name__}._opoverload"
+        if vars(module).get(function.__name__) is made
+        else None
+    )
 
 
 def _kind(argument: Any) -> str:
-    """Return the kind of an argument whose type alone matters: a number, a list of numbers, or neither."""
+    """Return the kind of an argument whose type alone matters: a number, a list of numbers, or
+    neither.
+    """
     found = argument.type
     if isinstance(found, torch.OptionalType):
         found = found.getElementType()
@@ -102,7 +122,10 @@ _operators: dict[int, Operator] = {}
 
 
 def operator(func: Any) -> Operator:
-    """Return the `Operator` of `func`, an ``OpOverload``. (By its id, as torch has its hash computed in Python.)"""
+    """Return the `Operator` of `func`, an ``OpOverload``.
+
+    (By its id, as torch has its hash computed in Python.)
+    """
     found = _operators.get(id(func))
     return found if found is not None else _operators.setdefault(id(func), Operator(func))
 
@@ -147,7 +170,11 @@ class Plan:
     __slots__ = ("constant", "known", "moved", "only", "outputs", "result", "template", "writes")
 
     def __init__(
-        self, result: Any, writes: tuple[int, ...], known: bool, moved: tuple[tuple[int, Meta], ...] = ()
+        self,
+        result: Any,
+        writes: tuple[int, ...],
+        known: bool,
+        moved: tuple[tuple[int, Meta], ...] = (),
     ) -> None:
         self.result = result
         self.writes = writes
@@ -156,11 +183,15 @@ class Plan:
         self.only = result if isinstance(result, Output) else None
         self.constant = not self.outputs and not writes
         metas = [output.meta for output in self.outputs] + [meta for _, meta in moved]
-        self.known = known and (bool(writes) or self.only is not None) and all(map(_is_scalar, metas))
+        self.known = (
+            known and (bool(writes) or self.only is not None) and all(map(_is_scalar, metas))
+        )
         self.template = -1
 
     def ids(self, new: Sequence[int]) -> Any:
-        """The outputs of an instruction: ids in the order of the leaves of the result, 0 for what is not new."""
+        """The outputs of an instruction: ids in the order of the leaves of the result, 0 for what
+        is not new.
+        """
         if self.only is not None:
             return new[0]
         if not new:
@@ -169,7 +200,9 @@ class Plan:
         return tuple(next(ids) if isinstance(leaf, Output) else 0 for leaf in leaves(self.result))
 
 
-def make_plan(operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta], place: Any) -> Plan:
+def make_plan(
+    operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta], place: Any
+) -> Plan:
     """Run an operator on fakes.
 
     Args:
@@ -198,13 +231,21 @@ def plan_of(result: Any, inputs: Sequence[Any], written: tuple[int, ...]) -> Pla
 
 
 def _plan(
-    result: Any, inputs: Sequence[Any], written: tuple[int, ...], known: bool, moved: tuple[tuple[int, Meta], ...]
+    result: Any,
+    inputs: Sequence[Any],
+    written: tuple[int, ...],
+    known: bool,
+    moved: tuple[tuple[int, Meta], ...],
 ) -> Plan:
     storages = {fakes.storage_of(fake): index for index, fake in enumerate(inputs)}
 
     def describe(leaf: Any) -> Any:
         if isinstance(leaf, (list, tuple)):
-            return type(leaf)(map(describe, leaf)) if type(leaf) in (list, tuple) else tuple(map(describe, leaf))
+            return (
+                type(leaf)(map(describe, leaf))
+                if type(leaf) in (list, tuple)
+                else tuple(map(describe, leaf))
+            )
         if not isinstance(leaf, torch.Tensor):
             return leaf
         for index, fake in enumerate(inputs):
@@ -220,17 +261,27 @@ def _written(operator: Operator, args: Any, kwargs: Any, inputs: Sequence[Any]) 
         return ()
     given = [*enumerate(args), *kwargs.items()]
     tensors = [leaf for key, arg in given if key in operator.writes for leaf in leaves(arg)]
-    return tuple(index for index, fake in enumerate(inputs) if any(fake is tensor for tensor in tensors))
+    return tuple(
+        index for index, fake in enumerate(inputs) if any(fake is tensor for tensor in tensors)
+    )
 
 
 def _moved(inputs: Sequence[Any], metas: Sequence[Meta]) -> tuple[tuple[int, Meta], ...]:
     after = [fakes.meta_of(fake) for fake in inputs]
-    return tuple((index, meta) for index, meta in enumerate(after) if meta.geometry != metas[index].geometry)
+    return tuple(
+        (index, meta) for index, meta in enumerate(after) if meta.geometry != metas[index].geometry
+    )
 
 
-def template_arguments(operator: Operator, args: Any, kwargs: Any, place: Any, some_tensors: bool) -> tuple[Any, Any]:
+def template_arguments(
+    operator: Operator, args: Any, kwargs: Any, place: Any, some_tensors: bool
+) -> tuple[Any, Any]:
     """The arguments as a template has them: tensors, free numbers and generators are places."""
-    free, free_lists = (operator.free, operator.free_lists) if some_tensors or operator.without_tensors else ((), ())
+    free, free_lists = (
+        (operator.free, operator.free_lists)
+        if some_tensors or operator.without_tensors
+        else ((), ())
+    )
     count = 0
 
     def number(arg: Any) -> Any:

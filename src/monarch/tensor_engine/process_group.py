@@ -1,4 +1,6 @@
-"""Groups of ranks as arguments of functions and endpoints on the ranks, which use them with `torch.distributed`."""
+"""Groups of ranks as arguments of functions and endpoints on the ranks, which use them with
+`torch.distributed`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ if TYPE_CHECKING:
 
 
 class RemoteProcessGroup:
-    """The ranks along some dimensions of a mesh, for remote functions and actors: each gets a ``torch.distributed.ProcessGroup``
-    of its row, for use with ``torch.distributed.all_reduce(x, group=group)`` and the like. Made by `DeviceMesh.process_group`.
+    """The ranks along some dimensions of a mesh, for remote functions and actors: each gets a
+    ``torch.distributed.ProcessGroup`` of its row, for use with
+    ``torch.distributed.all_reduce(x, group=group)`` and the like. Made by
+    `DeviceMesh.process_group`.
 
-    All ranks of a row must use it in the same order, as always with such groups. Ranks of torch's default group are those of the
-    whole mesh of the engine, as in `DeviceMesh.process_idx`.
+    All ranks of a row must use it in the same order, as always with such groups. Ranks of torch's
+    default group are those of the whole mesh of the engine, as in `DeviceMesh.process_idx`.
     """
 
     def __init__(self, mesh: RankMesh, dims: str | Iterable[str]) -> None:
@@ -43,14 +47,17 @@ class RemoteProcessGroup:
 
 
 class RemoteTorchMesh:
-    """A mesh, for remote functions and actors: each gets a ``torch.distributed.device_mesh.DeviceMesh`` with the same dimensions,
-    for ``DTensor.from_local(x, mesh, placements)`` and all else that works with those. Made by `DeviceMesh.torch_mesh`.
+    """A mesh, for remote functions and actors: each gets a
+    ``torch.distributed.device_mesh.DeviceMesh`` with the same dimensions, for
+    ``DTensor.from_local(x, mesh, placements)`` and all else that works with those. Made by
+    `DeviceMesh.torch_mesh`.
     """
 
     def __init__(self, mesh: RankMesh, device: str | None) -> None:
         if not mesh._labels:
             raise ValueError(
-                f"{mesh!r} has no dimensions, so there is nothing to shard along; slice with a range, not an index"
+                f"{mesh!r} has no dimensions, so there is nothing to shard along; slice with a"
+                " range, not an index"
             )
         self._mesh = mesh
         self._device = device

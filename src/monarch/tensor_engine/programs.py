@@ -1,11 +1,12 @@
 """Recorded programs on a worker: one function for each, made from its instructions.
 
-A program becomes the text of a Python function whose local variables are its values: an operation is one line, and what it
-costs is the call of torch's own function, without a look into any table. What is no plain operation (functions of the user,
-moves between ranks) runs as ever, by way of the runner's slots, under the ids that were recorded.
+A program becomes the text of a Python function whose local variables are its values: an operation
+is one line, and what it costs is the call of torch's own function, without a look into any table.
+What is no plain operation (functions of the user, moves between ranks) runs as ever, by way of the
+runner's slots, under the ids that were recorded.
 
-An error ends the function; the number of its line tells which instruction failed. Of what is left, only that is done for which
-others wait.
+An error ends the function; the number of its line tells which instruction failed. Of what is left,
+only that is done for which others wait.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .instructions import CONSTANT, FREE, MOVE, Instruction, Poison, Program, first_poison, leaves, uses
+from .instructions import (
+    CONSTANT,
+    FREE,
+    MOVE,
+    Instruction,
+    Poison,
+    Program,
+    first_poison,
+    leaves,
+    uses,
+)
 from .stream_state import StreamState
 from .templates import EXACT, Template, call_text
 from .worker_collectives import JOINT
@@ -34,7 +45,9 @@ class Compiled:
 
     def __init__(self, program: Program, templates: Mapping[int, Template]) -> None:
         self._program = program
-        self._names = [templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions]
+        self._names = [
+            templates[each[0]].path if each[0] >= 0 else "" for each in program.instructions
+        ]
         text = _Text(templates, program.references)
         text.unpack(program.formals)
         for index, instruction in enumerate(program.instructions):
@@ -74,7 +87,9 @@ class Compiled:
     def _poison_of(self, runner: StreamState, index: int, error: Exception) -> Poison:
         if isinstance(error, _PoisonedError):
             return error.poison
-        return runner.failed(self._program.instructions[index][1], self._names[index] or "a recorded program", error)
+        return runner.failed(
+            self._program.instructions[index][1], self._names[index] or "a recorded program", error
+        )
 
     def _do_joint_rest(self, runner: StreamState, first: int, poison: Poison) -> None:
         """Take part in what other ranks and streams wait for; all that they get is the failure."""
@@ -166,7 +181,10 @@ class _Text:
         targets = "".join(f"x{names.get(ref, ref)}, " for ref in ids)
         given = "".join(f"x{names[ref]}, " for ref in inputs)
         left = f"({targets}) = " if ids else ""
-        self._add(index, f"{left}run(runner, {self._constant(instruction)}, {self._constant(ids)}, ({given}))")
+        self._add(
+            index,
+            f"{left}run(runner, {self._constant(instruction)}, {self._constant(ids)}, ({given}))",
+        )
 
     def _constant(self, value: Any) -> str:
         name = f"c{len(self.constants)}"
@@ -178,8 +196,12 @@ class _Text:
         return repr(number) if exact else self._constant(number)
 
 
-def _run(runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]) -> list[Any]:
-    """Run an instruction by way of the slots; returns the values with these ids, the first of which were given."""
+def _run(
+    runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
+) -> list[Any]:
+    """Run an instruction by way of the slots; returns the values with these ids, the first of which
+    were given.
+    """
     values = _by_way_of_slots(runner, instruction, ids, given)
     if runner.poisoned and (poison := first_poison(values)) is not None:
         raise _PoisonedError(poison)
@@ -190,12 +212,15 @@ def _by_way_of_slots(
     runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
 ) -> list[Any]:
     slots = runner.slots
-    before = {ref: slots[ref] for ref in ids if ref in slots}  # what was recorded may be there still
+    # what was recorded may be there still
+    before = {ref: slots[ref] for ref in ids if ref in slots}
     lent = dict(zip(ids, given, strict=False))
     slots.update(lent)
     try:
         runner.control(instruction)
     finally:
         values = {ref: slots.pop(ref, None) for ref in ids}
-        slots.update({ref: values[ref] if value is lent.get(ref) else value for ref, value in before.items()})
+        slots.update(
+            {ref: values[ref] if value is lent.get(ref) else value for ref, value in before.items()}
+        )
     return list(values.values())

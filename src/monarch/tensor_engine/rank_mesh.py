@@ -1,4 +1,7 @@
-"""A mesh as operations need it: ranks of an engine in a shape, and the stream that is active. `device_mesh` makes tensors on it."""
+"""A mesh as operations need it: ranks of an engine in a shape, and the stream that is active.
+
+`device_mesh` makes tensors on it.
+"""
 
 from __future__ import annotations
 
@@ -43,4 +46,6 @@ class RankMesh(ShapedMesh):
 
 
 active: ContextVar[RankMesh | None] = ContextVar("monarch_active_mesh", default=None)
-"""The mesh of operations that have no distributed tensor among their arguments: see `activation`."""
+"""The mesh of operations that have no distributed tensor among their arguments: see
+`activation`.
+"""

@@ -59,14 +59,21 @@ class Recorder(InstructionBuffer):
                 self._versions[id(tensor)] = weakref.ref(tensor), tensor._version
 
     def changed(self) -> list[Tensor]:
-        """The handles of tensors from elsewhere that know that they were written to: those of which the version is a new one."""
+        """The handles of tensors from elsewhere that know that they were written to: those of which
+        the version is a new one.
+        """
         found = [(handle(), version) for handle, version in self._versions.values()]
-        return [tensor for tensor, version in found if tensor is not None and tensor._version != version]
+        return [
+            tensor for tensor, version in found if tensor is not None and tensor._version != version
+        ]
 
     def handle_of(self, storage: Storage) -> Tensor | None:
         """A handle of what was there before and has this storage, if there is one still."""
         found = (handle() for handle, _ in self._versions.values())
-        return next((tensor for tensor in found if tensor is not None and tensor._value.storage is storage), None)
+        return next(
+            (tensor for tensor in found if tensor is not None and tensor._value.storage is storage),
+            None,
+        )
 
     def born(self, value: Value) -> None:
         super().born(value)
@@ -82,12 +89,14 @@ class Recorder(InstructionBuffer):
 
     def draws(self, function: str) -> None:
         raise NotImplementedError(
-            f"{function}: with generator= it would draw the same in each replay of {self.what}. Leave it out: then "
-            "each rank draws from its own, which torch.manual_seed seeds"
+            f"{function}: with generator= it would draw the same in each replay of {self.what}."
+            " Leave it out: then each rank draws from its own, which torch.manual_seed seeds"
         )
 
     def reference(self, value: Value) -> int:
-        """A number that does not depend on what else the program does, so that two recordings look the same."""
+        """A number that does not depend on what else the program does, so that two recordings look
+        the same.
+        """
         number = self._numbers.setdefault(value.id, -1 - len(self._numbers))
         self.references[number] = value.id
         return number
@@ -129,7 +138,9 @@ class Recorder(InstructionBuffer):
 
     def moved_elsewhere(self) -> bool:
         """Return whether the shape of a tensor from outside the call was changed in place."""
-        return any(handle() is not None and not self.was_made(value) for handle, value in self.moved)
+        return any(
+            handle() is not None and not self.was_made(value) for handle, value in self.moved
+        )
 
     # taken apart
 
@@ -138,7 +149,11 @@ class Recorder(InstructionBuffer):
         engine: Any = self.engine
         found: dict[int, None] = {}
         for _, instruction in self.instructions:
-            found.update(dict.fromkeys(ref for ref in uses(engine.described, instruction).inputs if ref in self.used))
+            found.update(
+                dict.fromkeys(
+                    ref for ref in uses(engine.described, instruction).inputs if ref in self.used
+                )
+            )
         return list(found)
 
     def is_on(self, ref: int, lane: Ranks) -> bool:
@@ -147,11 +162,17 @@ class Recorder(InstructionBuffer):
         return there.stream == lane.stream and lane.members <= there.members
 
     def parts(self) -> Iterator[tuple[Ranks, list[Instruction], set[int]]]:
-        """The instructions of each stream of ranks that have the same ones, and the ids of what they make."""
+        """The instructions of each stream of ranks that have the same ones, and the ids of what
+        they make.
+        """
         if self.engine is None:
             return
         for stream in dict.fromkeys(ranks.stream for ranks, _ in self.instructions):
-            mine = [(ranks, instruction) for ranks, instruction in self.instructions if ranks.stream == stream]
+            mine = [
+                (ranks, instruction)
+                for ranks, instruction in self.instructions
+                if ranks.stream == stream
+            ]
             groups = list(dict.fromkeys(ranks for ranks, _ in mine))
             by_groups: dict[tuple[Ranks, ...], list[int]] = {}
             for rank in self.engine.everyone.ranks:
@@ -163,7 +184,11 @@ class Recorder(InstructionBuffer):
                     made = itertools.chain.from_iterable(
                         uses(self.engine.described, each).outputs for each in instructions
                     )
-                    yield self.engine.group(members, stream), [self._as_sent(each) for each in instructions], set(made)
+                    yield (
+                        self.engine.group(members, stream),
+                        [self._as_sent(each) for each in instructions],
+                        set(made),
+                    )
 
     def _as_sent(self, instruction: Instruction) -> Instruction:
         if instruction[0] != CALL:
@@ -171,7 +196,11 @@ class Recorder(InstructionBuffer):
         what, site, call = instruction
         numbers = self._numbers
         inputs = tuple(numbers[ref] for ref in call.inputs)
-        return what, site, call._replace(inputs=inputs, writes=tuple(numbers[ref] for ref in call.writes))
+        return (
+            what,
+            site,
+            call._replace(inputs=inputs, writes=tuple(numbers[ref] for ref in call.writes)),
+        )
 
     # compared
 
@@ -181,12 +210,19 @@ class Recorder(InstructionBuffer):
         Args:
             captures: Names of values that both may use, by id.
         """
-        names = {**captures, **{ref: f"argument{index}" for index, ref in enumerate(self.arguments)}}
+        names = {
+            **captures,
+            **{ref: f"argument{index}" for index, ref in enumerate(self.arguments)},
+        }
         count = itertools.count()
 
         def name(ref: int) -> str:
             if ref not in names:
-                names[ref] = f"v{next(count)}" if ref in self._made else f"a tensor from elsewhere (no. {ref})"
+                names[ref] = (
+                    f"v{next(count)}"
+                    if ref in self._made
+                    else f"a tensor from elsewhere (no. {ref})"
+                )
             return names[ref]
 
         engine: Any = self.engine
@@ -194,7 +230,9 @@ class Recorder(InstructionBuffer):
         for ranks, instruction in self.instructions:
             if instruction[0] != FREE:  # when garbage is collected does not matter
                 call = _shown_call(engine, instruction, name)
-                made = "".join(f" -> {name(ref)}" for ref in uses(engine.described, instruction).outputs)
+                made = "".join(
+                    f" -> {name(ref)}" for ref in uses(engine.described, instruction).outputs
+                )
                 found.append(f"{call}{made}  on {_where(ranks)}")
         return found
 
@@ -215,7 +253,9 @@ class Shown:
         """How another recording differs; empty if it does not."""
         with no_mesh.activate():
             lines = now.lines(self._captures)
-        return "\n".join(difflib.unified_diff(self._lines, lines, "recorded", "now", lineterm="", n=2))
+        return "\n".join(
+            difflib.unified_diff(self._lines, lines, "recorded", "now", lineterm="", n=2)
+        )
 
 
 def _shown_call(engine: Engine, instruction: Instruction, name: Callable[[int], str]) -> str:
@@ -224,10 +264,16 @@ def _shown_call(engine: Engine, instruction: Instruction, name: Callable[[int], 
         _, _, inputs, _, numbers = instruction
         template = engine.described[what]
         return call_text(
-            template.path, template, lambda index: name(inputs[index]), lambda index: repr(numbers[index]), _shown
+            template.path,
+            template,
+            lambda index: name(inputs[index]),
+            lambda index: repr(numbers[index]),
+            _shown,
         )
     use = uses(engine.described, instruction)
-    return f"{_operation(instruction)}({', '.join([*map(name, use.inputs), *map(_shown, use.rest)])})"
+    return (
+        f"{_operation(instruction)}({', '.join([*map(name, use.inputs), *map(_shown, use.rest)])})"
+    )
 
 
 def _operation(instruction: Instruction) -> str:
@@ -243,5 +289,7 @@ def _shown(value: Any) -> str:
 
 
 def _where(ranks: Ranks) -> str:
-    shown = ", ".join(map(str, ranks.ranks[:_RANKS])) + (", ..." if len(ranks.ranks) > _RANKS else "")
+    shown = ", ".join(map(str, ranks.ranks[:_RANKS])) + (
+        ", ..." if len(ranks.ranks) > _RANKS else ""
+    )
     return f"ranks {shown} of stream {ranks.stream}"

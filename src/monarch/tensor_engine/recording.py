@@ -1,9 +1,11 @@
-"""Recorded functions: what a function issues is kept on the workers, and later calls replay it with one message per rank.
+"""Recorded functions: what a function issues is kept on the workers, and later calls replay it with
+one message per rank.
 
-The first call with arguments of a kind runs the function and records its instructions; the second runs it again and compares;
-from then on the function is not run any more. What a recording depends on makes up its *kind*: the metadata of tensors, which of
-them share memory, all other arguments, the active mesh and stream. Tensors that the function takes from elsewhere, its
-*captures*, are part of the recording, and are checked at each replay as operations would be.
+The first call with arguments of a kind runs the function and records its instructions; the second
+runs it again and compares; from then on the function is not run any more. What a recording depends
+on makes up its *kind*: the metadata of tensors, which of them share memory, all other arguments,
+the active mesh and stream. Tensors that the function takes from elsewhere, its *captures*, are part
+of the recording, and are checked at each replay as operations would be.
 """
 
 from __future__ import annotations
@@ -91,24 +93,36 @@ class _Recording:
     """
 
     def __init__(
-        self, name: str, recorder: Recorder, arguments: Sequence[Tensor], leaves: list[Any], tree: Any, verify: bool
+        self,
+        name: str,
+        recorder: Recorder,
+        arguments: Sequence[Tensor],
+        leaves: list[Any],
+        tree: Any,
+        verify: bool,
     ) -> None:
         self.shown = Shown(recorder) if verify else None
         self._name = name
         self._tree = tree
         self._engine: Any = recorder.engine  # None where there are no instructions
         self._streams = recorder.streams  # they live as long as this
-        positions = {tensor._value.id: index for index, tensor in reversed(list(enumerate(arguments)))}
+        positions = {
+            tensor._value.id: index for index, tensor in reversed(list(enumerate(arguments)))
+        }
         ids = recorder.formals()
         self._formals: list[int | Value] = [positions.get(ref, recorder.used[ref]) for ref in ids]
         self._captures = [formal for formal in self._formals if isinstance(formal, Value)]
         self._pattern = self._pattern_of(arguments)
         storages = [recorder.used[ref].storage for ref in ids]
-        self._written = [index for index, storage in enumerate(storages) if storage in recorder.written]
+        self._written = [
+            index for index, storage in enumerate(storages) if storage in recorder.written
+        ]
         self._shown = [index for index, storage in enumerate(storages) if storage in recorder.shown]
         changed = recorder.changed()
         self._changed_arguments = [
-            index for index, argument in enumerate(arguments) if any(argument is each for each in changed)
+            index
+            for index, argument in enumerate(arguments)
+            if any(argument is each for each in changed)
         ]
         # no more than their versions: a graph that they are part of may go
         self._changed_captures = [
@@ -116,8 +130,12 @@ class _Recording:
         ]
         # of captures that results are views of
         self._bases: dict[int, Any] = {}
-        self._results = [self._result_of(leaf, arguments, positions, recorder, storages) for leaf in leaves]
-        self._made = list(dict.fromkeys(each.id for each in self._results if isinstance(each, _Made)))
+        self._results = [
+            self._result_of(leaf, arguments, positions, recorder, storages) for leaf in leaves
+        ]
+        self._made = list(
+            dict.fromkeys(each.id for each in self._results if isinstance(each, _Made))
+        )
         self._parts = list(self._define(recorder, ids))
 
     def _result_of(
@@ -139,7 +157,9 @@ class _Recording:
             return _Given(positions[value.id], False) if itself is None else _Given(itself, True)
         if not recorder.was_made(value):
             return leaf
-        shares = next((index for index, storage in enumerate(storages) if storage is value.storage), None)
+        shares = next(
+            (index for index, storage in enumerate(storages) if storage is value.storage), None
+        )
         if shares is not None and isinstance(self._formals[shares], Value):
             base = recorder.handle_of(value.storage)
             if base is not None:
@@ -167,21 +187,38 @@ class _Recording:
 
     def _pattern_of(self, arguments: Sequence[Tensor]) -> list[int | None]:
         return [
-            next((index for index, each in enumerate(self._captures) if each.storage is tensor._value.storage), None)
+            next(
+                (
+                    index
+                    for index, each in enumerate(self._captures)
+                    if each.storage is tensor._value.storage
+                ),
+                None,
+            )
             for tensor in arguments
         ]
 
     def replay(self, arguments: Sequence[Tensor]) -> Any:
         """Run it on the ranks; returns what the function returned, with tensors of its own."""
-        values = [each if isinstance(each, Value) else arguments[each]._value for each in self._formals]
+        values = [
+            each if isinstance(each, Value) else arguments[each]._value for each in self._formals
+        ]
         self._check(values)
         made: dict[int, Tensor] = {}
         bases: dict[int, Tensor] = {}
-        results = [self._made_result(each, arguments, values, made, bases) for each in self._results]
+        results = [
+            self._made_result(each, arguments, values, made, bases) for each in self._results
+        ]
         ids, outputs = [value.id for value in values], [made[ref]._value.id for ref in self._made]
         site = call_sites.here()
         for lane, number, formals, given in self._parts:
-            instruction = (REPLAY, site, number, [ids[index] for index in formals], [outputs[index] for index in given])
+            instruction = (
+                REPLAY,
+                site,
+                number,
+                [ids[index] for index in formals],
+                [outputs[index] for index in given],
+            )
             self._engine.submit(lane, instruction)
         self._note_writes(values, arguments)
         return pytree.tree_unflatten(results, self._tree)
@@ -203,16 +240,24 @@ class _Recording:
         bases: dict[int, Tensor],
     ) -> Any:
         if isinstance(result, _Given):
-            return arguments[result.argument] if result.itself else arguments[result.argument].detach()
+            return (
+                arguments[result.argument] if result.itself else arguments[result.argument].detach()
+            )
         if not isinstance(result, _Made):
             return result
         if result.id not in made:
-            base = bases[result.storage] if result.storage in bases else self._base_of(result.shares, arguments)
+            base = (
+                bases[result.storage]
+                if result.storage in bases
+                else self._base_of(result.shares, arguments)
+            )
             storage = base._value.storage if base is not None else None
             if result.shares is not None:
                 storage = values[result.shares].storage
             value = new_value(result.mesh, result.meta, storage, result.lane)
-            made[result.id] = bases[result.storage] = handle(value) if base is None else view_of(base, value)
+            made[result.id] = bases[result.storage] = (
+                handle(value) if base is None else view_of(base, value)
+            )
         return made[result.id]
 
     def _base_of(self, shares: int | None, arguments: Sequence[Tensor]) -> Tensor | None:
@@ -228,7 +273,10 @@ class _Recording:
             held.changes(storages)
         for storage in storages:
             storage.known = None
-        for tensor in (*(arguments[index] for index in self._changed_arguments), *self._changed_captures):
+        for tensor in (
+            *(arguments[index] for index in self._changed_arguments),
+            *self._changed_captures,
+        ):
             torch.autograd.graph.increment_version(tensor)
 
     def __del__(self) -> None:
@@ -280,7 +328,10 @@ class Recorded:
             active.get().number,
             torch.is_grad_enabled(),
             torch.get_default_dtype(),
-            *((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")),
+            *(
+                (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+                for device in ("cpu", "cuda")
+            ),
         ]
         seen: list[tuple[Value, Storage]] = []
         for leaf in leaves:
@@ -288,16 +339,20 @@ class Recorded:
             if isinstance(leaf, Tensor):
                 value = leaf._value
                 same = next((index for index, (each, _) in enumerate(seen) if each is value), None)
-                alias = next((index for index, (_, each) in enumerate(seen) if each is value.storage), None)
+                alias = next(
+                    (index for index, (_, each) in enumerate(seen) if each is value.storage), None
+                )
                 parts += [value.meta, value.mesh, value.lane, same, alias]
                 seen.append((value, value.storage))
             else:
-                parts.append(leaf.hex() if type(leaf) is float else leaf)  # 0.0 == -0.0, and nan is never the same
+                # 0.0 == -0.0, and nan is never the same
+                parts.append(leaf.hex() if type(leaf) is float else leaf)
         try:
             hash(tuple(parts))
         except TypeError as error:
             raise TypeError(
-                f"arguments of {self._name}, which is recorded, are tensors or can be hashed: {error}"
+                f"arguments of {self._name}, which is recorded, are tensors or can be hashed:"
+                f" {error}"
             ) from None
         return tuple(parts)
 
@@ -311,8 +366,8 @@ class Recorded:
             result = self._function(*args, **kwargs)
             if recorder.moved_elsewhere():
                 raise NotImplementedError(
-                    f"{self._name} changes the shape of a tensor from elsewhere in place, or sets its data, which can't be "
-                    "replayed"
+                    f"{self._name} changes the shape of a tensor from elsewhere in place, or sets"
+                    " its data, which can't be replayed"
                 )
         return recorder, result
 
@@ -320,19 +375,25 @@ class Recorded:
         with _standing_in(tensors) as stand_ins:
             recorder, result = self._run(leaves, tree, stand_ins)
             try:
-                return _Recording(self._name, recorder, stand_ins, *pytree.tree_flatten(result), self._verify)
+                return _Recording(
+                    self._name, recorder, stand_ins, *pytree.tree_flatten(result), self._verify
+                )
             finally:
-                recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
+                recorder.void(
+                    f"it was made in {self._name}, which is recorded and does not return it"
+                )
 
-    def _compare(self, found: _Recording, shown: Shown, leaves: list[Any], tree: Any, tensors: list[Tensor]) -> None:
+    def _compare(
+        self, found: _Recording, shown: Shown, leaves: list[Any], tree: Any, tensors: list[Tensor]
+    ) -> None:
         with _standing_in(tensors) as stand_ins:
             recorder, _ = self._run(leaves, tree, stand_ins)
         recorder.void(f"it was made in {self._name}, which is recorded and does not return it")
         text = shown.difference(recorder)
         if text:
             raise RuntimeError(
-                f"{self._name} diverges from its recording, so it can't be replayed: run again with the same arguments, it did "
-                f"something else. (-: recorded, +: now)\n{text}"
+                f"{self._name} diverges from its recording, so it can't be replayed: run again with"
+                f" the same arguments, it did something else. (-: recorded, +: now)\n{text}"
             )
         found.shown = None
 
@@ -342,9 +403,11 @@ class Recorded:
 
 @contextmanager
 def _standing_in(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Handles for a function that is being recorded to take in place of its arguments. They are of values of their own, of which
-    no rank hears: so a tensor that is an argument, and is taken from elsewhere as well, is two things to a recording. In the end they
-    are handles of the arguments, as the function may have kept them.
+    """Handles for a function that is being recorded to take in place of its arguments.
+
+    They are of values of their own, of which no rank hears: so a tensor that is an argument, and is
+    taken from elsewhere as well, is two things to a recording. In the end they are handles of the
+    arguments, as the function may have kept them.
     """
     values: dict[int, Value] = {}
     handles: dict[int, Tensor] = {}
@@ -368,23 +431,28 @@ def _standing_in(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
 @overload
 def record(function: Callable[P, R], verify: bool = ...) -> Callable[P, R]: ...
 @overload
-def record(function: None = ..., verify: bool = ...) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def record(
+    function: None = ..., verify: bool = ...
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def record(function: Any = None, verify: bool = True) -> Any:
-    """Have a function recorded when it is first called, and replayed from then on: ``@record``, ``record(f)``.
+    """Have a function recorded when it is first called, and replayed from then on: ``@record``,
+    ``record(f)``.
 
-    A replay costs one message per rank, however many operations it has; what the function does besides issuing operations, it
-    does while it is recorded and not again. There is a recording for each kind of arguments: for each combination of the
-    metadata of tensors, of which of them share memory, and of the values of all other arguments.
+    A replay costs one message per rank, however many operations it has; what the function does
+    besides issuing operations, it does while it is recorded and not again. There is a recording for
+    each kind of arguments: for each combination of the metadata of tensors, of which of them share
+    memory, and of the values of all other arguments.
 
-    Arguments and results must not require gradients; tensors that the function takes from elsewhere may, and a whole step of
-    training can be recorded. What it makes and does not return can't be used after it. An error on a rank fails all results, and all
-    that the function writes to.
+    Arguments and results must not require gradients; tensors that the function takes from elsewhere
+    may, and a whole step of training can be recorded. What it makes and does not return can't be
+    used after it. An error on a rank fails all results, and all that the function writes to.
 
     Args:
         verify: Run the function a second time, when it is called the second time, and compare.
 
     Raises:
-        TypeError: An argument that is no tensor can't be hashed; a tensor requires a gradient, or can't be used.
+        TypeError: An argument that is no tensor can't be hashed; a tensor requires a gradient, or
+            can't be used.
         RuntimeError: The second time it did something else.
         NotImplementedError: It fetches something, or sends a tensor to an actor.
     """

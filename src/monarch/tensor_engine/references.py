@@ -1,8 +1,10 @@
-"""How distributed tensors and meshes travel: as references, to workers and to actors that live where they do.
+"""How distributed tensors and meshes travel: as references, to workers and to actors that live
+where they do.
 
-Workers find the tensor in their hands. An actor *borrows* it: its message and an instruction to the worker, which have the
-same ticket, wait for each other; the worker stands still until the actor has handled the message. Anywhere else a reference
-would be of no use, so pickling a distributed tensor is an error there.
+Workers find the tensor in their hands. An actor *borrows* it: its message and an instruction to the
+worker, which have the same ticket, wait for each other; the worker stands still until the actor has
+handled the message. Anywhere else a reference would be of no use, so pickling a distributed tensor
+is an error there.
 """
 
 from __future__ import annotations
@@ -56,8 +58,8 @@ def collecting() -> Iterator[Found]:
 
 
 class NotCopiedError(TypeError):
-    """A distributed tensor, or what belongs to such, is about to be pickled: the values are elsewhere. Only an actor that lives
-    with them can borrow them.
+    """A distributed tensor, or what belongs to such, is about to be pickled: the values are
+    elsewhere. Only an actor that lives with them can borrow them.
     """
 
 
@@ -69,7 +71,11 @@ def lend_found(dump: Callable[[], Dumped], procs: Sequence[ProcAddress], actor: 
         payload = dump()
     finally:
         _collecting.found = before
-    return lend(found.tensors, payload, procs, actor, found.engine) if found.tensors or found.engine else payload
+    return (
+        lend(found.tensors, payload, procs, actor, found.engine)
+        if found.tensors or found.engine
+        else payload
+    )
 
 
 register_lender(lend_found)
@@ -83,13 +89,14 @@ def lend(
     engine: Engine | None = None,
     outputs: tuple[tuple[int, ...], tuple[Any, ...]] | None = None,
 ) -> Dumped:
-    """Lend the tensors in a message to an actor on some procs: there, instructions that are issued later wait until the actor
-    has handled it.
+    """Lend the tensors in a message to an actor on some procs: there, instructions that are issued
+    later wait until the actor has handled it.
 
     Args:
         payload: The message, pickled while `collecting`.
         engine: That of the tensors, where there are none.
-        outputs: Ids for the leaves of what the actor returns, and what each is expected to be; None if that is not kept.
+        outputs: Ids for the leaves of what the actor returns, and what each is expected to be; None
+            if that is not kept.
 
     Returns:
         What to send.
@@ -99,7 +106,9 @@ def lend(
         TensorError: They are of several streams, or one can't be used.
     """
     if holder() is not None:
-        raise NotImplementedError("tensors can't be sent to actors within `coalescing()` or a recorded function")
+        raise NotImplementedError(
+            "tensors can't be sent to actors within `coalescing()` or a recorded function"
+        )
     engine = tensors[0].mesh.engine if engine is None else engine
     here = dict(zip(engine.everyone.procs, engine.everyone.ranks, strict=True))
     ranks = [here.get(proc, -1) for proc in procs]
@@ -109,7 +118,9 @@ def lend(
         if tensor._value.lane.stream != stream:
             raise operand_checks.error("an endpoint", tensors, {}, stream=stream)
         if tensor.mesh.engine is not engine or not tensor.mesh.group.members.issuperset(ranks):
-            raise ValueError(f"{tensor!r} must be located on the same processes as the actors that it is sent to")
+            raise ValueError(
+                f"{tensor!r} must be located on the same processes as the actors that it is sent to"
+            )
         tensor._value.storage.known = None  # who borrows it may write to it
     ticket = next(engine.ids)
     inputs = tuple(tensor._value.id for tensor in tensors)
@@ -120,7 +131,13 @@ def lend(
     )
     data, buffers = payload
     return pickling.dumps(
-        loans.Lent(engine.uid, engine.executor.target, ticket, data, list(map(pickle.PickleBuffer, buffers)))
+        loans.Lent(
+            engine.uid,
+            engine.executor.target,
+            ticket,
+            data,
+            list(map(pickle.PickleBuffer, buffers)),
+        )
     )
 
 
@@ -128,8 +145,8 @@ def reduce_tensor(tensor: TensorBase) -> Any:
     found = _collecting.found
     if found is None:
         raise NotCopiedError(
-            f"{tensor!r} can't be pickled: its values are on the ranks of its mesh. Fetch them first: "
-            "monarch.inspect(tensor), or fetch_shard(tensor).get()"
+            f"{tensor!r} can't be pickled: its values are on the ranks of its mesh. Fetch them"
+            " first: monarch.inspect(tensor), or fetch_shard(tensor).get()"
         )
     found.tensors.append(tensor)
     held = holder()
@@ -141,11 +158,17 @@ def check_collecting(what: object, engine: Engine) -> None:
     """Raise unless arguments of a function on the ranks are being pickled."""
     if _collecting.found is None:
         raise NotCopiedError(
-            f"{what!r} can't be pickled: it is an argument of remote functions and of endpoints, and of nothing else"
+            f"{what!r} can't be pickled: it is an argument of remote functions and of endpoints,"
+            " and of nothing else"
         )
     _collecting.found.engine = engine
 
 
 def reduce_mesh(mesh: RankMesh) -> Any:
     check_collecting(mesh, mesh.engine)
-    return local.mesh_here, (mesh.engine.uid, mesh._labels, tuple(mesh._ndslice.sizes), mesh.group.ranks)
+    return local.mesh_here, (
+        mesh.engine.uid,
+        mesh._labels,
+        tuple(mesh._ndslice.sizes),
+        mesh.group.ranks,
+    )

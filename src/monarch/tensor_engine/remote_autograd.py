@@ -1,7 +1,8 @@
 """Functions of autograd whose two bodies run on the ranks: `remote_autograd_function`.
 
-Forward and backward run there as they are written, and what one keeps for the other stays there, in an opaque object. What
-comes out the ranks tell at the first call with arguments of a kind; later calls go by that.
+Forward and backward run there as they are written, and what one keeps for the other stays there, in
+an opaque object. What comes out the ranks tell at the first call with arguments of a kind; later
+calls go by that.
 """
 
 from __future__ import annotations
@@ -31,15 +32,19 @@ class RemoteAutogradFunction:
         """Run the forward pass on the mesh of the tensors among the arguments.
 
         Args:
-            *args: Those of the original; gradients are those that its backward pass gives for the same positions.
+            *args: Those of the original; gradients are those that its backward pass gives for the
+                same positions.
 
         Returns:
-            What the forward pass returned: a tensor or a tuple of such, and None for what is no tensor.
+            What the forward pass returned: a tensor or a tuple of such, and None for what is no
+            tensor.
         """
         made: list[Any] = []
         tensors = iter(_Node.apply(self._forward, self._backward, made, *args))
         leaves, tree = made
-        return pytree.tree_unflatten([next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree)
+        return pytree.tree_unflatten(
+            [next(tensors) if isinstance(leaf, Tensor) else leaf for leaf in leaves], tree
+        )
 
 
 def remote_autograd_function(function: type[torch.autograd.Function]) -> RemoteAutogradFunction:
@@ -52,7 +57,10 @@ def remote_autograd_function(function: type[torch.autograd.Function]) -> RemoteA
         TypeError: It is no such class.
     """
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
-        raise TypeError(f"remote_autograd_function takes a subclass of torch.autograd.Function, got {function!r}")
+        raise TypeError(
+            "remote_autograd_function takes a subclass of torch.autograd.Function, got"
+            f" {function!r}"
+        )
     return RemoteAutogradFunction(function)
 
 
@@ -64,7 +72,10 @@ class _Node(torch.autograd.Function):
         leaves, tree = pytree.tree_flatten(result)
         made[:] = leaves, tree
         ctx.backward_there, ctx.count = backward, len(args)
-        ctx.kind = [(tuple(arg.shape), arg.dtype) if isinstance(arg, Tensor) else arg for arg in args], needs
+        ctx.kind = (
+            [(tuple(arg.shape), arg.dtype) if isinstance(arg, Tensor) else arg for arg in args],
+            needs,
+        )
         ctx.places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         ctx.outputs = len(leaves)
         ctx.save_for_backward(*pytree.tree_leaves(context))
@@ -80,7 +91,9 @@ class _Node(torch.autograd.Function):
             given[place] = grad
         found = ctx.backward_there(context, given, ctx.kind)
         if len(found) != ctx.count:
-            raise RuntimeError(f"backward gave {len(found)} gradients for the {ctx.count} arguments of forward")
+            raise RuntimeError(
+                f"backward gave {len(found)} gradients for the {ctx.count} arguments of forward"
+            )
         return None, None, None, *found
 
 
@@ -104,10 +117,14 @@ class _Context:
         """Nothing: gradients are always tensors here."""
 
     def mark_dirty(self, *tensors: Any) -> None:
-        raise NotImplementedError("mark_dirty: a remote autograd function can't write to its arguments; return copies")
+        raise NotImplementedError(
+            "mark_dirty: a remote autograd function can't write to its arguments; return copies"
+        )
 
 
-def _forward(function: Any, args: tuple[Any, ...], needs: tuple[bool, ...]) -> tuple[OpaqueRef, Any]:
+def _forward(
+    function: Any, args: tuple[Any, ...], needs: tuple[bool, ...]
+) -> tuple[OpaqueRef, Any]:
     context = _Context(needs)
     with torch.no_grad():
         if function.setup_context is torch.autograd.Function.setup_context:

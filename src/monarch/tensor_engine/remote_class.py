@@ -1,4 +1,6 @@
-"""Pairs of classes: a proxy in the program, whose calls reach an object of the other class on every rank."""
+"""Pairs of classes: a proxy in the program, whose calls reach an object of the other class on every
+rank.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,16 @@ P = ParamSpec("P")
 
 
 class WorkerRemoteClass:
-    """Base of what lives on the ranks: an ordinary class. An object goes when its proxy does, so that ``__del__`` runs there."""
+    """Base of what lives on the ranks: an ordinary class.
+
+    An object goes when its proxy does, so that ``__del__`` runs there.
+    """
 
 
 class ControllerRemoteClass:
-    """Base of a proxy. Methods with `remote_method` are called on the object of each rank, one way; nothing comes back.
+    """Base of a proxy.
+
+    Methods with `remote_method` are called on the object of each rank, one way; nothing comes back.
 
     Args:
         worker: A `WorkerRemoteClass`, or its dotted name.
@@ -33,7 +40,9 @@ class ControllerRemoteClass:
 
 
 def remote_method(method: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
-    """In a `ControllerRemoteClass`: a method of which the body counts for nothing; that of the same name runs on the ranks."""
+    """In a `ControllerRemoteClass`: a method of which the body counts for nothing; that of the same
+    name runs on the ranks.
+    """
 
     @functools.wraps(method)
     def call(self: C, /, *args: P.args, **kwargs: P.kwargs) -> None:

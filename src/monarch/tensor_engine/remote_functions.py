@@ -1,8 +1,8 @@
 """Functions of the user that run on every rank of a mesh, on the tensors that the rank has.
 
-What the program goes on with are the *results*: their shapes must be known here before the function has run. A rule says
-them (``propagate=``), run on fake tensors; without one the first call with arguments of its kind waits for the ranks to
-tell what came out, and later ones go by that.
+What the program goes on with are the *results*: their shapes must be known here before the function
+has run. A rule says them (``propagate=``), run on fake tensors; without one the first call with
+arguments of its kind waits for the ranks to tell what came out, and later ones go by that.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Arguments(NamedTuple):
     Attributes:
         leaves: All that is in them, flat.
         tree: Their structure.
-        tensors: The distributed tensors, in the order of their positions; then those hidden in other objects.
+        tensors: The distributed tensors, in the order of their positions; then those hidden in
+            other objects.
         payload: As workers read them.
         changing: The payload refers to memory that may change: it must be sent at once.
     """
@@ -83,7 +84,13 @@ def pack(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     for tensor in tensors:
         operand_checks.check(name, tensor)
         tensor._value.storage.known = None  # what the function does to it nobody here sees
-    return Arguments(leaves, tree, tensors, (payload, [pickle.PickleBuffer(each) for each in buffers]), bool(buffers))
+    return Arguments(
+        leaves,
+        tree,
+        tensors,
+        (payload, [pickle.PickleBuffer(each) for each in buffers]),
+        bool(buffers),
+    )
 
 
 class Remote(Generic[P, R]):
@@ -93,13 +100,17 @@ class Remote(Generic[P, R]):
         if propagate == "mocked":
             raise NotImplementedError("propagate='mocked' is not supported; give a function")
         if not (propagate in (None, "cached", "inspect") or callable(propagate)):
-            raise TypeError(f"propagate is a function, 'cached', 'inspect' or None; got {propagate!r}")
+            raise TypeError(
+                f"propagate is a function, 'cached', 'inspect' or None; got {propagate!r}"
+            )
         self._function = function
         self._propagate = propagate
         self._patterns: LRU[Any, tuple[Plan, Any]] = LRU(_PATTERNS)
         self._wire: Any = None
         self.__doc__ = getattr(function, "__doc__", None)
-        self.__name__ = function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+        self.__name__ = (
+            function if isinstance(function, str) else getattr(function, "__name__", repr(function))
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """`rref`; on a rank, where one remote function calls another, the function itself."""
@@ -112,7 +123,8 @@ class Remote(Generic[P, R]):
         return self.rref(*args, **kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run it on the mesh of its arguments, or on the active one; returns its results as distributed tensors.
+        """Run it on the mesh of its arguments, or on the active one; returns its results as
+        distributed tensors.
 
         Results do not require gradients.
 
@@ -150,7 +162,9 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         shape = Shape(mesh._labels, Slice.new_row_major(mesh._ndslice.sizes))
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        answers = mesh.engine.call(mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()")
+        answers = mesh.engine.call(
+            mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()"
+        )
         return read_here(answers, lambda replies: ValueMesh(shape, _values(replies.values())))
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -161,7 +175,10 @@ class Remote(Generic[P, R]):
         """
         mesh = get_active_mesh()
         if len(mesh) != 1:
-            raise ValueError(f"call_one requires exactly 1 rank, but the active mesh has {len(mesh)}: {mesh.extent}")
+            raise ValueError(
+                f"call_one requires exactly 1 rank, but the active mesh has {len(mesh)}:"
+                f" {mesh.extent}"
+            )
         return self._on_one(mesh, mesh.group.ranks[0], args, kwargs)
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -173,7 +190,9 @@ class Remote(Generic[P, R]):
         """As `call`; an iterator of one future per rank, in the order in which they answer."""
         mesh = get_active_mesh()
         call = self._asked(self._pack_for(mesh, args, kwargs))
-        answers = mesh.engine.stream(mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()")
+        answers = mesh.engine.stream(
+            mesh.lane, "invoke", (call_sites.here(), call), f"{self.__name__}()"
+        )
         return iter([read_here(answer, lambda reply: _values([reply])[0]) for answer in answers])
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -181,7 +200,9 @@ class Remote(Generic[P, R]):
         mesh = get_active_mesh()
         arguments = self._pack_for(mesh, args, kwargs)
         call = self._asked(arguments)
-        mesh.engine.submit(mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight)
+        mesh.engine.submit(
+            mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight
+        )
 
     def on_shard(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
         """Run it on one rank; a future of what it returned."""
@@ -189,11 +210,17 @@ class Remote(Generic[P, R]):
 
     # one way
 
-    def _submit(self, mesh: RankMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]) -> None:
+    def _submit(
+        self, mesh: RankMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]
+    ) -> None:
         call = self._as_call(arguments, plan, made)
-        mesh.engine.submit(mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight)
+        mesh.engine.submit(
+            mesh.lane, (CALL, call_sites.here(), call), arguments.changing, arguments.weight
+        )
 
-    def _as_call(self, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor] | None) -> Call:
+    def _as_call(
+        self, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor] | None
+    ) -> Call:
         ids = arguments.ids
         writes = () if plan is None else tuple(ids[index] for index in plan.writes)
         if plan is None or made is None:
@@ -212,8 +239,9 @@ class Remote(Generic[P, R]):
             return pickling.dumps_inline(function)
         except TypeError as error:
             raise TypeError(
-                f"{self.__name__} can't be sent to the ranks, with what it refers to: {error}. Open files, locks and functions "
-                "made by torch.compile are made inside of it, or in a module that the ranks import"
+                f"{self.__name__} can't be sent to the ranks, with what it refers to: {error}. Open"
+                " files, locks and functions made by torch.compile are made inside of it, or in a"
+                " module that the ranks import"
             ) from error
 
     # without a rule
@@ -221,11 +249,16 @@ class Remote(Generic[P, R]):
     def _key(self, mesh: RankMesh, arguments: Arguments) -> Any:
         """Return the key that results depend on; None if an argument can't be hashed."""
         parts: list[Any] = [mesh.engine.uid, arguments.tree]
-        parts += [type(leaf) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in arguments.leaves]
+        parts += [
+            type(leaf) if isinstance(leaf, Tensor) else (type(leaf), leaf)
+            for leaf in arguments.leaves
+        ]
         values = [tensor._value for tensor in arguments.tensors]
         storages = [value.storage for value in values]
         # which of them are the same tensor, or share memory, is a part of it: so may the results
-        parts += [(value.meta, values.index(value), storages.index(value.storage)) for value in values]
+        parts += [
+            (value.meta, values.index(value), storages.index(value.storage)) for value in values
+        ]
         try:
             hash(tuple(parts))
         except TypeError:
@@ -237,7 +270,11 @@ class Remote(Generic[P, R]):
         engine, lane = mesh.engine, mesh.lane
         bundle = next(engine.ids)
         call = self._as_call(arguments, None, None)
-        frozen = tuple(tensor._value.id for tensor in arguments.tensors if tensor._value.storage.frozen is not None)
+        frozen = tuple(
+            tensor._value.id
+            for tensor in arguments.tensors
+            if tensor._value.storage.frozen is not None
+        )
         replies = engine.call(
             lane, "run_and_tell", (call_sites.here(), call, bundle, frozen), f"{self.__name__}()"
         ).get()
@@ -254,7 +291,8 @@ class Remote(Generic[P, R]):
         return pytree.tree_unflatten(built(plan, made, arguments.tensors), tree)
 
     def _pattern(self, told: dict[int, Told]) -> tuple[Plan, Any]:
-        """The plan of a call, with the leaves of its result as a list, and their structure, from what each rank has told.
+        """The plan of a call, with the leaves of its result as a list, and their structure, from
+        what each rank has told.
 
         Raises:
             ValueError: The ranks do not agree.
@@ -263,8 +301,9 @@ class Remote(Generic[P, R]):
         if any(_kind(each) != _kind(first) for each in told.values()):
             shown = "\n".join(f"  rank {rank}: {_text(each)}" for rank, each in told.items())
             raise ValueError(
-                f"{self.__name__} gave other results on one rank than on another, so they can't be distributed tensors; give all "
-                f"ranks the same shapes and types, or ask for values with call():\n{shown}"
+                f"{self.__name__} gave other results on one rank than on another, so they can't be"
+                " distributed tensors; give all ranks the same shapes and types, or ask for values"
+                f" with call():\n{shown}"
             )
         leaves = [
             Same(leaf) if isinstance(leaf, int) else _output(leaf) if leaf is not None else None
@@ -278,8 +317,13 @@ class Remote(Generic[P, R]):
     def _pack_for(self, mesh: RankMesh, args: Any, kwargs: Any) -> Arguments:
         arguments = pack(self.__name__, args, kwargs)
         for tensor in arguments.tensors:
-            if tensor.mesh.engine is not mesh.engine or not mesh.group.members <= tensor.mesh.group.members:
-                raise ValueError(f"the active mesh, {mesh!r}, is not a subset of the mesh of {tensor!r}")
+            if (
+                tensor.mesh.engine is not mesh.engine
+                or not mesh.group.members <= tensor.mesh.group.members
+            ):
+                raise ValueError(
+                    f"the active mesh, {mesh!r}, is not a subset of the mesh of {tensor!r}"
+                )
         return arguments
 
     def _asked(self, arguments: Arguments) -> Call:
@@ -290,7 +334,10 @@ class Remote(Generic[P, R]):
         call = self._asked(self._pack_for(mesh, args, kwargs))
         engine = mesh.engine
         answers = engine.call(
-            engine.group([rank], mesh.lane.stream), "invoke", (call_sites.here(), call), f"{self.__name__}()"
+            engine.group([rank], mesh.lane.stream),
+            "invoke",
+            (call_sites.here(), call),
+            f"{self.__name__}()",
         )
         return read_here(answers, lambda replies: _values(replies.values())[0])
 
@@ -301,24 +348,31 @@ class Remote(Generic[P, R]):
 @overload
 def remote(function: Callable[P, R], *, propagate: Any = ...) -> Remote[P, R]: ...
 @overload
-def remote(function: None = ..., *, propagate: Any = ...) -> Callable[[Callable[P, R]], Remote[P, R]]: ...
+def remote(
+    function: None = ..., *, propagate: Any = ...
+) -> Callable[[Callable[P, R]], Remote[P, R]]: ...
 @overload
 def remote(function: Any, *, propagate: Any = ...) -> Remote[..., Any]: ...
 def remote(function: Any = None, *, propagate: Any = None) -> Any:
-    """Make a function run on ranks: ``remote(f)``, ``@remote``, ``@remote(propagate=rule)``, ``remote("package.module.f")``.
+    """Make a function run on ranks: ``remote(f)``, ``@remote``, ``@remote(propagate=rule)``,
+    ``remote("package.module.f")``.
 
     Args:
-        function: A function, an operator of torch, or the dotted name of one, which need not be importable here.
+        function: A function, an operator of torch, or the dotted name of one, which need not be
+            importable here.
         propagate: Says what results look like:
 
-            * a function with the same arguments, which gets fake tensors and returns fake tensors: what it does to its
-              arguments in place, and which of them its results share memory with, counts as well;
+            * a function with the same arguments, which gets fake tensors and returns fake tensors:
+              what it does to its arguments in place, and which of them its results share memory
+              with, counts as well;
             * ``"inspect"``: there are no results;
-            * ``None`` or ``"cached"``: found out by the first call with such arguments, which waits for the ranks. Other
-              arguments than tensors should be hashable, or every call is a first one.
+            * ``None`` or ``"cached"``: found out by the first call with such arguments, which waits
+              for the ranks. Other arguments than tensors should be hashable, or every call is a
+              first one.
 
     Returns:
-        A `Remote`: call it, or use ``rref``, ``call``, ``call_one``, ``choose``, ``stream`` and ``broadcast``.
+        A `Remote`: call it, or use ``rref``, ``call``, ``call_one``, ``choose``, ``stream`` and
+        ``broadcast``.
     """
     if function is None:
         return lambda function: Remote(function, propagate)
@@ -328,7 +382,8 @@ def remote(function: Any = None, *, propagate: Any = None) -> Any:
 def call_on_shard_and_fetch(
     function: Any, *args: Any, shard: dict[str, int] | None = None, **kwargs: Any
 ) -> Future[Any]:
-    """Run a remote function on one rank of the active mesh, or of that of its arguments; a future of what it returned.
+    """Run a remote function on one rank of the active mesh, or of that of its arguments; a future
+    of what it returned.
 
     Args:
         function: What `remote` gave.
@@ -367,8 +422,10 @@ def _decorated(function: Any) -> Any:
 
 
 function_resolvers: list[Resolver] = [_operator, _dotted, _decorated]
-"""Each gets what `remote` was given and returns how workers find it, a dotted name or a picklable function, or None if that
-is not its business. The first that answers counts; without an answer the function is pickled."""
+"""Each gets what `remote` was given and returns how workers find it, a dotted name or a picklable
+function, or None if that is not its business. The first that answers counts; without an answer the
+function is pickled.
+"""
 
 
 def resolve(function: Any) -> Any:
@@ -390,16 +447,21 @@ def resolve(function: Any) -> Any:
 
 
 def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, Any]:
-    """Apply a user's rule; return the plan, with the leaves of the result as a list, and their structure."""
+    """Apply a user's rule; return the plan, with the leaves of the result as a list, and their
+    structure.
+    """
     with no_mesh.activate(), fakes.faking():
         stand_ins = [tensor._value.meta.fake() for tensor in arguments.tensors]
         versions = [fake._version for fake in stand_ins]
         fake = iter(stand_ins)
         args, kwargs = pytree.tree_unflatten(
-            [next(fake) if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves], arguments.tree
+            [next(fake) if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves],
+            arguments.tree,
         )
         leaves, tree = pytree.tree_flatten(rule(*args, **kwargs))
-        written = tuple(index for index, fake in enumerate(stand_ins) if fake._version != versions[index])
+        written = tuple(
+            index for index, fake in enumerate(stand_ins) if fake._version != versions[index]
+        )
         _check_shapes(arguments.tensors, stand_ins)
         return plan_of(leaves, stand_ins, written), tree
 
@@ -408,19 +470,26 @@ def _check_shapes(tensors: Sequence[TensorBase], stand_ins: Sequence[Any]) -> No
     for tensor, fake in zip(tensors, stand_ins, strict=True):
         if fakes.meta_of(fake).geometry != tensor._value.meta.geometry:
             raise NotImplementedError(
-                f"a rule changes the shape or the strides of an argument in place, from {tuple(tensor.shape)} to "
-                f"{tuple(fake.shape)}, and handles of it would not know: return a view of it"
+                "a rule changes the shape or the strides of an argument in place, from"
+                f" {tuple(tensor.shape)} to {tuple(fake.shape)}, and handles of it would not know:"
+                " return a view of it"
             )
 
 
 def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[Tensor]:
-    """Handles of what is about to be made; what shares memory with an argument shares its storage here."""
+    """Handles of what is about to be made; what shares memory with an argument shares its storage
+    here.
+    """
     for index in plan.writes:
         operand_checks.check_write("a remote function", tensors[index])
     for index in plan.writes:
         torch.autograd.graph.increment_version(tensors[index])
     return [
-        new_tensor(mesh, output.meta) if output.shares is None else _sharing(mesh, output.meta, tensors[output.shares])
+        (
+            new_tensor(mesh, output.meta)
+            if output.shares is None
+            else _sharing(mesh, output.meta, tensors[output.shares])
+        )
         for output in plan.outputs
     ]
 
@@ -429,11 +498,17 @@ def _sharing(mesh: RankMesh, meta: fakes.Meta, tensor: TensorBase) -> Tensor:
     return view_of(tensor, new_value(mesh, meta, tensor._value.storage))
 
 
-def outputs_of(plan: Plan, made: Sequence[Tensor]) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
+def outputs_of(
+    plan: Plan, made: Sequence[Tensor]
+) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
     """The id of each leaf of a result, 0 for what is not new, and what it is expected to be."""
     ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
     expected = [
-        Expected(leaf.meta.shape, leaf.meta.dtype, leaf.shares) if isinstance(leaf, Output) else None
+        (
+            Expected(leaf.meta.shape, leaf.meta.dtype, leaf.shares)
+            if isinstance(leaf, Output)
+            else None
+        )
         for leaf in plan.result
     ]
     return ids, tuple(expected)
@@ -443,14 +518,22 @@ def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> 
     """The leaves of a result."""
     new = iter(made)
     return [
-        next(new) if isinstance(leaf, Output) else tensors[leaf.index] if isinstance(leaf, Same) else leaf
+        (
+            next(new)
+            if isinstance(leaf, Output)
+            else tensors[leaf.index]
+            if isinstance(leaf, Same)
+            else leaf
+        )
         for leaf in plan.result
     ]
 
 
 def _kind(told: Told) -> Any:
-    """Return the part of a report that must be equal on all ranks. Memory layout need not be: a part of a tensor may
-    differ by rank."""
+    """Return the part of a report that must be equal on all ranks.
+
+    Memory layout need not be: a part of a tensor may differ by rank.
+    """
     leaves = [
         (leaf.shape, leaf.dtype, leaf.device.type, leaf.shares) if isinstance(leaf, Found) else leaf
         for leaf in told.leaves
@@ -462,12 +545,22 @@ def _text(told: Told) -> str:
     texts = []
     for leaf in told.leaves:
         if isinstance(leaf, Found):
-            shares = "" if leaf.shares is None else f" that shares memory with tensor {leaf.shares} of its arguments"
-            texts.append(f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}{shares}")
+            shares = (
+                ""
+                if leaf.shares is None
+                else f" that shares memory with tensor {leaf.shares} of its arguments"
+            )
+            texts.append(
+                f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}{shares}"
+            )
         else:
             texts.append("no tensor" if leaf is None else f"tensor {leaf} of its arguments")
     many = pytree.tree_structure(told.skeleton).is_leaf()
-    return ", ".join(texts) if many else f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
+    return (
+        ", ".join(texts)
+        if many
+        else f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
+    )
 
 
 def _output(leaf: Found) -> Output:

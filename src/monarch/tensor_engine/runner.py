@@ -1,7 +1,10 @@
-"""A stream of a worker: runs instructions in the order in which they come. Their values are in `stream_state`.
+"""A stream of a worker: runs instructions in the order in which they come.
 
-A runner works where messages are read, or, once the engine is *spread*, on a thread of its own: then what reads messages only
-hands them out, and no stream holds up another. Streams share no values but those that `stream_rendezvous` pass on.
+Their values are in `stream_state`.
+
+A runner works where messages are read, or, once the engine is *spread*, on a thread of its own:
+then what reads messages only hands them out, and no stream holds up another. Streams share no
+values but those that `stream_rendezvous` pass on.
 
 What ends the wait of such a thread for work: work, or the end of the worker.
 """
@@ -73,7 +76,10 @@ class Runner(StreamState):
         if self._inbox is None:
             self._inbox = SimpleQueue()
             threading.Thread(
-                target=self._serve, args=(self._inbox, failed), name=f"monarch-stream-{self._stream}", daemon=True
+                target=self._serve,
+                args=(self._inbox, failed),
+                name=f"monarch-stream-{self._stream}",
+                daemon=True,
             ).start()
 
     def close(self) -> None:
@@ -84,7 +90,9 @@ class Runner(StreamState):
             self._inbox.put(None)
 
     def _serve(
-        self, inbox: SimpleQueue[Callable[[], object] | None], failed: Callable[[BaseException], object]
+        self,
+        inbox: SimpleQueue[Callable[[], object] | None],
+        failed: Callable[[BaseException], object],
     ) -> None:
         _here.runner = self
         if self._stream != MAIN and torch.cuda.is_available():
@@ -135,7 +143,8 @@ class Runner(StreamState):
             self._run_call(*instruction[1:])
         elif what == UNPACK:
             _, bundle, outputs = instruction
-            for ref, leaf in zip(outputs, self.slots.pop(bundle, ()), strict=False):  # nothing where it failed
+            # nothing where it failed
+            for ref, leaf in zip(outputs, self.slots.pop(bundle, ()), strict=False):
                 if ref:
                     self.slots[ref] = leaf
         elif what == MOVE:
@@ -187,7 +196,9 @@ class Runner(StreamState):
         """Answers when everything before it has been run."""
 
     def fetch(self, ids: tuple[int, ...], wanted: int) -> Any:
-        """The values with these ids, on the CPU, if this is the rank `wanted`; a `Poison` if one of them has failed."""
+        """The values with these ids, on the CPU, if this is the rank `wanted`; a `Poison` if one of
+        them has failed.
+        """
         values = [self.slots[ref] for ref in ids]
         poison = first_poison(values)
         if poison is not None:
@@ -201,31 +212,47 @@ class Runner(StreamState):
             return None, self._report(poison)
         return pytree.tree_map_only(torch.Tensor, _portable, result), None
 
-    def run_and_tell(self, site: int, call: Call, bundle: int, frozen: tuple[int, ...]) -> Told | Poison:
-        """Run a function, keep the leaves of its result under one id, and answer with what they look like.
+    def run_and_tell(
+        self, site: int, call: Call, bundle: int, frozen: tuple[int, ...]
+    ) -> Told | Poison:
+        """Run a function, keep the leaves of its result under one id, and answer with what they
+        look like.
 
         Args:
-            frozen: Ids of inputs that must not be written to. Whether the function does, nobody knows yet, so it gets copies.
+            frozen: Ids of inputs that must not be written to. Whether the function does, nobody
+                knows yet, so it gets copies.
         """
         lent = {ref: self.slots[ref] for ref in frozen}
         self.slots.update(copy.deepcopy(lent))  # what shares memory still does
         inputs = [self.slots[ref] for ref in call.inputs]
         versions = [getattr(value, "_version", 0) for value in inputs]
         result, poison = self._try_call(site, call)
-        written = [index for index, value in enumerate(inputs) if getattr(value, "_version", 0) != versions[index]]
+        written = [
+            index
+            for index, value in enumerate(inputs)
+            if getattr(value, "_version", 0) != versions[index]
+        ]
         self.slots.update(lent)
         if poison is not None:
-            self.poison_aliases([ref for ref in map(call.inputs.__getitem__, written) if ref not in lent], poison)
+            self.poison_aliases(
+                [ref for ref in map(call.inputs.__getitem__, written) if ref not in lent], poison
+            )
             return self._report(poison)
         leaves, tree = pytree.tree_flatten(result)
         leaves = [as_kept(leaf) for leaf in leaves]
         found = [_looks(leaf, inputs) for leaf in leaves]
         for leaf, each in zip(leaves, found, strict=True):
-            if isinstance(each, Found) and each.shares is not None and call.inputs[each.shares] in lent:
+            if (
+                isinstance(each, Found)
+                and each.shares is not None
+                and call.inputs[each.shares] in lent
+            ):
                 origin = lent[call.inputs[each.shares]].untyped_storage()
-                leaf.set_(origin, leaf.storage_offset(), leaf.shape, leaf.stride())  # a view of the copy
+                # a view of the copy
+                leaf.set_(origin, leaf.storage_offset(), leaf.shape, leaf.stride())
         self.slots[bundle] = leaves
-        skeleton = pytree.tree_unflatten([None] * len(leaves), tree)  # trees themselves do not travel well
+        # trees themselves do not travel well
+        skeleton = pytree.tree_unflatten([None] * len(leaves), tree)
         return Told(skeleton, found, tuple(written))
 
     def finish(self) -> Poison | None:
@@ -247,7 +274,10 @@ def here() -> Runner | None:
 def _portable(value: torch.Tensor) -> torch.Tensor:
     """As it is sent: on the CPU, without history, and without more of its storage than it uses."""
     value = value.detach().cpu()
-    if value.layout is torch.strided and value.untyped_storage().nbytes() > value.numel() * value.element_size():
+    if (
+        value.layout is torch.strided
+        and value.untyped_storage().nbytes() > value.numel() * value.element_size()
+    ):
         value = value.clone()
     return value
 
@@ -264,12 +294,17 @@ def _shapes(values: Sequence[Any]) -> list[Any]:
     return [getattr(value, "shape", None) for value in values]
 
 
-def _reshaped(call: Call, args: Any, kwargs: Any, inputs: Sequence[Any], before: Sequence[Any]) -> str:
+def _reshaped(
+    call: Call, args: Any, kwargs: Any, inputs: Sequence[Any], before: Sequence[Any]
+) -> str:
     """Describe the error of a function that has changed the shape of an argument in place."""
-    was, now, value = next(each for each in zip(before, _shapes(inputs), inputs, strict=True) if each[0] != each[1])
+    was, now, value = next(
+        each for each in zip(before, _shapes(inputs), inputs, strict=True) if each[0] != each[1]
+    )
     return (
-        f"{name_of(call.function)} changed the shape of its argument {_name_in(call, args, kwargs, value)} in place, from "
-        f"{tuple(was)} to {tuple(now)}, and handles of it do not know: return a view of it, or a new tensor"
+        f"{name_of(call.function)} changed the shape of its argument"
+        f" {_name_in(call, args, kwargs, value)} in place, from {tuple(was)} to {tuple(now)}, and"
+        " handles of it do not know: return a view of it, or a new tensor"
     )
 
 
@@ -280,17 +315,25 @@ def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
         given = inspect.signature(find(call.function)).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):  # an operator, for one
         given = {**dict(enumerate(args)), **kwargs}
-    found = (name for name, arg in given.items() if any(leaf is value for leaf in pytree.tree_leaves(arg)))
+    found = (
+        name
+        for name, arg in given.items()
+        if any(leaf is value for leaf in pytree.tree_leaves(arg))
+    )
     return repr(next(found, "in another object"))
 
 
 def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
-    """Describe a result for the controller: a new tensor, the position of an input, or None for any other object."""
+    """Describe a result for the controller: a new tensor, the position of an input, or None for any
+    other object.
+    """
     if not isinstance(leaf, torch.Tensor):
         return None
     for index, value in enumerate(inputs):
         if leaf is value:
             return index
-    shares = next((index for index, value in enumerate(inputs) if storage_of(value) == storage_of(leaf)), None)
+    shares = next(
+        (index for index, value in enumerate(inputs) if storage_of(value) == storage_of(leaf)), None
+    )
     shape, offset = tuple(leaf.shape), int(leaf.storage_offset())
     return Found(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)

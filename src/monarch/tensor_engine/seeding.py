@@ -1,14 +1,18 @@
-"""torch's functions that seed, read and set generators of random numbers, while a mesh is active: those of its ranks.
+"""torch's functions that seed, read and set generators of random numbers, while a mesh is active:
+those of its ranks.
 
-``torch.manual_seed`` seeds the ranks of the mesh, all with the same number, and this process. The same number everywhere,
-since parameters shall start equal on all ranks, as they would in a program on one device. For numbers that differ, use
+``torch.manual_seed`` seeds the ranks of the mesh, all with the same number, and this process. The
+same number everywhere, since parameters shall start equal on all ranks, as they would in a program
+on one device. For numbers that differ, use
 `monarch.builtins.random.set_manual_seed_remote(seed, mesh.process_idx())`.
 
-``torch.get_rng_state`` gives a distributed tensor, each rank's own state, and ``torch.set_rng_state`` takes it, or a fetched
-one, for all ranks. So what torch builds on them holds on the ranks: ``fork_rng``, and checkpointing, which computes an
-activation a second time and must draw the same dropout.
+``torch.get_rng_state`` gives a distributed tensor, each rank's own state, and
+``torch.set_rng_state`` takes it, or a fetched one, for all ranks. So what torch builds on them
+holds on the ranks: ``fork_rng``, and checkpointing, which computes an activation a second time and
+must draw the same dropout.
 
-These functions of torch do not go through its dispatcher, so they are replaced, when this module is imported.
+These functions of torch do not go through its dispatcher, so they are replaced, when this module is
+imported.
 """
 
 from __future__ import annotations
@@ -61,5 +65,9 @@ def _setter(device: str, here: Callable[..., None]) -> Callable[..., None]:
 torch.manual_seed = torch.random.manual_seed = manual_seed
 torch.get_rng_state = torch.random.get_rng_state = _getter("cpu", torch.get_rng_state)
 torch.set_rng_state = torch.random.set_rng_state = _setter("cpu", torch.set_rng_state)
-torch.cuda.get_rng_state = torch.cuda.random.get_rng_state = _getter("cuda", torch.cuda.get_rng_state)
-torch.cuda.set_rng_state = torch.cuda.random.set_rng_state = _setter("cuda", torch.cuda.set_rng_state)
+torch.cuda.get_rng_state = torch.cuda.random.get_rng_state = _getter(
+    "cuda", torch.cuda.get_rng_state
+)
+torch.cuda.set_rng_state = torch.cuda.random.set_rng_state = _setter(
+    "cuda", torch.cuda.set_rng_state
+)

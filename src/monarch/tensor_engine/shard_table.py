@@ -35,7 +35,9 @@ def shards(tensor: Any) -> Shards:
 
 
 class Shards:
-    """The tensors of all ranks of a mesh. Along the last dimension of the mesh they stand side by side, along others below.
+    """The tensors of all ranks of a mesh.
+
+    Along the last dimension of the mesh they stand side by side, along others below.
 
     Attributes:
         values: The tensors, on the CPU.
@@ -46,11 +48,15 @@ class Shards:
 
     def __repr__(self) -> str:
         rows = self._rows()
-        widths = [max(len(line) for row in rows for line in row[column]) for column in range(len(rows[0]))]
+        widths = [
+            max(len(line) for row in rows for line in row[column]) for column in range(len(rows[0]))
+        ]
         lines = []
         for row in rows:
             for parts in zip_longest(*row, fillvalue=""):
-                padded = [part.ljust(width + _GAP) for part, width in zip(parts, widths, strict=True)]
+                padded = [
+                    part.ljust(width + _GAP) for part, width in zip(parts, widths, strict=True)
+                ]
                 lines.append("".join(padded).rstrip())
         return "\n".join(lines)
 
@@ -67,12 +73,16 @@ class Shards:
         """The table: for each cell its lines, titles first."""
         extent = self.values.extent
         labels, columns = extent.labels, extent.sizes[-1] if extent.sizes else 1
-        rows = [[[""], *([f"{labels[-1]}={column}"] if labels else [""] for column in range(columns))]]
+        rows = [
+            [[""], *([f"{labels[-1]}={column}"] if labels else [""] for column in range(columns))]
+        ]
         cells = [(point, _text(value)) for point, value in self.values.items()]
         for start in range(0, len(cells), columns):
             point = cells[start][0]
             title = ", ".join(f"{label}={point[label]}" for label in labels[:-1])
-            rows.append([[title], *(text.splitlines() for _, text in cells[start : start + columns])])
+            rows.append(
+                [[title], *(text.splitlines() for _, text in cells[start : start + columns])]
+            )
         return rows
 
 

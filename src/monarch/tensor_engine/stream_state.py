@@ -1,7 +1,8 @@
 """The values of one stream of a worker, and what becomes of them where something fails.
 
-What fails leaves a `Poison` in place of its results and of what it was to change; whatever reads a poison is not run and
-leaves the same poison. Everything else goes on. Instructions are run by `runner`; what they do by themselves stands on this.
+What fails leaves a `Poison` in place of its results and of what it was to change; whatever reads a
+poison is not run and leaves the same poison. Everything else goes on. Instructions are run by
+`runner`; what they do by themselves stands on this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from .stream_rendezvous import Rendezvous
 from .templates import Template
 
 Replay = Callable[["StreamState", Sequence[int], Sequence[int]], None]
-"""Runs a recorded program on a stream: on the values with some ids, leaving its results under others."""
+"""Runs a recorded program on a stream: on the values with some ids, leaving its results under
+others.
+"""
 
 
 class Shared:
@@ -48,7 +51,9 @@ class Shared:
         self.unreported: Poison | None = None
         self.failures = itertools.count(1)
 
-    def define(self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]) -> None:
+    def define(
+        self, number: int, path: str, args: Any, kwargs: Any, writes: tuple[int, ...]
+    ) -> None:
         try:
             function = find(path)
         except Exception:
@@ -62,15 +67,17 @@ class Shared:
 
 
 def _later(path: str) -> Any:
-    """Stands for an operation that is not here yet, as one of the user's, which a module of the user registers."""
+    """Stands for an operation that is not here yet, as one of the user's, which a module of the
+    user registers.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             function = find(path)
         except Exception as error:
             raise RuntimeError(
-                f"{path} is not known here. Import the module that registers it on the ranks as well: in a function given "
-                "as spawn_procs(bootstrap=...), or in a remote function"
+                f"{path} is not known here. Import the module that registers it on the ranks as"
+                " well: in a function given as spawn_procs(bootstrap=...), or in a remote function"
             ) from error
         return function(*args, **kwargs)
 
@@ -92,7 +99,9 @@ class StreamState(ABC):
         self.uid = shared.uid
         self.slots: dict[int, Any] = {}
         self.poisoned = False
-        self.communication = Communication(shared.rank, f"stream{stream}" if stream != MAIN else "", shared.known)
+        self.communication = Communication(
+            shared.rank, f"stream{stream}" if stream != MAIN else "", shared.known
+        )
 
     @abstractmethod
     def control(self, instruction: Instruction) -> None:
@@ -107,11 +116,15 @@ class StreamState(ABC):
         result: Any,
         error: BaseException | None = None,
     ) -> None:
-        """Keep the leaves of what a function of the user has returned, if it is what was expected, or why there are none."""
+        """Keep the leaves of what a function of the user has returned, if it is what was expected,
+        or why there are none.
+        """
         try:
             if error is not None:
                 raise error
-            for ref, leaf in zip(outputs, _checked(pytree.tree_leaves(result), expected), strict=True):
+            for ref, leaf in zip(
+                outputs, _checked(pytree.tree_leaves(result), expected), strict=True
+            ):
                 if ref:
                     self.slots[ref] = leaf
         except Exception as failure:
@@ -122,13 +135,20 @@ class StreamState(ABC):
     def failed(self, site: int, function: str, error: Exception) -> Poison:
         """Return the poison in place of the results of an operation that raised."""
         self.poisoned = True
-        shown = error.__traceback__.tb_next if error.__traceback__ is not None else None  # without our own frame
+        # without our own frame
+        shown = error.__traceback__.tb_next if error.__traceback__ is not None else None
         text = "".join(traceback.format_exception(type(error), error, shown))
-        self.shared.unreported = poison = Poison(site, self.rank, function, text, next(self.shared.failures))
+        self.shared.unreported = poison = Poison(
+            site, self.rank, function, text, next(self.shared.failures)
+        )
         return poison
 
-    def give_up(self, inputs: Sequence[int], outputs: Any, writes: Iterable[int], poison: Poison) -> None:
-        """Leave a poison for what would have been made, and for the inputs at the positions `writes`."""
+    def give_up(
+        self, inputs: Sequence[int], outputs: Any, writes: Iterable[int], poison: Poison
+    ) -> None:
+        """Leave a poison for what would have been made, and for the inputs at the positions
+        `writes`.
+        """
         for ref in (outputs,) if type(outputs) is int else outputs:
             if ref:
                 self.slots[ref] = poison
@@ -158,7 +178,8 @@ def _checked(leaves: list[Any], expected: tuple[Expected | None, ...]) -> list[A
     """The results, detached, if they are what the rule of the function has said."""
     if len(leaves) != len(expected):
         raise ValueError(
-            f"unexpected number of returns: its propagate rule gives {len(expected)}, the function gave {len(leaves)}"
+            f"unexpected number of returns: its propagate rule gives {len(expected)}, the function"
+            f" gave {len(leaves)}"
         )
     return [_as_expected(leaf, each) for leaf, each in zip(leaves, expected, strict=True)]
 
@@ -168,11 +189,13 @@ def _as_expected(leaf: Any, expected: Expected | None) -> Any:
         return leaf
     leaf = as_kept(leaf)
     if not isinstance(leaf, torch.Tensor):
-        raise TypeError(f"its propagate rule gives a tensor, the function gave {type(leaf).__name__}")
+        raise TypeError(
+            f"its propagate rule gives a tensor, the function gave {type(leaf).__name__}"
+        )
     if tuple(leaf.shape) != expected.shape or leaf.dtype != expected.dtype:
         raise ValueError(
-            f"its propagate rule gives a {expected.dtype} tensor of shape {expected.shape}, the function gave {leaf.dtype} "
-            f"of shape {tuple(leaf.shape)}"
+            f"its propagate rule gives a {expected.dtype} tensor of shape {expected.shape}, the"
+            f" function gave {leaf.dtype} of shape {tuple(leaf.shape)}"
         )
     return leaf
 

@@ -1,10 +1,11 @@
 """Streams: lines of operations that run side by side on each rank.
 
-Operations of one stream run in the order in which they are issued; those of another do not wait for them. On a rank each
-stream has a thread, on a GPU a stream of the device. A tensor belongs to the stream that was active when it was made;
-`Stream.borrow` (see `borrows`) lets another one use it.
+Operations of one stream run in the order in which they are issued; those of another do not wait for
+them. On a rank each stream has a thread, on a GPU a stream of the device. A tensor belongs to the
+stream that was active when it was made; `Stream.borrow` (see `borrows`) lets another one use it.
 
-Which stream is active is a context variable, as the active mesh is: it belongs to one thread, or one task of asyncio.
+Which stream is active is a context variable, as the active mesh is: it belongs to one thread, or
+one task of asyncio.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ _numbers = itertools.count(MAIN)
 
 
 class Stream:
-    """A line of operations. May be used with any mesh. It ends on the ranks, with its thread, after the last of its handles and
-    tensors is gone, and all that was issued on it is done.
+    """A line of operations.
+
+    May be used with any mesh. It ends on the ranks, with its thread, after the last of its handles
+    and tensors is gone, and all that was issued on it is done.
 
     Args:
         name: For messages; need not be unique.
@@ -42,7 +45,9 @@ class Stream:
             spread_engines()
 
     def activate(self) -> Activation:
-        """A context manager in which operations belong to this stream; in this thread or task only."""
+        """A context manager in which operations belong to this stream; in this thread or task
+        only.
+        """
         return Activation(self)
 
     def borrow(self, tensor: torch.Tensor, mutable: bool = False) -> tuple[TensorBase, Borrow]:
@@ -55,18 +60,21 @@ class Stream:
         ``mutable``       do nothing with it          read and write
         ================  ==========================  =====================================
 
-        This stream waits for what was issued to the other one before, when it first uses the tensor. The other one waits, from
-        `Borrow.drop` on, for what was issued here until the last handle was gone: drop handles early, and the borrow late.
+        This stream waits for what was issued to the other one before, when it first uses the
+        tensor. The other one waits, from `Borrow.drop` on, for what was issued here until the last
+        handle was gone: drop handles early, and the borrow late.
 
         Args:
             mutable: To write as well.
 
         Returns:
-            The tensor as this stream has it, and what ends the borrow: `Borrow.drop`, or ``with borrow:``.
+            The tensor as this stream has it, and what ends the borrow: `Borrow.drop`, or
+            ``with borrow:``.
 
         Raises:
             RuntimeError: It is lent already, and one of the two borrows is mutable.
-            TensorError: It is no distributed tensor, was dropped, or requires a gradient, which borrows do not pass on.
+            TensorError: It is no distributed tensor, was dropped, or requires a gradient, which
+                borrows do not pass on.
         """
         raise NotImplementedError  # filled by `tensor_methods`, which is built on this
 
@@ -74,11 +82,15 @@ class Stream:
         return f"<Stream {self.name!r}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError(f"{self!r} can't be pickled: it belongs to the program that issues operations")
+        raise TypeError(
+            f"{self!r} can't be pickled: it belongs to the program that issues operations"
+        )
 
 
 class Borrow(ABC):
-    """A tensor in the hands of another stream; made by `Stream.borrow`. Ends with `drop`, or with a ``with`` block.
+    """A tensor in the hands of another stream; made by `Stream.borrow`.
+
+    Ends with `drop`, or with a ``with`` block.
 
     Attributes:
         mutable: Whether that stream may write to it.
@@ -88,17 +100,28 @@ class Borrow(ABC):
 
     @abstractmethod
     def drop(self) -> None:
-        """End it: the handles of the borrower can't be used any more, its origin can. The second time it does nothing."""
+        """End it: the handles of the borrower can't be used any more, its origin can.
+
+        The second time it does nothing.
+        """
 
     def __enter__(self) -> Borrow:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.drop()
 
 
 class Activation:
-    """``with stream.activate():``. Takes effect at ``with``; may be entered again after it was left. Activations nest."""
+    """``with stream.activate():``.
+
+    Takes effect at ``with``; may be entered again after it was left. Activations nest.
+    """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -108,7 +131,12 @@ class Activation:
         self._tokens.append(active.set(self._stream))
         return self._stream
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         active.reset(self._tokens.pop())
 
 

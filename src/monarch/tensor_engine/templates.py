@@ -1,4 +1,6 @@
-"""Templates: a function with its constant arguments, made into the text of a call, as that is what runs fastest."""
+"""Templates: a function with its constant arguments, made into the text of a call, as that is what
+runs fastest.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ class Template:
     """
 
     def __init__(
-        self, path: str, function: Any, args: Sequence[Any], kwargs: dict[str, Any], writes: tuple[int, ...]
+        self,
+        path: str,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        writes: tuple[int, ...],
     ) -> None:
         self.path = path
         self.function = function
@@ -43,7 +50,13 @@ class Template:
             constants.append(value)
             return f"c[{len(constants) - 1}]"
 
-        text = call_text("f", self, lambda position: f"v[{position}]", lambda position: f"n[{position}]", constant)
+        text = call_text(
+            "f",
+            self,
+            lambda position: f"v[{position}]",
+            lambda position: f"n[{position}]",
+            constant,
+        )
         self.call: Callable[[list[Any], tuple[Any, ...]], Any] = eval(
             f"lambda v, n: {text}", {"f": function, "c": constants}
         )
@@ -69,5 +82,8 @@ def call_text(
             return f"({''.join(text(each) + ', ' for each in arg)})"
         return repr(arg) if type(arg) in EXACT else constant(arg)
 
-    parts = [*map(text, template.args), *(f"{name}={text(arg)}" for name, arg in template.kwargs.items())]
+    parts = [
+        *map(text, template.args),
+        *(f"{name}={text(arg)}" for name, arg in template.kwargs.items()),
+    ]
     return f"{function}({', '.join(parts)})"

@@ -1,8 +1,9 @@
 """Distributed tensors, and how an operation on them is issued.
 
-A `Tensor` is a handle: it knows its mesh and its metadata, and a number under which each rank of the mesh keeps an ordinary
-tensor. torch's own dispatcher does what lies above operators (autograd, autocast, composite operations), here on the
-controller; what comes out at the bottom is `dispatch`\\ ed: checked, given handles for its results, and sent.
+A `Tensor` is a handle: it knows its mesh and its metadata, and a number under which each rank of
+the mesh keeps an ordinary tensor. torch's own dispatcher does what lies above operators (autograd,
+autocast, composite operations), here on the controller; what comes out at the bottom is
+`dispatch`\\ ed: checked, given handles for its results, and sent.
 """
 
 from __future__ import annotations
@@ -34,14 +35,25 @@ _LOCAL_SCALAR = torch.ops.aten._local_scalar_dense.default
 _LIFTS = ("aten::lift_fresh", "aten::lift_fresh_copy", "aten::lift")
 _REINTERPRETS = frozenset(
     f"aten::{name}"
-    for name in ("view.dtype", "_conj.default", "_neg_view.default", "view_as_real.default", "view_as_complex.default")
+    for name in (
+        "view.dtype",
+        "_conj.default",
+        "_neg_view.default",
+        "view_as_real.default",
+        "view_as_complex.default",
+    )
 )
 # what printing, numpy, reading values and unpickling do
-_PASSED_ON = tuple(f"aten::{name}" for name in ("_local_scalar_dense", "detach", "resolve_conj", "resolve_neg", "set_"))
+_PASSED_ON = tuple(
+    f"aten::{name}"
+    for name in ("_local_scalar_dense", "detach", "resolve_conj", "resolve_neg", "set_")
+)
 
 
 class Tensor(TensorBase):
-    """A tensor on every rank of a mesh. Made by torch's own functions while a mesh is active, and by operations on others.
+    """A tensor on every rank of a mesh.
+
+    Made by torch's own functions while a mesh is active, and by operations on others.
 
     Attributes:
         mesh: Where it lives.
@@ -56,7 +68,9 @@ class Tensor(TensorBase):
         return dispatch(func, args, kwargs or {}, None)
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """As that of any tensor, and on this thread, as where a mesh is active: see `activation`."""
+        """As that of any tensor, and on this thread, as where a mesh is active: see
+        `activation`.
+        """
         with set_multithreading_enabled(False):
             super().backward(*args, **kwargs)
 
@@ -75,7 +89,10 @@ class Tensor(TensorBase):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         meta, grad = self._value.meta, ", requires_grad=True" if self.requires_grad else ""
         shape, mesh = tuple(self.shape), self.mesh.extent
-        return f"monarch.Tensor({shape}, dtype={meta.dtype}, device={str(meta.device)!r}, mesh={mesh}{grad})"
+        return (
+            f"monarch.Tensor({shape}, dtype={meta.dtype}, device={str(meta.device)!r},"
+            f" mesh={mesh}{grad})"
+        )
 
     __str__ = __repr__
 
@@ -97,14 +114,21 @@ class Tensor(TensorBase):
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """Copied on the ranks, as torch copies a leaf: with its gradient, and requiring one if it did."""
+        """Copied on the ranks, as torch copies a leaf: with its gradient, and requiring one if it
+        did.
+        """
         if id(self) in memo:
             return memo[id(self)]
         if not self.is_leaf:
-            raise RuntimeError("only leaves of the graph can be deep-copied, as everywhere in torch; detach() it first")
+            raise RuntimeError(
+                "only leaves of the graph can be deep-copied, as everywhere in torch; detach() it"
+                " first"
+            )
         copied: Any = self.detach().clone().requires_grad_(self.requires_grad)
         memo[id(self)] = copied
-        copied.__dict__.update({key: value for key, value in self.__dict__.items() if key != "_value"})
+        copied.__dict__.update(
+            {key: value for key, value in self.__dict__.items() if key != "_value"}
+        )
         if self.grad is not None:
             copied.grad = self.grad.__deepcopy__(memo)
         return copied
@@ -119,7 +143,9 @@ _wrap = torch.Tensor._make_wrapper_subclass
 def handle(value: Value) -> Tensor:
     """A new handle of a value."""
     meta = value.meta
-    made: Tensor = _wrap(Tensor, meta.shape, meta.stride, meta.offset, dtype=meta.dtype, device=meta.device)
+    made: Tensor = _wrap(
+        Tensor, meta.shape, meta.stride, meta.offset, dtype=meta.dtype, device=meta.device
+    )
     made._value = value
     return made
 
@@ -131,18 +157,24 @@ def set_value(tensor: TensorBase, value: Value) -> None:
 
 
 def view_of(tensor: TensorBase, value: Value) -> Tensor:
-    """A handle of a value that shares memory with a tensor: with its versions, by which autograd tells who wrote to it."""
+    """A handle of a value that shares memory with a tensor: with its versions, by which autograd
+    tells who wrote to it.
+    """
     made: Any = tensor.detach()
     set_value(made, value)
     return cast("Tensor", made)
 
 
-def new_tensor(mesh: RankMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Tensor:
+def new_tensor(
+    mesh: RankMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None
+) -> Tensor:
     """A handle of a value that an instruction is about to make: see `new_value`."""
     return handle(new_value(mesh, meta, storage, lane))
 
 
-def new_value(mesh: RankMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None) -> Value:
+def new_value(
+    mesh: RankMesh, meta: Meta, storage: Storage | None = None, lane: Ranks | None = None
+) -> Value:
     """A value that an instruction is about to make.
 
     Args:
@@ -166,7 +198,8 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
     """
     op = operator(func)
     if op.views and torch.is_inference_mode_enabled() and _is_normal(args):
-        with torch.inference_mode(False):  # a view has the version of what it is a view of; inference tensors have none
+        # a view has the version of what it is a view of; inference tensors have none
+        with torch.inference_mode(False):
             return dispatch(func, args, kwargs, active_mesh)
     key: list[Any] = [op, _get_default_dtype()]
     values: list[Value] = []
@@ -234,7 +267,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
         return plan.result
     for index in plan.writes:
         if values[index].storage.frozen is not None:
-            raise operand_checks.error(op.path, args, kwargs, [values[index].storage for index in plan.writes])
+            raise operand_checks.error(
+                op.path, args, kwargs, [values[index].storage for index in plan.writes]
+            )
     if kwargs and isinstance(generator := kwargs.get("generator"), torch.Generator):
         numbers.append(generators.take(generator, op.path))
     if held is not None:
@@ -250,19 +285,35 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
         output = plan.only
         storage = Storage(known) if output.shares is None else values[output.shares].storage
         number = next(ids)
-        instruction = (plan.template, call_sites.here(), tuple([v.id for v in values]), number, tuple(numbers))
-        made: Tensor = _wrap(Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device)
+        instruction = (
+            plan.template,
+            call_sites.here(),
+            tuple([v.id for v in values]),
+            number,
+            tuple(numbers),
+        )
+        made: Tensor = _wrap(
+            Tensor, *output.geometry, dtype=output.meta.dtype, device=output.meta.device
+        )
         made._value = Value(number, mesh, lane, output.meta, storage)
         if held is not None:
             held.born(made._value)
         engine.submit(lane, instruction)
         return made
     results = [
-        new_tensor(mesh, output.meta, None if output.shares is None else values[output.shares].storage, lane)
+        new_tensor(
+            mesh,
+            output.meta,
+            None if output.shares is None else values[output.shares].storage,
+            lane,
+        )
         for output in plan.outputs
     ]
     outputs = plan.ids([each._value.id for each in results])
-    engine.submit(lane, (plan.template, call_sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)))
+    engine.submit(
+        lane,
+        (plan.template, call_sites.here(), tuple([v.id for v in values]), outputs, tuple(numbers)),
+    )
     given = _tensors((args, kwargs))
     for index, meta in plan.moved:
         values[index].meta = meta
@@ -287,7 +338,9 @@ def build(result: Any, made: Any, given: Sequence[Any]) -> Any:
 
 
 def _scan(arg: Any, key: list[Any], values: list[Value]) -> int:
-    """Note an argument in the key and its tensors in `values`; returns how many tensors are not distributed."""
+    """Note an argument in the key and its tensors in `values`; returns how many tensors are not
+    distributed.
+    """
     kind = type(arg)
     if kind is Tensor:
         key.append(arg._value.meta)
@@ -373,9 +426,13 @@ def _constant(mesh: RankMesh, data: torch.Tensor) -> Tensor:
         data = data.clone()
     storage = Storage(data.clone() if data.numel() == 1 else None)
     with fakes.faking():
-        meta = fakes.meta_of(torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=data.device))
+        meta = fakes.meta_of(
+            torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device=data.device)
+        )
     made = new_tensor(mesh, meta, storage)
-    mesh.engine.submit(mesh.lane, (CONSTANT, call_sites.here(), made._value.id, data), not small, size >> 10)
+    mesh.engine.submit(
+        mesh.lane, (CONSTANT, call_sites.here(), made._value.id, data), not small, size >> 10
+    )
     return made
 
 
@@ -383,7 +440,10 @@ def _constant(mesh: RankMesh, data: torch.Tensor) -> Tensor:
 
 
 def _known(value: Value) -> torch.Tensor | None:
-    """Return the controller's copy of a value. During recording there is none: a recording serves other values as well."""
+    """Return the controller's copy of a value.
+
+    During recording there is none: a recording serves other values as well.
+    """
     known, shape = value.storage.known, value.meta.shape
     if known is None or ((held := holder()) is not None and not held.may_know(value)):
         return None
@@ -392,8 +452,12 @@ def _known(value: Value) -> torch.Tensor | None:
     return known.view(shape) if prod(shape) == 1 else None  # a view of it
 
 
-def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]) -> torch.Tensor | None:
-    """Compute an operation on values whose copies the controller has; return the result if it is new."""
+def _compute_known(
+    op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]
+) -> torch.Tensor | None:
+    """Compute an operation on values whose copies the controller has; return the result if it is
+    new.
+    """
     knowns = [_known(value) for value in values]
     if plan.known and all(known is not None for known in knowns):
         local_args, local_kwargs = _place((args, kwargs), knowns.__getitem__)
@@ -404,7 +468,8 @@ def _compute_known(op: Operator, plan: Plan, args: Any, kwargs: Any, values: lis
     return None
 
 
-# operations that change the geometry of a tensor in place: `t_`, `squeeze_`, those with an `out=` that they resize
+# operations that change the geometry of a tensor in place: `t_`, `squeeze_`, those with an `out=`
+# that they resize
 
 
 def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> None:
@@ -413,7 +478,9 @@ def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> N
 
 
 def _rebase(tensor: Tensor) -> Value:
-    """Let a tensor be a view of what it was, so that other handles of its value stay as they are."""
+    """Let a tensor be a view of what it was, so that other handles of its value stay as they
+    are.
+    """
     meta = tensor._value.meta
     view: Tensor = dispatch(_AS_STRIDED, (tensor, meta.shape, meta.stride, meta.offset), {}, None)
     if (held := holder()) is not None:

@@ -1,5 +1,6 @@
-"""The state behind a handle: a value kept by the ranks, the memory that views share, and the reason why either can't be
-used."""
+"""The state behind a handle: a value kept by the ranks, the memory that views share, and the reason
+why either can't be used.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +33,10 @@ class Storage:
     """The shared storage of views.
 
     Attributes:
-        known: The value, as a local tensor of one element, where the controller knows it: what it put in itself, and
-            what follows from that.
-        barred: Why it can't be used: a `Bar`, or something that must `begin()` first; None if it can.
+        known: The value, as a local tensor of one element, where the controller knows it: what it
+            put in itself, and what follows from that.
+        barred: Why it can't be used: a `Bar`, or something that must `begin()` first; None if it
+            can.
         frozen: Why it can't be written to.
     """
 
@@ -47,7 +49,8 @@ class Storage:
 
 
 class Value:
-    """A value that the ranks of a mesh keep under one number; freed there when nothing refers to this object any more.
+    """A value that the ranks of a mesh keep under one number; freed there when nothing refers to
+    this object any more.
 
     Attributes:
         lane: The ranks, and the stream.
@@ -90,6 +93,8 @@ class TensorBase(torch.Tensor):
 
     @property
     def dropped(self) -> bool:
-        """True after `drop` of the value, or of one that shares its memory; or after the end of its borrowing."""
+        """True after `drop` of the value, or of one that shares its memory; or after the end of its
+        borrowing.
+        """
         barred = self._value.storage.barred
         return type(barred) is Bar and barred.label == "DROPPED"

@@ -16,7 +16,9 @@ from .tensor_base import Bar, TensorBase
 
 
 def drop(tensor: TensorBase) -> None:
-    """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them can be used any more."""
+    """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them
+    can be used any more.
+    """
     if not tensor.dropped:
         operand_checks.check("drop", tensor, any_stream=True)
         operand_checks.check_write("drop", tensor)
@@ -39,11 +41,13 @@ def _check_not_lent(stream: Stream, tensor: Tensor, mutable: bool) -> None:
     barred, frozen = tensor._value.storage.barred, tensor._value.storage.frozen
     if type(barred) is Bar and barred.label == "BORROWED":
         raise RuntimeError(
-            f"{stream!r} can't borrow {tensor!r}: it is lent, to be written. It was borrowed here:\n{barred.stack}"
+            f"{stream!r} can't borrow {tensor!r}: it is lent, to be written. It was borrowed"
+            f" here:\n{barred.stack}"
         )
     if mutable and frozen is not None:
         raise RuntimeError(
-            f"{stream!r} can't borrow {tensor!r} to write: it is lent to be read. It was borrowed here:\n{frozen.stack}"
+            f"{stream!r} can't borrow {tensor!r} to write: it is lent to be read. It was borrowed"
+            f" here:\n{frozen.stack}"
         )
 
 

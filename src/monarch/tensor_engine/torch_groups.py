@@ -1,11 +1,13 @@
-"""torch's own groups for functions of the user: the default group of a process, and groups along the dimensions of meshes.
+"""torch's own groups for functions of the user: the default group of a process, and groups along
+the dimensions of meshes.
 
-They are made with `torch.distributed`'s public functions, so that everything there knows them: ranks, names, `DTensor`. Their
-default group, which belongs to the process and not to an engine, is made when a program first asks for a group, over all ranks
-of the engine; if the user's code has made one before, that is used. The engine's own communication (`groups`) has no part in it.
+They are made with `torch.distributed`'s public functions, so that everything there knows them:
+ranks, names, `DTensor`. Their default group, which belongs to the process and not to an engine, is
+made when a program first asks for a group, over all ranks of the engine; if the user's code has
+made one before, that is used. The engine's own communication (`groups`) has no part in it.
 
-Groups are made on the main stream, which has the same order on all ranks. Whoever needs one before it is there waits for the
-instruction, which was issued before; or for the end of the worker.
+Groups are made on the main stream, which has the same order on all ranks. Whoever needs one before
+it is there waits for the instruction, which was issued before; or for the end of the worker.
 """
 
 from __future__ import annotations
@@ -37,14 +39,22 @@ class World:
         self._owns_default = False
         self._closed = False
 
-    def make(self, number: int, rank: int, ranks: int, meeting: Meeting, groups: Sequence[tuple[int, ...]]) -> None:
+    def make(
+        self,
+        number: int,
+        rank: int,
+        ranks: int,
+        meeting: Meeting,
+        groups: Sequence[tuple[int, ...]],
+    ) -> None:
         """Make this rank's one of some groups, and keep it under a number."""
         found: Any = None
         try:
             meeting.await_all(f"world/{number}", range(ranks), rank)
             with _on_loopback(bool(meeting.path)):
                 self._join(rank, ranks, meeting)
-                for members in groups:  # all ranks make all of them: torch names groups by how many a process has made
+                # all ranks make all of them: torch names groups by how many a process has made
+                for members in groups:
                     made = dist.new_group(list(members), timeout=TIMEOUT)
                     if rank in members:
                         found = made
@@ -58,12 +68,15 @@ class World:
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
             store = dist.PrefixStore("world", meeting.store())
-            dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=TIMEOUT)
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=ranks, timeout=TIMEOUT
+            )
             self._owns_default = True
         elif (dist.get_rank(), dist.get_world_size()) != (rank, ranks):
             raise RuntimeError(
-                f"torch's default group of this process, in which it is rank {dist.get_rank()} of {dist.get_world_size()}, is not "
-                f"that of the mesh, in which it is rank {rank} of {ranks}; end it with destroy_process_group() first"
+                f"torch's default group of this process, in which it is rank {dist.get_rank()} of"
+                f" {dist.get_world_size()}, is not that of the mesh, in which it is rank {rank} of"
+                f" {ranks}; end it with destroy_process_group() first"
             )
 
     def group(self, number: int) -> Any:
@@ -81,13 +94,17 @@ class World:
             raise RuntimeError(f"the process group could not be made: {found}") from found
         return found
 
-    def mesh(self, device: str, labels: tuple[str, ...], ranks: Any, numbers: tuple[int, ...]) -> Any:
+    def mesh(
+        self, device: str, labels: tuple[str, ...], ranks: Any, numbers: tuple[int, ...]
+    ) -> Any:
         """A ``torch.distributed`` mesh of groups, one for each dimension; the same each time."""
         groups = [self.group(number) for number in numbers]
         key = device, numbers
         if key not in self._meshes:
             make = dist.device_mesh.DeviceMesh.from_group
-            self._meshes[key] = make(groups, device, mesh=torch.tensor(ranks), mesh_dim_names=labels)
+            self._meshes[key] = make(
+                groups, device, mesh=torch.tensor(ranks), mesh_dim_names=labels
+            )
         return self._meshes[key]
 
     def close(self) -> None:
@@ -122,7 +139,13 @@ def close(uid: str) -> None:
 
 
 def make_groups(
-    worker: StreamState, site: int, uid: str, number: int, ranks: int, meeting: Meeting, groups: list[tuple[int, ...]]
+    worker: StreamState,
+    site: int,
+    uid: str,
+    number: int,
+    ranks: int,
+    meeting: Meeting,
+    groups: list[tuple[int, ...]],
 ) -> None:
     """See `World.make`."""
     world(uid).make(number, worker.rank, ranks, meeting, groups)
@@ -130,7 +153,9 @@ def make_groups(
 
 @contextmanager
 def _on_loopback(one_host: bool) -> Iterator[None]:
-    """Let gloo use the loopback interface where all ranks are on one host, whatever the host's name stands for."""
+    """Let gloo use the loopback interface where all ranks are on one host, whatever the host's name
+    stands for.
+    """
     if not one_host or _INTERFACE in os.environ:
         yield
         return

@@ -1,4 +1,6 @@
-"""Nested lists, tuples and dicts of values, taken apart: `monarch.common.tree` of Monarch 0.7, over those of torch."""
+"""Nested lists, tuples and dicts of values, taken apart: `monarch.common.tree` of Monarch 0.7, over
+those of torch.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from torch.utils._pytree import SUPPORTED_NODES
 __all__ = ["SUPPORTED_NODES", "flatten", "flattener"]
 
 
-def flatten(tree: Any, cond: Callable[[Any], bool] | None = None) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
+def flatten(
+    tree: Any, cond: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Callable[[Sequence[Any]], Any]]:
     """Take the leaves for which `cond` holds out of a tree; None takes all.
 
     Returns:
@@ -32,7 +36,10 @@ def flatten(tree: Any, cond: Callable[[Any], bool] | None = None) -> tuple[list[
 def flattener(tree: Any, cond: Callable[[Any], bool] | None = None) -> Callable[[Any], list[Any]]:
     """Make a function that takes the same leaves out of another tree of the same shape.
 
-    It only indexes what it is given, so that can be something whose shape cannot be looked at, such as a proxy of `torch.fx`.
+    It only indexes what it is given, so that can be something whose shape cannot be looked at, such
+    as a proxy of `torch.fx`.
     """
-    paths = [path for path, leaf in pytree.tree_flatten_with_path(tree)[0] if cond is None or cond(leaf)]
+    paths = [
+        path for path, leaf in pytree.tree_flatten_with_path(tree)[0] if cond is None or cond(leaf)
+    ]
     return lambda other: [pytree.key_get(other, path) for path in paths]

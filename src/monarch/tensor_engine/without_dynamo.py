@@ -1,9 +1,11 @@
-"""Fake tensors without `torch._dynamo`, which takes a second to import and is for `torch.compile` alone.
+"""Fake tensors without `torch._dynamo`, which takes a second to import and is for `torch.compile`
+alone.
 
-Torch imports it in two places that programs pass without compiling anything: what a compiler has to leave alone is wrapped in
-``torch._dynamo.disable`` when it first runs, dispatch modes for one; and the mode of fake tensors reads its settings. `install`
-puts a module in its place that has the settings, and a `disable` that waits for a compiler. Asked for anything else, it makes way
-for the real one.
+Torch imports it in two places that programs pass without compiling anything: what a compiler has to
+leave alone is wrapped in ``torch._dynamo.disable`` when it first runs, dispatch modes for one; and
+the mode of fake tensors reads its settings. `install` puts a module in its place that has the
+settings, and a `disable` that waits for a compiler. Asked for anything else, it makes way for the
+real one.
 """
 
 from __future__ import annotations
@@ -25,15 +27,22 @@ _CONFIG = f"{_NAME}.config"
 class _Placeholder(ModuleType):
     config: ModuleType
     undisguised: list[tuple[Callable[..., Any], bool]]
-    """What `disable` has left as it was, and the real one is to wrap: the function, and whether with all that it calls."""
+    """What `disable` has left as it was, and the real one is to wrap: the function, and whether
+    with all that it calls.
+    """
 
     def __getattr__(self, name: str) -> Any:
         if name in ("__file__", "__spec__", "__wrapped__"):  # what tools ask of every module
-            raise AttributeError(f"module {_NAME!r} has not been imported yet, so it has no {name!r}")
+            raise AttributeError(
+                f"module {_NAME!r} has not been imported yet, so it has no {name!r}"
+            )
         return getattr(_real(self), name)
 
     def disable(self, fn: Any = None, recursive: bool = True, **options: Any) -> Any:
-        """As ``torch._dynamo.disable``. What `torch._compile` asks to be wrapped, and looks up at each call, waits for a compiler."""
+        """As ``torch._dynamo.disable``.
+
+        What `torch._compile` asks to be wrapped, and looks up at each call, waits for a compiler.
+        """
         if fn is None or options != {"wrapping": False}:
             return _real(self).disable(fn, recursive, **options)
         self.undisguised.append((fn, recursive))
@@ -45,7 +54,8 @@ class _Placeholder(ModuleType):
 
 
 def _real(placeholder: _Placeholder) -> ModuleType:
-    if sys.modules.get(_NAME) is not placeholder:  # it is there, or on its way: its modules ask each other
+    # it is there, or on its way: its modules ask each other
+    if sys.modules.get(_NAME) is not placeholder:
         return importlib.import_module(_NAME)
     del sys.modules[_NAME]
     module = importlib.import_module(_NAME)

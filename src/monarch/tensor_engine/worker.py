@@ -1,6 +1,8 @@
-"""The worker: one actor per process of an engine, which holds that rank's tensors and runs what the controller issues.
+"""The worker: one actor per process of an engine, which holds that rank's tensors and runs what the
+controller issues.
 
-It reads messages and hands them to the `runner` of their stream. It answers only when it is asked for a value.
+It reads messages and hands them to the `runner` of their stream. It answers only when it is asked
+for a value.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class Worker(Actor):
 
     @endpoint(explicit_response_port=True)
     def ask_stream(self, port: Port[Any], stream: int, method: str, args: tuple[Any, ...]) -> None:
-        """As `ask`, where streams have threads: one of them answers, or with `ALL` the last of all."""
+        """As `ask`, where streams have threads: one of them answers, or with `ALL` the last of
+        all.
+        """
         if stream == ALL:
             self._when_all_are_here(lambda: _answer(port, self._main, method, args))
         else:
@@ -77,7 +81,9 @@ class Worker(Actor):
 
     def value(self, ref: int) -> Any:
         """The value with an id, of whatever stream."""
-        return next(runner.slots[ref] for runner in list(self._runners.values()) if ref in runner.slots)
+        return next(
+            runner.slots[ref] for runner in list(self._runners.values()) if ref in runner.slots
+        )
 
     @property
     def count(self) -> int:
@@ -156,20 +162,29 @@ def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...])
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
-    """Set the variables that libraries of torch expect, and this rank's share of the host's cores as threads of one
-    operation.
+    """Set the variables that libraries of torch expect, and this rank's share of the host's cores
+    as threads of one operation.
 
-    Else each rank takes all of them, and where operations are small, threads that wait for their turn cost tenfold.
+    Else each rank takes all of them, and where operations are small, threads that wait for their
+    turn cost tenfold.
     """
     os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(local_rank), LOCAL_WORLD_SIZE=str(local_ranks)
+        RANK=str(rank),
+        WORLD_SIZE=str(ranks),
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(local_ranks),
     )
-    # large tensors in large pages: fresh memory costs more than what is computed into it, page by page of 4 KiB
+    # large tensors in large pages: fresh memory costs more than what is computed into it, page by
+    # page of 4 KiB
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // local_ranks))
     if torch.cuda.is_initialized() or not torch.cuda.is_available():
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
+    devices = (
+        visible.split(",")
+        if visible
+        else [str(index) for index in range(torch.cuda.device_count())]
+    )
     os.environ["CUDA_VISIBLE_DEVICES"] = devices[local_rank % len(devices)]

@@ -12,21 +12,27 @@ def offer(worker: StreamState, site: int, ticket: int, value: int) -> None:
 
 
 def accept(worker: StreamState, site: int, ticket: int, value: int) -> None:
-    """The borrower's stream, before it uses the value for the first time. It is kept under the ticket, too, for the way back."""
+    """The borrower's stream, before it uses the value for the first time.
+
+    It is kept under the ticket, too, for the way back.
+    """
     taken = worker.shared.rendezvous.take(ticket)
     worker.poisoned |= type(taken) is Poison
     worker.slots[ticket] = worker.slots[value] = taken
 
 
 def give_back(worker: StreamState, site: int, ticket: int, value: int) -> None:
-    """The borrower's stream, after it has used the value for the last time; the second time it does nothing."""
+    """The borrower's stream, after it has used the value for the last time; the second time it does
+    nothing.
+    """
     worker.slots.pop(value, None)
     if ticket in worker.slots:
         worker.shared.rendezvous.give(-ticket, worker.slots.pop(ticket))
 
 
 def take_back(worker: StreamState, site: int, ticket: int, value: int, used: bool) -> None:
-    """The origin's stream: it may use the value again, once the borrower does not; a failure of a write comes with it.
+    """The origin's stream: it may use the value again, once the borrower does not; a failure of a
+    write comes with it.
 
     Args:
         used: Whether the borrower has ever used it.

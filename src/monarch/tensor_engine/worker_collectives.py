@@ -1,7 +1,8 @@
-"""The instructions of workers besides running functions: defining groups, dropping, and moving data between ranks.
+"""The instructions of workers besides running functions: defining groups, dropping, and moving data
+between ranks.
 
-A rank whose input has failed takes part in all communication, with zeros, so that its peers do not wait for ever; they
-learn that it has failed, and all of them take the failure as the result.
+A rank whose input has failed takes part in all communication, with zeros, so that its peers do not
+wait for ever; they learn that it has failed, and all of them take the failure as the result.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ def seed(worker: StreamState, site: int, number: int) -> None:
 def random_state(worker: StreamState, site: int, output: int, device: str) -> None:
     """The state of this process's generator of random numbers."""
     try:
-        worker.slots[output] = torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+        worker.slots[output] = (
+            torch.cuda.get_rng_state() if device == "cuda" else torch.get_rng_state()
+        )
     except Exception as error:  # this rank has no such device
         worker.slots[output] = worker.failed(site, "get_rng_state", error)
 
@@ -123,7 +126,9 @@ def set_random_state(worker: StreamState, site: int, state: int, device: str) ->
             worker.poison_aliases([state], worker.failed(site, "set_rng_state", error))
 
 
-def define_groups(worker: StreamState, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]) -> None:
+def define_groups(
+    worker: StreamState, site: int, number: int, meeting: Meeting, groups: list[tuple[int, ...]]
+) -> None:
     """Note groups under a number; each rank needs to know only its own."""
     for members in groups:
         if worker.rank in members:
@@ -131,7 +136,11 @@ def define_groups(worker: StreamState, site: int, number: int, meeting: Meeting,
 
 
 def define_routes(
-    worker: StreamState, site: int, number: int, meeting: Meeting, routes: dict[int, tuple[int, ...]]
+    worker: StreamState,
+    site: int,
+    number: int,
+    meeting: Meeting,
+    routes: dict[int, tuple[int, ...]],
 ) -> None:
     worker.communication.known.routes[number] = (meeting, routes)
 
@@ -145,7 +154,9 @@ def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
         group = worker.communication.numbered(reduction.groups)
         look = reduction.look
         data = (
-            torch.zeros(look.shape, dtype=look.dtype, device=look.device) if poison is not None else _as_it_reads(given)
+            torch.zeros(look.shape, dtype=look.dtype, device=look.device)
+            if poison is not None
+            else _as_it_reads(given)
         )
         exchange = group.start_exchange(poison, data)
         out = written if isinstance(written, torch.Tensor) else None
@@ -163,7 +174,9 @@ def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
             worker.poison_aliases([reduction.write], poison)
 
 
-def _reduce(group: Group, data: torch.Tensor, kind: str, scatter: bool, out: torch.Tensor | None) -> torch.Tensor:
+def _reduce(
+    group: Group, data: torch.Tensor, kind: str, scatter: bool, out: torch.Tensor | None
+) -> torch.Tensor:
     """The result; in `out`, where that saves a copy."""
     backend = group.backend(data.device)
     if scatter:
@@ -197,7 +210,9 @@ def _divide(total: torch.Tensor, count: int) -> torch.Tensor:
     return total.div_(count, rounding_mode="trunc")
 
 
-def transfer(worker: StreamState, site: int, source: int, output: int, look: Look, number: int) -> None:
+def transfer(
+    worker: StreamState, site: int, source: int, output: int, look: Look, number: int
+) -> None:
     """Take part in moving a tensor: send it, receive it, or both, or keep a copy."""
     meeting, routes = worker.communication.known.routes[number]
     rank = worker.rank
@@ -206,7 +221,9 @@ def transfer(worker: StreamState, site: int, source: int, output: int, look: Loo
     try:
         peers = {peer for peer in routes.get(rank, ()) if peer != rank} | ({origin} - {rank, None})
         pairs = sorted((min(rank, peer), max(rank, peer)) for peer in peers if peer is not None)
-        groups = {low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs}
+        groups = {
+            low + high - rank: worker.communication.of(meeting, (low, high)) for low, high in pairs
+        }
         sent = [_send(groups[peer], given, look) for peer in routes.get(rank, ()) if peer != rank]
         result: Any = None
         if origin == rank:
@@ -223,13 +240,18 @@ def transfer(worker: StreamState, site: int, source: int, output: int, look: Loo
         worker.poisoned |= isinstance(result, Poison)
 
 
-def send(worker: StreamState, site: int, source: int, look: Look, number: int, ticket: int, link: str) -> None:
+def send(
+    worker: StreamState, site: int, source: int, look: Look, number: int, ticket: int, link: str
+) -> None:
     """As the sender's part of `transfer`, where the receiver's is of another stream: `receive`."""
     meeting, routes = worker.communication.known.routes[number]
     given, receivers = worker.slots[source], routes[worker.rank]
     try:
-        if worker.rank in receivers:  # first: whatever becomes of the others, this rank waits for it
-            worker.shared.rendezvous.give(ticket, given.clone() if isinstance(given, torch.Tensor) else given)
+        # first: whatever becomes of the others, this rank waits for it
+        if worker.rank in receivers:
+            worker.shared.rendezvous.give(
+                ticket, given.clone() if isinstance(given, torch.Tensor) else given
+            )
         works = [
             work
             for peer in receivers
@@ -242,7 +264,9 @@ def send(worker: StreamState, site: int, source: int, look: Look, number: int, t
         worker.failed(site, "to_mesh", error)
 
 
-def receive(worker: StreamState, site: int, output: int, look: Look, number: int, ticket: int, link: str) -> None:
+def receive(
+    worker: StreamState, site: int, output: int, look: Look, number: int, ticket: int, link: str
+) -> None:
     """The receiver's part: see `send`."""
     meeting, routes = worker.communication.known.routes[number]
     origin = next(sender for sender, receivers in routes.items() if worker.rank in receivers)
@@ -258,7 +282,9 @@ def receive(worker: StreamState, site: int, output: int, look: Look, number: int
     worker.poisoned |= isinstance(result, Poison)
 
 
-def _directed(worker: StreamState, meeting: Meeting, sender: int, receiver: int, link: str) -> Group:
+def _directed(
+    worker: StreamState, meeting: Meeting, sender: int, receiver: int, link: str
+) -> Group:
     """A pair for one direction, as the other is used by another thread."""
     members = (min(sender, receiver), max(sender, receiver))
     return worker.communication.of(meeting, members, f"{link}-{sender}")
@@ -311,7 +337,9 @@ def lend(
     outputs: tuple[int, ...] | None,
     expected: tuple[Expected | None, ...],
 ) -> None:
-    """Stand still until an actor of this process has handled a message, or has ended; what it returned may be kept."""
+    """Stand still until an actor of this process has handled a message, or has ended; what it
+    returned may be kept.
+    """
     poison = first_poison(worker.slots[ref] for ref in inputs)
     loan = loans.loan(worker.uid, ticket)
     loan.open(poison, outputs is not None)
@@ -347,7 +375,9 @@ _ALL = (
     ),
     *(transfer, *worker_borrows.FUNCTIONS),
 )
-MOVERS: dict[str, Callable[..., None]] = {function.__name__: function for function in _ALL} | engine_transfer.FUNCTIONS
+MOVERS: dict[str, Callable[..., None]] = {
+    function.__name__: function for function in _ALL
+} | engine_transfer.FUNCTIONS
 BORROWS = frozenset(function.__name__ for function in worker_borrows.FUNCTIONS)
 JOINT = BORROWS | {"receive", "reduce", "send", "transfer"}
 """What others wait for: it is done even where nothing else can be, any more."""

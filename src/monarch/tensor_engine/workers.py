@@ -1,7 +1,8 @@
-"""The executor of real programs: one `Worker` actor on each process of a mesh, to which batches of instructions are sent.
+"""The executor of real programs: one `Worker` actor on each process of a mesh, to which batches of
+instructions are sent.
 
-Ranks that get the same instructions get the same message. Nothing here waits but `stop`, and `wait_until_there`
-for workers that start; see `worker` for the other end.
+Ranks that get the same instructions get the same message. Nothing here waits but `stop`, and
+`wait_until_there` for workers that start; see `worker` for the other end.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Workers:
         self._cell.hub.peer_lost_hooks.append(self._lost)
 
     def wait_until_there(self) -> None:
-        """Wait until every rank has a worker; bounded by what bounds the start of processes (``host_spawn_ready_timeout``)."""
+        """Wait until every rank has a worker; bounded by what bounds the start of processes
+        (``host_spawn_ready_timeout``).
+        """
         self._workers.initialized.get()
 
     def address(self, rank: int) -> ProcAddress:
@@ -93,7 +96,9 @@ class Workers:
             if failure is not None and rank not in self.gone:
                 self.gone = {**self.gone, rank: failure}  # others may be reading it
 
-    def _merged(self, segments: list[Segment]) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Batch]]]:
+    def _merged(
+        self, segments: list[Segment]
+    ) -> list[tuple[Sequence[int], Sequence[ProcAddress], list[Batch]]]:
         """One message for each set of ranks that get the same instructions."""
         first = segments[0][0]
         if not self.gone and all(ranks.ranks == first.ranks for ranks, _ in segments):
@@ -102,10 +107,16 @@ class Workers:
         for rank in range(self.size):
             if rank in self.gone:
                 continue
-            parts = tuple(index for index, (ranks, _) in enumerate(segments) if rank in ranks.members)
+            parts = tuple(
+                index for index, (ranks, _) in enumerate(segments) if rank in ranks.members
+            )
             by_parts.setdefault(parts, []).append(rank)
         return [
-            (ranks, [self._addresses[rank] for rank in ranks], _by_stream([segments[part] for part in parts]))
+            (
+                ranks,
+                [self._addresses[rank] for rank in ranks],
+                _by_stream([segments[part] for part in parts]),
+            )
             for parts, ranks in by_parts.items()
             if parts
         ]
@@ -116,17 +127,29 @@ class Workers:
         self._ask(ranks, method, args, request, extent)
         return request.future
 
-    def stream(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> list[Future[Any]]:
+    def stream(
+        self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str
+    ) -> list[Future[Any]]:
         extent = _extent(ranks)
         request = Stream(what, self.target, ranks.procs, extent)
         futures: list[Future[Any]] = list(request.futures)
         self._ask(ranks, method, args, request, extent)
         return futures
 
-    def _ask(self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent) -> None:
+    def _ask(
+        self, ranks: Ranks, method: str, args: tuple[Any, ...], request: Any, extent: Extent
+    ) -> None:
         cell, content = self._cell, pickling.dumps(((ranks.stream, method, args), {}))
         endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
-        cell.hub.cast(ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid, flags)
+        cell.hub.cast(
+            ranks.procs,
+            self.target,
+            encode_meta(endpoint, extent),
+            content,
+            request,
+            cell.uid,
+            flags,
+        )
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
         self._tell_gone.append(tell)
@@ -137,7 +160,9 @@ class Workers:
             rank = self._addresses.index(address)
             for tell in self._tell_gone:
                 with suppress(RuntimeError):  # the system has no thread to give
-                    threading.Thread(target=tell, args=(rank,), name="monarch-rank-gone", daemon=True).start()
+                    threading.Thread(
+                        target=tell, args=(rank,), name="monarch-rank-gone", daemon=True
+                    ).start()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._cell.hub.poller.call_later(seconds, callback)

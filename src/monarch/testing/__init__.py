@@ -1,4 +1,5 @@
-"""Actors without processes, for tests of programs; and a whole cluster in one process, without sockets, threads or waiting.
+"""Actors without processes, for tests of programs; and a whole cluster in one process, without
+sockets, threads or waiting.
 
 `local` runs programs of actors in the process of a test, with procs that are objects:
 
@@ -8,8 +9,9 @@
 
 `Simulation` says how ten thousand hosts behave when some die.
 
-`Simulation` runs the very code that decides, on a real cluster, what gateways and links do, over a network and a clock of
-its own. One seed gives one run, event by event. Simulated processes only answer; no user code runs.
+`Simulation` runs the very code that decides, on a real cluster, what gateways and links do, over a
+network and a clock of its own. One seed gives one run, event by event. Simulated processes only
+answer; no user code runs.
 
     simulation = Simulation(seed=7, hosts=1000)
     cast = simulation.cast()
@@ -17,8 +19,8 @@ its own. One seed gives one run, event by event. Simulated processes only answer
     simulation.run(until=cast)
     print(cast.lost, simulation.report())
 
-``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Begin to read in `simulation`, and in
-`in_process`.
+``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Begin to read
+in `simulation`, and in `in_process`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,15 @@ from .report import Report
 from .simulation import Simulation, Unanswered
 from .worker import Costs
 
-__all__ = ["Cast", "Costs", "LocalHosts", "Partition", "Report", "Simulation", "Unanswered", "local"]
+__all__ = [
+    "Cast",
+    "Costs",
+    "LocalHosts",
+    "Partition",
+    "Report",
+    "Simulation",
+    "Unanswered",
+    "local",
+]
 
 publish(__name__, globals(), __all__)

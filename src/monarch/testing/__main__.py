@@ -1,4 +1,6 @@
-"""``python -m monarch.testing --hosts 10000 --kill 100 --seed 1``: calls to all, while hosts die; a table at the end."""
+"""``python -m monarch.testing --hosts 10000 --kill 100 --seed 1``: calls to all, while hosts die; a
+table at the end.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +16,48 @@ from .simulation import Simulation, Unanswered
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m monarch.testing", description=__doc__)
     parser.add_argument("--hosts", type=int, default=1000, help="workers (default: %(default)s)")
-    parser.add_argument("--procs", type=int, default=8, help="processes on each (default: %(default)s)")
-    parser.add_argument("--casts", type=int, default=3, help="calls to all processes (default: %(default)s)")
     parser.add_argument(
-        "--kill", type=int, default=0, help="hosts that die in the midst of the calls (default: %(default)s)"
+        "--procs", type=int, default=8, help="processes on each (default: %(default)s)"
     )
     parser.add_argument(
-        "--loss", type=float, default=0.0, help="probability that bytes are sent twice (default: %(default)s)"
+        "--casts", type=int, default=3, help="calls to all processes (default: %(default)s)"
     )
-    parser.add_argument("--fanout", type=int, help="hosts that one passes a call on to (default: knob max_cast_fanout)")
-    parser.add_argument("--seed", type=int, default=None, help="repeats a run (default: another one each time)")
+    parser.add_argument(
+        "--kill",
+        type=int,
+        default=0,
+        help="hosts that die in the midst of the calls (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--loss",
+        type=float,
+        default=0.0,
+        help="probability that bytes are sent twice (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--fanout",
+        type=int,
+        help="hosts that one passes a call on to (default: knob max_cast_fanout)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=None, help="repeats a run (default: another one each time)"
+    )
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 1 if somebody waits in vain, or order was not kept; 2 if the arguments make no sense."""
+    """Returns 0; 1 if somebody waits in vain, or order was not kept; 2 if the arguments make no
+    sense.
+    """
     given = _arguments(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed
     try:
         simulation = Simulation(
-            seed=seed, hosts=given.hosts, procs_per_host=given.procs, loss=given.loss, fanout=given.fanout
+            seed=seed,
+            hosts=given.hosts,
+            procs_per_host=given.procs,
+            loss=given.loss,
+            fanout=given.fanout,
         )
         if not 0 <= given.kill <= given.hosts:
             raise ValueError(f"--kill must be 0 to {given.hosts}, got {given.kill}")
@@ -67,7 +91,12 @@ def _watch(simulation: Simulation, cast: Cast, what: str) -> None:
             simulation.run(until=simulation.now + step)
             step *= 1.5
             count = len(cast.answered) + len(cast.lost)
-            print(f"\r\033[K{what}: {count:,} of {count + len(cast.missing):,}", end="", file=sys.stderr, flush=True)
+            print(
+                f"\r\033[K{what}: {count:,} of {count + len(cast.missing):,}",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
         print("\r\033[K", end="", file=sys.stderr)
     simulation.run(until=cast)
 

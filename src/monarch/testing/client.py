@@ -38,7 +38,10 @@ class Cast:
 
     def __repr__(self) -> str:
         state = "waits" if self.ended is None else f"took {self.seconds * 1000:.3g} ms"
-        return f"<Cast: {state}, {len(self.answered)} answered, {len(self.lost)} lost, {self._missing} missing>"
+        return (
+            f"<Cast: {state}, {len(self.answered)} answered, {len(self.lost)} lost, {self._missing}"
+            " missing>"
+        )
 
     @property
     def done(self) -> bool:
@@ -144,7 +147,11 @@ class Client(Worker):
         known = self._tables.get(id(entries))
         if known is None or known[0] is not entries or known[1] != len(self.lost):
             alive = [entry for entry in entries if entry.host not in self.lost]
-            known = self._tables[id(entries)] = (entries, len(self.lost), pack_table(alive) if alive else b"")
+            known = self._tables[id(entries)] = (
+                entries,
+                len(self.lost),
+                pack_table(alive) if alive else b"",
+            )
         return known[2]
 
     # what comes back

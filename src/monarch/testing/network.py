@@ -1,7 +1,9 @@
-"""Byte streams between simulated hosts, as TCP gives them: in order, whole or not at all, with delays and cuts.
+"""Byte streams between simulated hosts, as TCP gives them: in order, whole or not at all, with
+delays and cuts.
 
-A host that lost its power says nothing more, nor does one behind a cut: what is sent there waits, as TCP would send it
-again, and arrives after the cut has healed if the stream is still open on both sides.
+A host that lost its power says nothing more, nor does one behind a cut: what is sent there waits,
+as TCP would send it again, and arrives after the cut has healed if the stream is still open on both
+sides.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Partition:
         return (a in self._one and b in self._other) or (a in self._other and b in self._one)
 
     def heal(self) -> None:
-        """The hosts reach each other again; what was sent meanwhile arrives, if its stream is still open."""
+        """The hosts reach each other again; what was sent meanwhile arrives, if its stream is still
+        open.
+        """
         self._network.healed(self)
 
 
@@ -62,7 +66,9 @@ class Network:
         loss: Probability that bytes must be sent again, which delays them and all behind them.
     """
 
-    def __init__(self, clock: Clock, chance: random.Random, delay: tuple[float, float], loss: float) -> None:
+    def __init__(
+        self, clock: Clock, chance: random.Random, delay: tuple[float, float], loss: float
+    ) -> None:
         self._clock = clock
         self._random = chance.random
         self._least, self._spread = delay[0], delay[1] - delay[0]
@@ -86,7 +92,9 @@ class Network:
                 self._transmit(stream, data)
 
     def dial(self, caller: Worker, number: int, name: str) -> Stream:
-        """Connect to the host of that name: `caller` is told when that is done, or that nobody listens."""
+        """Connect to the host of that name: `caller` is told when that is done, or that nobody
+        listens.
+        """
         near = Stream(caller, number)
 
         def reach() -> None:
@@ -95,7 +103,8 @@ class Network:
                 return  # what bounds the wait is the link's own time
             if not host.alive:
                 self._clock.after(
-                    self._delay(), lambda: caller.stream_closed(near, "nobody listens there", refused=True)
+                    self._delay(),
+                    lambda: caller.stream_closed(near, "nobody listens there", refused=True),
                 )
                 return
             self._clock.after(self._least, lambda: caller.stream_answered(near))
@@ -138,7 +147,9 @@ class Network:
         start = self._clock.now + stream.host.spent
         stream.arrives = max(stream.arrives, start + delay)
         if data is None:
-            self._clock.at(stream.arrives, lambda: far.host.stream_closed(far, "the connection was closed"))
+            self._clock.at(
+                stream.arrives, lambda: far.host.stream_closed(far, "the connection was closed")
+            )
         else:
             self._clock.at(stream.arrives, lambda: far.host.stream_data(far, data))
 

@@ -56,12 +56,21 @@ class Report(NamedTuple):
             ("hosts", f"{self.hosts:,}, with {self.procs:,} processes"),
             ("simulated", f"{self.time:.3f} s, in {self.wall:.1f} s"),
             ("casts", f"{self.casts:,}"),
-            ("answers", f"{self.answers:,}; {self.lost:,} lost with their hosts, {self.missing:,} missing"),
+            (
+                "answers",
+                f"{self.answers:,}; {self.lost:,} lost with their hosts, {self.missing:,} missing",
+            ),
             (
                 "hosts ended",
-                f"{self.killed:,}; the client knows of {self.known:,}, after {self.detection:.3f} s at most",
+                (
+                    f"{self.killed:,}; the client knows of {self.known:,}, after"
+                    f" {self.detection:.3f} s at most"
+                ),
             ),
-            ("wrong", f"{self.twice:,} answers twice, {self.disorder:,} messages twice or out of order"),
+            (
+                "wrong",
+                f"{self.twice:,} answers twice, {self.disorder:,} messages twice or out of order",
+            ),
             ("events", f"{self.events:,}; {self.events / self.hosts:,.1f} for each host"),
             ("bytes", f"{self.bytes:,}; {self.bytes / self.hosts:,.0f} for each host"),
             ("memory", f"{self.memory:,} bytes for each host"),

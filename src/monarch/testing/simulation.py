@@ -30,14 +30,16 @@ class Unanswered(RuntimeError):
 class Simulation:
     """A cluster that exists only on paper, but decides as a real one does.
 
-    One client attaches to all hosts, as the first thing that it does; calls go to ranks ``host * procs_per_host + index``.
+    One client attaches to all hosts, as the first thing that it does; calls go to ranks
+    ``host * procs_per_host + index``.
 
     Args:
         seed: Of all that happens by chance.
         hosts: Number of workers.
         procs_per_host: Processes on each.
         delay: Shortest and longest time that bytes take from host to host, in seconds.
-        loss: Probability that bytes get lost on the way, and are sent again after 0.2 s, as TCP does.
+        loss: Probability that bytes get lost on the way, and are sent again after 0.2 s, as TCP
+            does.
         compute: Shortest and longest time that a process takes for its answer, in seconds.
         answer_bytes: Size of each answer.
         fanout: Most hosts that one passes a cast on to; by default the knob `max_cast_fanout`.
@@ -73,7 +75,11 @@ class Simulation:
             self._clock,
             self._network,
             self._random,
-            Limits(reconnect, config.value("mesh_attach_config_timeout"), config.value("codec_max_frame_length")),
+            Limits(
+                reconnect,
+                config.value("mesh_attach_config_timeout"),
+                config.value("codec_max_frame_length"),
+            ),
             fanout or config.value("max_cast_fanout"),
             max(1.0, config.value("mesh_orphan_timeout") - reconnect),
             costs or Costs(),
@@ -82,7 +88,8 @@ class Simulation:
             self._arrived,
         )
         self._workers = [
-            Worker(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n) for n in range(1, hosts + 1)
+            Worker(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n)
+            for n in range(1, hosts + 1)
         ]
         self._client = Client(setting, f"client-{seed}")
         self._entries = [
@@ -94,7 +101,10 @@ class Simulation:
         self._attached: Cast | None = None
 
     def __repr__(self) -> str:
-        return f"<Simulation: seed {self.seed}, {self.hosts} hosts, {self.now:.3f} s, {len(self._casts)} casts>"
+        return (
+            f"<Simulation: seed {self.seed}, {self.hosts} hosts, {self.now:.3f} s,"
+            f" {len(self._casts)} casts>"
+        )
 
     @property
     def hosts(self) -> int:
@@ -114,18 +124,23 @@ class Simulation:
     # what the client does
 
     def attach(self) -> Cast:
-        """Let the client attach to all hosts, if it has not yet: they watch over each other from then on."""
+        """Let the client attach to all hosts, if it has not yet: they watch over each other from
+        then on.
+        """
         if self._attached is None:
             self._attached = self._client.attach([worker.name for worker in self._workers])
             self._casts.append(self._attached)
         return self._attached
 
-    def cast(self, ranks: Iterable[int] | None = None, *, answers: bool = True, payload_bytes: int = 64) -> Cast:
+    def cast(
+        self, ranks: Iterable[int] | None = None, *, answers: bool = True, payload_bytes: int = 64
+    ) -> Cast:
         """Call processes; attaches first, if that was not done.
 
         Args:
             ranks: Whom; by default all.
-            answers: Whether they answer, as to ``call``; otherwise it is a ``broadcast``, which is over when it is sent.
+            answers: Whether they answer, as to ``call``; otherwise it is a ``broadcast``, which is
+                over when it is sent.
             payload_bytes: Size of the message.
 
         Raises:
@@ -145,7 +160,9 @@ class Simulation:
         """
         self.run(until=self.attach())
         entry = self._entries_of([rank])[0]
-        cast = self._client.call_one(ProcAddress(entry.host, entry.procs[0]), rank, b"x" * payload_bytes)
+        cast = self._client.call_one(
+            ProcAddress(entry.host, entry.procs[0]), rank, b"x" * payload_bytes
+        )
         self._casts.append(cast)
         return cast
 
@@ -158,7 +175,11 @@ class Simulation:
         for rank in ranks:
             hosts.setdefault(rank // self.procs_per_host, []).append(rank)
         return [
-            Entry(self._workers[host].name, tuple(f"p{rank % self.procs_per_host}" for rank in found), tuple(found))
+            Entry(
+                self._workers[host].name,
+                tuple(f"p{rank % self.procs_per_host}" for rank in found),
+                tuple(found),
+            )
             for host, found in hosts.items()
         ]
 
@@ -173,14 +194,18 @@ class Simulation:
         Args:
             host: Which; by default one by chance that lives and is not to be ended yet.
             after: Simulated seconds from now.
-            power: Whether only its agent is ended, so that its connections are closed, and dials refused. Otherwise
-                the machine is gone, and says nothing more.
+            power: Whether only its agent is ended, so that its connections are closed, and dials
+                refused. Otherwise the machine is gone, and says nothing more.
 
         Raises:
             ValueError: There is no such host, or none is left.
         """
         if host is None:
-            left = [index for index, worker in enumerate(self._workers) if worker.name not in self._killed]
+            left = [
+                index
+                for index, worker in enumerate(self._workers)
+                if worker.name not in self._killed
+            ]
             if not left:
                 raise ValueError("no host is left to be ended")
             host = self._random.choice(left)
@@ -195,7 +220,8 @@ class Simulation:
         return host
 
     def pause_host(self, host: int, seconds: float, *, after: float = 0.0) -> None:
-        """Let the agent of a host stand still, as if it were stopped, or its machine busy: it reads, writes and notices nothing.
+        """Let the agent of a host stand still, as if it were stopped, or its machine busy: it
+        reads, writes and notices nothing.
 
         Args:
             host: Which.
@@ -213,7 +239,9 @@ class Simulation:
 
     def _pause(self, worker: Worker, seconds: float, after: float) -> None:
         if seconds < 0 or after < 0:
-            raise ValueError(f"a pause has a length and a beginning of 0 s or more, got {seconds} and {after}")
+            raise ValueError(
+                f"a pause has a length and a beginning of 0 s or more, got {seconds} and {after}"
+            )
 
         def pause() -> None:
             self._clock.note("pause", worker.name, seconds)
@@ -231,10 +259,15 @@ class Simulation:
 
         Args:
             one: Numbers of the hosts.
-            other: Those that they do not reach, and that don't reach them; by default all others, the client included.
+            other: Those that they do not reach, and that don't reach them; by default all others,
+                the client included.
         """
         here = {self._worker(host).name for host in one}
-        there = {self._worker(host).name for host in other} if other is not None else {*self._network.hosts} - here
+        there = (
+            {self._worker(host).name for host in other}
+            if other is not None
+            else {*self._network.hosts} - here
+        )
         self._clock.note("partition", sorted(here), sorted(there))
         return self._network.partition(here, there)
 
@@ -243,7 +276,9 @@ class Simulation:
         return sum(self._client.name in worker.lost for worker in self._workers if worker.alive)
 
     def open_casts(self) -> int:
-        """Casts that some gateway still keeps a record of, but for the one that stays as long as hosts are attached."""
+        """Casts that some gateway still keeps a record of, but for the one that stays as long as
+        hosts are attached.
+        """
         living = [worker for worker in (*self._workers, self._client) if worker.alive]
         return sum(max(0, worker.gateway.casts - 1) for worker in living)
 
@@ -272,7 +307,9 @@ class Simulation:
             for cast in self._casts if until is None else [until]:
                 while not cast.done:
                     if not self._clock.step(limit):
-                        raise Unanswered(f"after {_LONGEST:g} simulated seconds {cast!r}; seed {self.seed}")
+                        raise Unanswered(
+                            f"after {_LONGEST:g} simulated seconds {cast!r}; seed {self.seed}"
+                        )
 
     def report(self) -> Report:
         """Return the outcome so far."""
@@ -288,7 +325,10 @@ class Simulation:
             missing=sum(len(cast.missing) for cast in self._casts if not cast.done),
             killed=sum(when <= self.now for when in self._killed.values()),
             known=len(known),
-            detection=max((known[host] - when for host, when in self._killed.items() if host in known), default=0.0),
+            detection=max(
+                (known[host] - when for host, when in self._killed.items() if host in known),
+                default=0.0,
+            ),
             twice=sum(cast.twice for cast in self._casts),
             disorder=sum(worker.disorder for worker in self._workers),
             events=self._clock.events,
@@ -303,7 +343,9 @@ class Simulation:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without the garbage collector, which would look through all hosts again and again, and find nothing."""
+    """Without the garbage collector, which would look through all hosts again and again, and find
+    nothing.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -322,12 +364,18 @@ def _check(
     answer: int,
     fanout: int | None,
 ) -> None:
-    for name, number in (("hosts", hosts), ("procs_per_host", procs), ("fanout", 1 if fanout is None else fanout)):
+    for name, number in (
+        ("hosts", hosts),
+        ("procs_per_host", procs),
+        ("fanout", 1 if fanout is None else fanout),
+    ):
         if number < 1:
             raise ValueError(f"{name} must be at least 1, got {number}")
     for name, (least, most) in (("delay", delay), ("compute", compute)):
         if not 0 <= least <= most:
-            raise ValueError(f"{name} must be (shortest, longest) in seconds, got ({least}, {most})")
+            raise ValueError(
+                f"{name} must be (shortest, longest) in seconds, got ({least}, {most})"
+            )
     if not 0 <= loss < 1:
         raise ValueError(f"loss is a probability below 1, got {loss}")
     if answer < 0:

@@ -1,4 +1,6 @@
-"""A simulated host: the gateway and the links that a real one has, and processes that do nothing but answer."""
+"""A simulated host: the gateway and the links that a real one has, and processes that do nothing
+but answer.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class Costs(NamedTuple):
         reply: For each answer of a process that is taken in.
         entry: For each host in the list of a cast that is handed on.
         answer: For each answer that the client reads.
-        handshake: For each stream that a peer opens: TLS, and proofs. Several take turns, as in a real listener.
+        handshake: For each stream that a peer opens: TLS, and proofs. Several take turns, as in a
+            real listener.
     """
 
     arrival: float = 0.0
@@ -56,7 +59,8 @@ class Setting(NamedTuple):
     costs: Costs
     compute: tuple[float, float]
     answer: bytes
-    arrived: Callable[[int, int, float], None]  # a message, by its number, has come to so many processes at that time
+    # a message, by its number, has come to so many processes at that time
+    arrived: Callable[[int, int, float], None]
 
 
 class Worker:
@@ -80,7 +84,9 @@ class Worker:
         self._setting = setting
         self._clock = setting.clock
         self._network = setting.network
-        self._table = LinkTable(name, lambda: name, setting.limits, partial(self._random_name, number))
+        self._table = LinkTable(
+            name, lambda: name, setting.limits, partial(self._random_name, number)
+        )
         self._timer_at = float("inf")
         self._free_at = 0.0
         self._jobs: deque[Callable[[], None]] = deque()
@@ -128,7 +134,9 @@ class Worker:
         """Do what was missed: first what has come, then what was due, as a real one does."""
         if self._clock.now < self._paused_until:  # by another pause
             return
-        self._stood += max(0.0, self._clock.now - self._paused_since - 2 * self._setting.limits.look)
+        self._stood += max(
+            0.0, self._clock.now - self._paused_since - 2 * self._setting.limits.look
+        )
         missed = [*self._missed, *self._missed_timers]
         self._missed, self._missed_timers = [], []
         for event in missed:
@@ -148,7 +156,9 @@ class Worker:
         return self._table.accepted(self._ran)
 
     def greet(self, stream: Stream, done: Callable[[], None], turns: int = _TURNS) -> None:
-        """Prove to each other who one is, with whoever has opened `stream`; `done` follows, unless that is closed before the end."""
+        """Prove to each other who one is, with whoever has opened `stream`; `done` follows, unless
+        that is closed before the end.
+        """
         cost = self._setting.costs.handshake
         if not cost or not turns:
             done()
@@ -219,7 +229,8 @@ class Worker:
             self._missed_timers.append(self._tick)
         elif self.alive and self._clock.now >= self._timer_at:
             self._timer_at = float("inf")
-            self._table.tick(self._ran + 1e-9)  # `due` and back again is not exactly the same number
+            # `due` and back again is not exactly the same number
+            self._table.tick(self._ran + 1e-9)
             self.carry_out()
 
     def carry_out(self) -> None:
@@ -278,13 +289,16 @@ class Worker:
         self._table.give_up(host, reason, self._ran)
         self._act()
 
-    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
+    def to_procs(
+        self, frames: Sequence[tuple[ProcAddress, Frame]]
+    ) -> Sequence[tuple[ProcAddress, Failure]]:
         self.spent += self._setting.costs.proc * len(frames)
         answers = []
         self._setting.arrived(frames[0][1].target, len(frames), self._clock.now + self.spent)
         for address, routed in frames:
             route, frame = split_route(routed)
-            if frame.kind == CALL and not frame.flags & STANDING:  # a host may be attached again that had let go
+            # a host may be attached again that had let go
+            if frame.kind == CALL and not frame.flags & STANDING:
                 self._check_order(address.proc, route.source, frame.target)
             if frame.request:
                 reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", self._setting.answer)

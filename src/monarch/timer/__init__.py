@@ -1,5 +1,7 @@
-"""How long parts of a program take on a rank: `execution_timer`. Nothing here knows of meshes; use it in remote functions, or
-by name: ``remote("monarch.timer.execution_timer.execution_timer_start", propagate="inspect")("step")``.
+"""How long parts of a program take on a rank: `execution_timer`.
+
+Nothing here knows of meshes; use it in remote functions, or by name:
+``remote("monarch.timer.execution_timer.execution_timer_start", propagate="inspect")("step")``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Named stopwatches of one process: the clock of the GPU's work where there is a GPU, else the wall clock."""
+"""Named stopwatches of one process: the clock of the GPU's work where there is a GPU, else the wall
+clock.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class _WallClock:
 
 
 class _GpuClock:
-    """From where the current CUDA stream was at start to where it was at stop; reading it waits for that."""
+    """From where the current CUDA stream was at start to where it was at stop; reading it waits for
+    that.
+    """
 
     def __init__(self) -> None:
         event: Any = torch.cuda.Event  # torch has no types for it
@@ -44,7 +48,10 @@ class _GpuClock:
 
 
 class ExecutionTimer:
-    """The stopwatches of this process, by name. Each measures any number of times; one measurement at a time."""
+    """The stopwatches of this process, by name.
+
+    Each measures any number of times; one measurement at a time.
+    """
 
     _running: ClassVar[dict[str, _WallClock | _GpuClock]] = {}
     _measured: ClassVar[dict[str, list[_WallClock | _GpuClock]]] = {}
@@ -113,13 +120,18 @@ class ExecutionTimer:
     @classmethod
     def summary(cls) -> dict[str, dict[str, float]]:
         """By name: ``count``, ``mean_ms``, ``total_ms``, ``min_ms``, ``max_ms``."""
-        return {name: _summary([clock.read() for clock in cls._of(name)]) for name in list(cls._measured)}
+        return {
+            name: _summary([clock.read() for clock in cls._of(name)])
+            for name in list(cls._measured)
+        }
 
     @classmethod
     def _of(cls, name: str) -> list[_WallClock | _GpuClock]:
         measured = cls._measured.get(name)
         if not measured:
-            raise KeyError(f"the timer {name!r} has measured nothing; there are {sorted(cls._measured)}")
+            raise KeyError(
+                f"the timer {name!r} has measured nothing; there are {sorted(cls._measured)}"
+            )
         return measured
 
 
@@ -147,4 +159,7 @@ def get_latest_timer_measurement(name: str = _DEFAULT) -> torch.Tensor:
 
 def get_execution_timer_average_ms(name: str = _DEFAULT) -> torch.Tensor:
     """The mean of what a stopwatch has measured, in milliseconds, as a scalar float64 tensor."""
-    return torch.tensor(_summary([clock.read() for clock in ExecutionTimer._of(name)])["mean_ms"], dtype=torch.float64)
+    return torch.tensor(
+        _summary([clock.read() for clock in ExecutionTimer._of(name)])["mean_ms"],
+        dtype=torch.float64,
+    )

@@ -1,4 +1,7 @@
-"""Starts the command; says what to install where its libraries are missing. They are imported here and below only."""
+"""Starts the command; says what to install where its libraries are missing.
+
+They are imported here and below only.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ def main() -> None:
     """Run the console script `monarch`."""
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        sys.exit(f"the command `monarch` needs {' and '.join(missing)}: pip install 'pymonarch[cli]'")
+        sys.exit(
+            f"the command `monarch` needs {' and '.join(missing)}: pip install 'pymonarch[cli]'"
+        )
     from . import cli  # needs what was looked for above
 
     cli.main()

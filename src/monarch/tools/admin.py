@@ -16,10 +16,17 @@ from .programs import reach
 from .status import JSON
 
 ADDR = Annotated[
-    str | None, typer.Option(help="Where to listen: host:port; port 0 is any. Default: the key mesh_admin_addr.")
+    str | None,
+    typer.Option(
+        help="Where to listen: host:port; port 0 is any. Default: the key mesh_admin_addr."
+    ),
 ]
-VIEW_ONLY = Annotated[bool, typer.Option("--view", help="Let in to look only: no stacks, profiles, ends of meshes.")]
-HOST_NAME = Annotated[list[str] | None, typer.Option(help="A name that a proxy in front of it has; again for more.")]
+VIEW_ONLY = Annotated[
+    bool, typer.Option("--view", help="Let in to look only: no stacks, profiles, ends of meshes.")
+]
+HOST_NAME = Annotated[
+    list[str] | None, typer.Option(help="A name that a proxy in front of it has; again for more.")
+]
 ROOT_PATH = Annotated[str, typer.Option(help="The path that a proxy takes off: /monarch.")]
 
 app = typer.Typer()
@@ -28,11 +35,16 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch admin 4711 --addr 127.0.0.1:1729")
 def admin(
     program: Annotated[
-        str | None, typer.Argument(help="Process id of the program. Default: as for --program of other commands.")
+        str | None,
+        typer.Argument(
+            help="Process id of the program. Default: as for --program of other commands."
+        ),
     ] = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
-    token: Annotated[bool, typer.Option("--token", help="Print the token, for programs, in place of a link.")] = False,
+    token: Annotated[
+        bool, typer.Option("--token", help="Print the token, for programs, in place of a link.")
+    ] = False,
     host_name: HOST_NAME = None,
     root_path: ROOT_PATH = "",
     as_json: JSON = False,
@@ -57,7 +69,8 @@ def open_for(
     names: Sequence[str],
     root_path: str,
 ) -> None:
-    """Show how to get into the admin interface of a program; if it has none, open one, and serve until the program ends, or Ctrl-C.
+    """Show how to get into the admin interface of a program; if it has none, open one, and serve
+    until the program ends, or Ctrl-C.
 
     Args:
         connection: To the program; is closed.
@@ -106,4 +119,6 @@ def find_access(connection: Connection, role: str) -> tuple[int, dict[str, str] 
         role: Of who comes in.
     """
     with connection:
-        return connection.program.pid, connection.ask(connection.root, GetAdmin(role)).get(timeout=PATIENCE)
+        return connection.program.pid, connection.ask(connection.root, GetAdmin(role)).get(
+            timeout=PATIENCE
+        )

@@ -1,7 +1,7 @@
 """The commands. Each is a thin layer over the public API; results go to stdout, all else to stderr.
 
-Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage. What `monarch why` finds is 0, 3 or 4;
-docs/commands.md has those of commands that run others.
+Exit status: 0 if it worked, 1 if it did not, with one line that says why, 2 for wrong usage. What
+`monarch why` finds is 0, 3 or 4; docs/commands.md has those of commands that run others.
 """
 
 from __future__ import annotations
@@ -87,19 +87,36 @@ _notes = Console(stderr=True, highlight=False, soft_wrap=True)
 def worker(
     listen: Annotated[
         str,
-        typer.Option(help="Where clients attach: tcp://0.0.0.0:26600, ipc:///path, or DIAL@BIND to advertise another."),
+        typer.Option(
+            help=(
+                "Where clients attach: tcp://0.0.0.0:26600, ipc:///path, or DIAL@BIND to advertise"
+                " another."
+            )
+        ),
     ],
-    ca: Annotated[str | None, typer.Option(help="File with the CA certificates of those to let in.")] = None,
-    private_key: Annotated[str | None, typer.Option(help="File with this worker's own key and certificate.")] = None,
+    ca: Annotated[
+        str | None, typer.Option(help="File with the CA certificates of those to let in.")
+    ] = None,
+    private_key: Annotated[
+        str | None, typer.Option(help="File with this worker's own key and certificate.")
+    ] = None,
     secret_file: Annotated[
-        Path | None, typer.Option(help="File with the shared secret. Default: MONARCH_SECRET_FILE, ~/.monarch/secret.")
+        Path | None,
+        typer.Option(
+            help="File with the shared secret. Default: MONARCH_SECRET_FILE, ~/.monarch/secret."
+        ),
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(help="Folder to leave a file in that says where it listens, once it does; for port 0."),
+        typer.Option(
+            help="Folder to leave a file in that says where it listens, once it does; for port 0."
+        ),
     ] = None,
     idle_limit: Annotated[
-        str | None, typer.Option(help="End when no client has been attached for so long, such as 30m. Default: never.")
+        str | None,
+        typer.Option(
+            help="End when no client has been attached for so long, such as 30m. Default: never."
+        ),
     ] = None,
     lifeline: Annotated[bool, typer.Option("--lifeline", help="End when stdin closes.")] = False,
     as_json: Annotated[
@@ -108,17 +125,23 @@ def worker(
 ) -> None:
     """Serve as a host, until a client shuts it down.
 
-    Clients prove who they are with a certificate (--ca and --private-key) or with a shared secret, which `monarch secret` makes.
+    Clients prove who they are with a certificate (--ca and --private-key) or with a shared secret,
+    which `monarch secret` makes.
     """
     if secret_file is not None:
         if ca is not None or private_key is not None:
-            raise typer.BadParameter("give either certificates or a secret", param_hint="--secret-file")
-        os.environ.pop("MONARCH_SECRET", None)  # it would win; and what procs inherit should be what is in use
+            raise typer.BadParameter(
+                "give either certificates or a secret", param_hint="--secret-file"
+            )
+        # it would win; and what procs inherit should be what is in use
+        os.environ.pop("MONARCH_SECRET", None)
         os.environ["MONARCH_SECRET_FILE"] = str(secret_file.expanduser().absolute())
     if idle_limit is not None:
         configure(worker_idle_limit=idle_limit)
     told = sys.stdout.fileno() if as_json else -1
-    spec = WorkerSpec("worker", "0", listen, report=told, folder=str(report or ""), lifeline=0 if lifeline else -1)
+    spec = WorkerSpec(
+        "worker", "0", listen, report=told, folder=str(report or ""), lifeline=0 if lifeline else -1
+    )
     try:
         serve(spec, ca=ca, private_key=private_key)
     except RuntimeError as error:  # it was ended in another way than by a client
@@ -128,7 +151,8 @@ def worker(
 @app.command(epilog="Example: monarch secret ~/.monarch/secret")
 def secret(
     path: Annotated[
-        Path | None, typer.Argument(help="New file for it, readable by you alone. Default: print it.")
+        Path | None,
+        typer.Argument(help="New file for it, readable by you alone. Default: print it."),
     ] = None,
     as_json: status.JSON = False,
 ) -> None:
@@ -138,14 +162,20 @@ def secret(
         print(json.dumps({"secret": made}) if as_json else made)
         return
     trust.write_secret_file(path)
-    advice = f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not ~/.monarch/secret"
+    advice = (
+        f"wrote {path}: copy it to every host, and set MONARCH_SECRET_FILE where it is not"
+        " ~/.monarch/secret"
+    )
     scale.say(as_json, advice, path=str(path))
 
 
-@app.command(epilog="Example: monarch apply jobs.training, for the job `training` of the file jobs.py")
+@app.command(
+    epilog="Example: monarch apply jobs.training, for the job `training` of the file jobs.py"
+)
 def apply(
     spec: Annotated[
-        str | None, typer.Argument(help="The job, as module.attribute. Default: the one given last.")
+        str | None,
+        typer.Argument(help="The job, as module.attribute. Default: the one given last."),
     ] = None,
     as_json: status.JSON = False,
 ) -> None:
@@ -181,14 +211,25 @@ def transfers(as_json: status.JSON = False) -> None:
         explanation = buffer.explain(procs)
     if as_json:
         paths = [each._asdict() for each in explanation.paths]
-        print(json.dumps({"paths": paths, "between_hosts": rdma.describe_between_hosts()}, indent=2, default=str))
+        print(
+            json.dumps(
+                {"paths": paths, "between_hosts": rdma.describe_between_hosts()},
+                indent=2,
+                default=str,
+            )
+        )
         return
     _, _, lines = str(explanation).partition("\n")
-    print(f"between two processes of this host\n{lines}\nbetween hosts\n-> {rdma.describe_between_hosts()}")
+    print(
+        f"between two processes of this host\n{lines}\nbetween hosts\n->"
+        f" {rdma.describe_between_hosts()}"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the arguments, those of the process by default; run the command, turn errors of the user into one line."""
+    """Parse the arguments, those of the process by default; run the command, turn errors of the
+    user into one line.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
         app(args=argv, prog_name="monarch")
@@ -198,7 +239,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """A parser for programs that call ``args.func(args)``, as with Monarch 0.7: it passes all arguments on to `main`."""
+    """A parser for programs that call ``args.func(args)``, as with Monarch 0.7: it passes all
+    arguments on to `main`.
+    """
     parser = argparse.ArgumentParser(prog="monarch", add_help=False)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     parser.set_defaults(func=lambda args: main(args.command))

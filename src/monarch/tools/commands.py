@@ -1,9 +1,11 @@
 """Servers by name, as in Monarch 0.7: hosts that a program starts once, and that others find again.
 
-A server is a job of `monarch.job`, saved below `MONARCH_HOME` by scheduler and name; `job_of` gives it, and so its host meshes. An
-application of torchx says which hosts; any object with the same attributes will do, so torchx need not be installed.
+A server is a job of `monarch.job`, saved below `MONARCH_HOME` by scheduler and name; `job_of` gives
+it, and so its host meshes. An application of torchx says which hosts; any object with the same
+attributes will do, so torchx need not be installed.
 
-What ends the waits: `server_ready` looks again until the hosts are there or the job has ended; what the jobs do ends by their own limits.
+What ends the waits: `server_ready` looks again until the hosts are there or the job has ended; what
+the jobs do ends by their own limits.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def create(config: Config, name: str) -> str | JobTrait:
     Raises:
         JobError: One of that name runs and has other hosts, or it can't be started.
         NotImplementedError: There is no job for the scheduler.
-        ValueError: A name is not usable; or roles differ in their variables, which is for the hosts of a job the same.
+        ValueError: A name is not usable; or roles differ in their variables, which is for the hosts
+            of a job the same.
     """
     handle = f"{config.scheduler}:///{name}"
     path = _path(handle)
@@ -70,7 +73,10 @@ def job_of(server_handle: str) -> JobTrait:
 
 
 def info(server_handle: str) -> ServerSpec | None:
-    """What is known of a server; None if there is none, or it has ended. Its state is FAILED if hosts are lost that nobody replaces."""
+    """What is known of a server; None if there is none, or it has ended.
+
+    Its state is FAILED if hosts are lost that nobody replaces.
+    """
     path = _path(server_handle)
     if not path.exists():
         return None
@@ -81,7 +87,9 @@ def info(server_handle: str) -> ServerSpec | None:
     reported = cast("WorkersJob", job)._reported()
     lost = cast("WorkersJob", job)._lost_hosts(reported)
     described, state = _described(job), AppState.RUNNING
-    hostnames = _hostnames({host: address for host, address in reported.items() if host not in lost})
+    hostnames = _hostnames(
+        {host: address for host, address in reported.items() if host not in lost}
+    )
     for mesh in described:
         mesh.hostnames = hostnames.get(mesh.name, [])
         if len(mesh.hostnames) < mesh.num_hosts:
@@ -93,7 +101,9 @@ def info(server_handle: str) -> ServerSpec | None:
     return ServerSpec(name, scheduler, state, described)
 
 
-async def server_ready(server_handle: str, check_interval: timedelta = _CHECK_INTERVAL) -> ServerSpec | None:
+async def server_ready(
+    server_handle: str, check_interval: timedelta = _CHECK_INTERVAL
+) -> ServerSpec | None:
     """Wait until all hosts of a server are there.
 
     Args:
@@ -101,7 +111,8 @@ async def server_ready(server_handle: str, check_interval: timedelta = _CHECK_IN
         check_interval: How long to wait between two looks.
 
     Returns:
-        What is known of it, RUNNING, or FAILED if hosts are lost; None if there is none, or it has ended.
+        What is known of it, RUNNING, or FAILED if hosts are lost; None if there is none, or it has
+        ended.
     """
     while True:
         found = await asyncio.to_thread(info, server_handle)
@@ -111,7 +122,10 @@ async def server_ready(server_handle: str, check_interval: timedelta = _CHECK_IN
 
 
 async def get_or_create(
-    name: str, config: Config, check_interval: timedelta = _CHECK_INTERVAL, force_restart: bool = False
+    name: str,
+    config: Config,
+    check_interval: timedelta = _CHECK_INTERVAL,
+    force_restart: bool = False,
 ) -> ServerSpec:
     """The server of a name, once all of its hosts are there; it is started, unless it runs.
 
@@ -122,7 +136,8 @@ async def get_or_create(
         force_restart: End it first, if it runs.
 
     Raises:
-        JobError: One of that name runs and has other hosts; or it has ended before all of its hosts were there, or lost some.
+        JobError: One of that name runs and has other hosts; or it has ended before all of its hosts
+            were there, or lost some.
     """
     handle = f"{config.scheduler}:///{name}"
     if force_restart:
@@ -132,8 +147,12 @@ async def get_or_create(
     if found is None:
         raise JobError(f"server {handle!r} has ended before all of its hosts were there")
     if not found.is_running:
-        there = ", ".join(f"{len(mesh.hostnames)} of {mesh.num_hosts} in {mesh.name}" for mesh in found.meshes)
-        raise JobError(f"server {handle!r} has lost hosts, {there} are left: force_restart=True starts it anew")
+        there = ", ".join(
+            f"{len(mesh.hostnames)} of {mesh.num_hosts} in {mesh.name}" for mesh in found.meshes
+        )
+        raise JobError(
+            f"server {handle!r} has lost hosts, {there} are left: force_restart=True starts it anew"
+        )
     if config.workspace.dirs:
         await asyncio.to_thread(_sync, handle, config)
     return found
@@ -156,7 +175,9 @@ async def kill_and_confirm(server_handle: str, timeout_after_kill: int = 300) ->
     end = time.monotonic() + timeout_after_kill
     while await asyncio.to_thread(info, server_handle) is not None:
         if time.monotonic() > end:
-            raise TimeoutError(f"{server_handle!r} is still there {timeout_after_kill} s after it was killed")
+            raise TimeoutError(
+                f"{server_handle!r} is still there {timeout_after_kill} s after it was killed"
+            )
         await asyncio.sleep(1)
 
 
@@ -172,21 +193,26 @@ def bounce(server_handle: str) -> None:
 def stop(server_handle: str) -> NoReturn:
     """Raises NotImplementedError, as in Monarch 0.7, and says what to use."""
     raise NotImplementedError(
-        f"workers can't be ended while the job stays: bounce({server_handle!r}) ends what runs, and starts them anew; kill ends all"
+        f"workers can't be ended while the job stays: bounce({server_handle!r}) ends what runs, and"
+        " starts them anew; kill ends all"
     )
 
 
 def torchx_runner() -> NoReturn:
     """Raises NotImplementedError: nothing here runs torchx."""
     raise NotImplementedError(
-        "there is no runner of torchx here: create, info, kill work on jobs of monarch.job; see job_of(handle)"
+        "there is no runner of torchx here: create, info, kill work on jobs of monarch.job; see"
+        " job_of(handle)"
     )
 
 
 def _path(server_handle: str) -> Path:
     found = _HANDLE.fullmatch(server_handle)
     if found is None:
-        raise ValueError(f"a server is given as SCHEDULER:///NAME, such as slurm:///training; got {server_handle!r}")
+        raise ValueError(
+            "a server is given as SCHEDULER:///NAME, such as slurm:///training; got"
+            f" {server_handle!r}"
+        )
     return MONARCH_HOME("servers", found["scheduler"], found["name"], "job.pkl")
 
 
@@ -194,12 +220,17 @@ def _job(config: Config, name: str) -> JobTrait:
     roles = getattr(config.appdef, "roles", None)
     if not roles:
         raise ValueError(
-            f"Config.appdef says which hosts: an object with roles, such as an AppDef; got {config.appdef!r}"
+            "Config.appdef says which hosts: an object with roles, such as an AppDef; got"
+            f" {config.appdef!r}"
         )
-    described = [cast("MeshSpec", mesh_spec_from_metadata(config.appdef, role.name)) for role in roles]
+    described = [
+        cast("MeshSpec", mesh_spec_from_metadata(config.appdef, role.name)) for role in roles
+    ]
     meshes = {mesh.name: mesh.num_hosts for mesh in described}
     if len(meshes) < len(described):
-        raise ValueError(f"two roles have the same name: {', '.join(mesh.name for mesh in described)}")
+        raise ValueError(
+            f"two roles have the same name: {', '.join(mesh.name for mesh in described)}"
+        )
     args, env = dict(config.scheduler_args), _env(roles)
     job: JobTrait
     if config.scheduler in _LOCAL:
@@ -210,7 +241,9 @@ def _job(config: Config, name: str) -> JobTrait:
         if "time" in args:
             args["time_limit"] = args.pop("time")
         exports = [f"export {key}={shlex.quote(value)}" for key, value in env.items()]
-        job = SlurmJob(meshes, **{"job_name": name, **args, "setup": [*exports, *args.get("setup", ())]})
+        job = SlurmJob(
+            meshes, **{"job_name": name, **args, "setup": [*exports, *args.get("setup", ())]}
+        )
     elif config.scheduler == "kubernetes":
         job = _kubernetes(described, args, env)
     else:
@@ -219,15 +252,20 @@ def _job(config: Config, name: str) -> JobTrait:
             if config.scheduler == NOT_SET
             else f"there is no job for {config.scheduler!r}"
         )
-        raise NotImplementedError(f"{what}: it is one of {', '.join(_SCHEDULERS)}; or use a job of monarch.job")
+        raise NotImplementedError(
+            f"{what}: it is one of {', '.join(_SCHEDULERS)}; or use a job of monarch.job"
+        )
     job._served = described  # type: ignore[attr-defined]  # kept with the job, for `info`
     return job
 
 
-def _kubernetes(described: list[MeshSpec], args: Mapping[str, Any], env: Mapping[str, str]) -> JobTrait:
+def _kubernetes(
+    described: list[MeshSpec], args: Mapping[str, Any], env: Mapping[str, str]
+) -> JobTrait:
     if env:
         raise ValueError(
-            f"variables of pods are part of a pod template, which a KubernetesJob takes; got {sorted(env)}"
+            "variables of pods are part of a pod template, which a KubernetesJob takes; got"
+            f" {sorted(env)}"
         )
     job = KubernetesJob(**args)
     for mesh in described:
@@ -243,14 +281,20 @@ def _env(roles: list[Any]) -> dict[str, str]:
     env: dict[str, str] = {}
     for role in roles:
         for key, value in (getattr(role, "env", None) or {}).items():
-            if not isinstance(key, str) or not _VARIABLE.fullmatch(key) or not isinstance(value, str):
+            if (
+                not isinstance(key, str)
+                or not _VARIABLE.fullmatch(key)
+                or not isinstance(value, str)
+            ):
                 raise ValueError(
-                    f"a variable of {role.name!r} has a name of the shell and a string, got {key!r}: {value!r}"
+                    f"a variable of {role.name!r} has a name of the shell and a string, got"
+                    f" {key!r}: {value!r}"
                 )
             # what is in an image is set by a sync
             if "${img_root}" not in value and env.setdefault(key, value) != value:
                 raise ValueError(
-                    f"hosts of a job have the same variables: {key} is {env[key]!r} and, of {role.name!r}, {value!r}"
+                    f"hosts of a job have the same variables: {key} is {env[key]!r} and, of"
+                    f" {role.name!r}, {value!r}"
                 )
     return env
 
@@ -265,7 +309,9 @@ def _hostnames(reported: Mapping[tuple[str, int], str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for (mesh, _), address in sorted(reported.items()):
         scheme, _, where = address.partition("://")
-        found.setdefault(mesh, []).append(where.rpartition(":")[0].strip("[]") if scheme == "tcp" else "localhost")
+        found.setdefault(mesh, []).append(
+            where.rpartition(":")[0].strip("[]") if scheme == "tcp" else "localhost"
+        )
     return found
 
 

@@ -16,9 +16,13 @@ def context_names(incomplete: str) -> list[str]:
 
 
 def mesh_names(incomplete: str) -> list[str]:
-    """Host meshes of the job that runs in the active context, where it says them without being asked."""
+    """Host meshes of the job that runs in the active context, where it says them without being
+    asked.
+    """
     with suppress(MonarchError, OSError):
         return [
-            name for name in getattr(job_load(Path(DEFAULT_JOB_PATH)), "_meshes", ()) if name.startswith(incomplete)
+            name
+            for name in getattr(job_load(Path(DEFAULT_JOB_PATH)), "_meshes", ())
+            if name.startswith(incomplete)
         ]
     return []

@@ -14,7 +14,10 @@ from .status import JSON
 NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
 app = typer.Typer(
-    help="Several jobs in one folder; the active one is what the other commands and `job.state()` use.",
+    help=(
+        "Several jobs in one folder; the active one is what the other commands and `job.state()`"
+        " use."
+    ),
     no_args_is_help=True,
 )
 

@@ -33,24 +33,29 @@ def dashboard(
         str | None,
         typer.Argument(
             metavar="[PROGRAM|JOB|URL|RUN]",
-            help="Process id of a program; the job that it uses, as a context or as module.attribute; the URL of its admin "
-            "interface; or the file of a run. Default: as for --program of other commands.",
+            help=(
+                "Process id of a program; the job that it uses, as a context or as"
+                " module.attribute; the URL of its admin "
+                "interface; or the file of a run. Default: as for --program of other commands."
+            ),
         ),
     ] = None,
     addr: ADDR = None,
     view: VIEW_ONLY = False,
     browser: Annotated[
-        bool | None, typer.Option(help="Open it in a browser. Default: where there is a display to open it on.")
+        bool | None,
+        typer.Option(help="Open it in a browser. Default: where there is a display to open it on."),
     ] = None,
     host_name: HOST_NAME = None,
     root_path: ROOT_PATH = "",
     as_json: JSON = False,
 ) -> None:
-    """Open the dashboard of a program, or print the link to it, which lets a browser in, once, within an hour.
+    """Open the dashboard of a program, or print the link to it, which lets a browser in, once,
+    within an hour.
 
-    What is wrong, where, and why: the verdict, each rank, stacks, waits, logs. If the program has no admin interface, this opens one,
-    and serves until the program ends, or Ctrl-C. A program that has ended is looked at by the file that it has left, run.duckdb: as it
-    was at that moment.
+    What is wrong, where, and why: the verdict, each rank, stacks, waits, logs. If the program has
+    no admin interface, this opens one, and serves until the program ends, or Ctrl-C. A program that
+    has ended is looked at by the file that it has left, run.duckdb: as it was at that moment.
     """
     role = VIEW if view else ACT
     wanted = _has_display() if browser is None else browser
@@ -68,7 +73,12 @@ def dashboard(
         _ = RunFile(program).schema  # what is no file of a run is told here
         run = {"run": os.path.abspath(program)}
         door = Door(
-            os.getpid(), addr, names=host_name or (), root_path=root_path, helper="monarch.admin.saved_helper", more=run
+            os.getpid(),
+            addr,
+            names=host_name or (),
+            root_path=root_path,
+            helper="monarch.admin.saved_helper",
+            more=run,
         )
         serve(door, role, show, f"serving {program} at {door.url}; Ctrl-C ends it")
     else:
@@ -76,7 +86,9 @@ def dashboard(
 
 
 def _program_or_run(what: str) -> Program | str:
-    """The program that uses a job, or the file of the last run of that job; or the file that is named."""
+    """The program that uses a job, or the file of the last run of that job; or the file that is
+    named.
+    """
     if os.path.isfile(what) or os.sep in what or what.endswith(".duckdb"):
         return what
     described = running_job(what)
@@ -87,13 +99,16 @@ def _program_or_run(what: str) -> Program | str:
     program, run = telemetry.program_of(folder), telemetry.run_of(folder)
     if program is None and not run.exists():
         raise job.JobError(
-            f"no program on this machine with enable_telemetry() uses {described!r} now, or has left a run"
+            f"no program on this machine with enable_telemetry() uses {described!r} now, or has"
+            " left a run"
         )
     return program or str(run)
 
 
 def _has_display() -> bool:
-    return "SSH_CONNECTION" not in os.environ and bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+    return "SSH_CONNECTION" not in os.environ and bool(
+        {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    )
 
 
 def _link(url: str, role: str) -> str:
@@ -111,5 +126,6 @@ def _link(url: str, role: str) -> str:
             if access is not None and urlsplit(access["url"])[:2] == wanted[:2]:
                 return str(access["link"])
     raise ValueError(
-        f"no program of yours on this machine has its admin interface at {url}: `monarch dashboard` there prints a link to it"
+        f"no program of yours on this machine has its admin interface at {url}: `monarch dashboard`"
+        " there prints a link to it"
     )

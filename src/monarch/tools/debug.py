@@ -20,7 +20,8 @@ from ..programs import Connection
 from .programs import PROGRAM, reach
 
 _HISTORY = "~/.monarch/debug_history"
-_SOURCE = re.compile(r"(?P<head>\s*\d+\s+(?:B?(?:->|>>)?)\t|-> )(?P<code>.*)", re.DOTALL)  # as pdb shows it
+# as pdb shows it
+_SOURCE = re.compile(r"(?P<head>\s*\d+\s+(?:B?(?:->|>>)?)\t|-> )(?P<code>.*)", re.DOTALL)
 
 app = typer.Typer()
 
@@ -28,23 +29,34 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch debug attach trainer 3")
 def debug(
     command: Annotated[
-        list[str] | None, typer.Argument(help="A command of the debugger to begin with: attach trainer 3.")
+        list[str] | None,
+        typer.Argument(help="A command of the debugger to begin with: attach trainer 3."),
     ] = None,
     program: PROGRAM = None,
     dap: Annotated[
         str | None,
-        typer.Option(metavar="MESH[RANKS]", help="Let an editor debug these ranks: trainers[3], trainers[gpus=0:2]."),
+        typer.Option(
+            metavar="MESH[RANKS]",
+            help="Let an editor debug these ranks: trainers[3], trainers[gpus=0:2].",
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(help="Port on this machine for the first rank, with --dap; 0 for any.")] = 5678,
-    as_json: Annotated[bool, typer.Option("--json", help="Tell what --dap has opened as JSON objects.")] = False,
+    port: Annotated[
+        int, typer.Option(help="Port on this machine for the first rank, with --dap; 0 for any.")
+    ] = 5678,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Tell what --dap has opened as JSON objects.")
+    ] = False,
 ) -> None:
-    """Debug the actors of a running program that have stopped: breakpoint(), errors, `break`, `interrupt`.
+    """Debug the actors of a running program that have stopped: breakpoint(), errors, `break`,
+    `interrupt`.
 
-    Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands. With --dap, an editor debugs ranks
-    that need not have stopped, by the Debug Adapter Protocol.
+    Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands.
+    With --dap, an editor debugs ranks that need not have stopped, by the Debug Adapter Protocol.
     """
     if as_json and dap is None:
-        raise typer.BadParameter("it is for --dap: the prompt is for people, and for scripts on stdin")
+        raise typer.BadParameter(
+            "it is for --dap: the prompt is for people, and for scripts on stdin"
+        )
     with reach(program) as connection:
         if dap is not None:
             _serve_editors(connection, dap, port, as_json)
@@ -55,12 +67,19 @@ def debug(
 def _serve_editors(connection: Connection, wanted: str, port: int, as_json: bool) -> None:
     found = re.fullmatch(r"(?P<mesh>[^\[\]]+)\[(?P<ranks>[^\[\]]+)\]", wanted)
     if found is None:
-        raise ValueError(f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}")
+        raise ValueError(
+            f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}"
+        )
     for index, proc in enumerate(find(connection, found["mesh"], found["ranks"], _unreached)):
-        tell = functools.partial(_say, f"{proc.mesh}[{proc.rank}]", sys.stderr if as_json else sys.stdout)
+        tell = functools.partial(
+            _say, f"{proc.mesh}[{proc.rank}]", sys.stderr if as_json else sys.stdout
+        )
         opened = Port(connection.hub, proc.address, port and port + index, tell)
         if as_json:
-            print(json.dumps({"mesh": proc.mesh, "rank": proc.rank, "address": str(opened.address)}), flush=True)
+            print(
+                json.dumps({"mesh": proc.mesh, "rank": proc.rank, "address": str(opened.address)}),
+                flush=True,
+            )
         else:
             tell(f"an editor can attach to {opened.address}")
     with suppress(KeyboardInterrupt):
@@ -81,7 +100,10 @@ def _terminal() -> Terminal:
     try:
         return _Prompting()
     except ImportError as error:
-        print(f"Without line editing and colours: no {error.name} (pip install 'pymonarch[debug]').", file=sys.stderr)
+        print(
+            f"Without line editing and colours: no {error.name} (pip install 'pymonarch[debug]').",
+            file=sys.stderr,
+        )
         return PlainTerminal(sys.stdin, sys.stdout)
 
 
@@ -96,7 +118,9 @@ class _Prompting:
         self._patch: Any = importlib.import_module("prompt_toolkit.patch_stdout").patch_stdout
         path = os.path.expanduser(_HISTORY)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-        self._prompt: Any = toolkit.PromptSession(history=history.FileHistory(path), complete_while_typing=False)
+        self._prompt: Any = toolkit.PromptSession(
+            history=history.FileHistory(path), complete_while_typing=False
+        )
         self._highlight = _highlighter()
 
     def read(self, prompt: str, complete: Completer) -> str:
@@ -110,7 +134,9 @@ class _Prompting:
         class Words(completion.Completer):  # type: ignore[misc, name-defined]  # imported late
             def get_completions(self, document: Any, event: Any) -> Any:
                 before = document.text_before_cursor
-                begin = len(before) - len(re.split(r"[\s`@#$%^&*()=+\[{\]}\\|;:'\",<>?]", before)[-1])
+                begin = len(before) - len(
+                    re.split(r"[\s`@#$%^&*()=+\[{\]}\\|;:'\",<>?]", before)[-1]
+                )
                 for word in complete(before, begin, len(before)):
                     yield completion.Completion(word, start_position=begin - len(before))
 

@@ -21,26 +21,39 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch demo --ranks 1000 --fault missing-collective")
 def demo(
     ranks: Annotated[int, typer.Option(help="Ranks that train.")] = 1000,
-    fault: Annotated[str, typer.Option(help=f"What is wrong: {', '.join(FAULTS)}.")] = "missing-collective",
+    fault: Annotated[
+        str, typer.Option(help=f"What is wrong: {', '.join(FAULTS)}.")
+    ] = "missing-collective",
     after: Annotated[
         float | None,
-        typer.Option(help="Seconds after which the fault begins. Default: it has been there for a while."),
+        typer.Option(
+            help="Seconds after which the fault begins. Default: it has been there for a while."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(help="Where to listen, on this machine; 0 is any.")] = 0,
     view: Annotated[
-        bool, typer.Option("--view", help="Let in to look only: no stacks, profiles, ends of meshes.")
+        bool,
+        typer.Option("--view", help="Let in to look only: no stacks, profiles, ends of meshes."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print url, link and token as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print url, link and token as JSON.")
+    ] = False,
 ) -> None:
-    """Look at a training of many ranks that something is wrong with, without one: for trying dashboards.
+    """Look at a training of many ranks that something is wrong with, without one: for trying
+    dashboards.
 
-    Prints a link that lets a browser in, once, and serves until Ctrl-C. What is behind it is simulated, and costs one process; the
-    interface is that of `monarch admin`.
+    Prints a link that lets a browser in, once, and serves until Ctrl-C. What is behind it is
+    simulated, and costs one process; the interface is that of `monarch admin`.
     """
     began = time.time()
     World(ranks, fault, began, after)  # what is wrong with these is said here
     simulated = {"ranks": ranks, "fault": fault, "began": began, "after": after}
-    door = Door(os.getpid(), f"127.0.0.1:{port}", helper="monarch.demo.helper", more={"simulated": simulated})
+    door = Door(
+        os.getpid(),
+        f"127.0.0.1:{port}",
+        helper="monarch.demo.helper",
+        more={"simulated": simulated},
+    )
 
     def show(access: dict[str, str]) -> None:
         print(json.dumps(access) if as_json else access["link"], flush=True)

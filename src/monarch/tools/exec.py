@@ -26,25 +26,43 @@ app = typer.Typer()
     epilog="Example: monarch exec --all nvidia-smi -L",
 )
 def run(
-    command: Annotated[list[str] | None, typer.Argument(help="The command and its arguments.")] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The command and its arguments.")
+    ] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="On every host of every mesh.")] = False,
-    mesh: Annotated[str | None, typer.Option(help="On every host of this mesh.", autocompletion=mesh_names)] = None,
-    one: Annotated[bool, typer.Option("--one", help="On the first host of the first mesh; the default.")] = False,
-    point: Annotated[str | None, typer.Option(help="On these hosts of the first mesh, such as hosts=1.")] = None,
-    per_host: Annotated[str | None, typer.Option(help="Several times on each host, such as gpus=8.")] = None,
-    env: Annotated[list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")] = None,
+    mesh: Annotated[
+        str | None, typer.Option(help="On every host of this mesh.", autocompletion=mesh_names)
+    ] = None,
+    one: Annotated[
+        bool, typer.Option("--one", help="On the first host of the first mesh; the default.")
+    ] = False,
+    point: Annotated[
+        str | None, typer.Option(help="On these hosts of the first mesh, such as hosts=1.")
+    ] = None,
+    per_host: Annotated[
+        str | None, typer.Option(help="Several times on each host, such as gpus=8.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
+    ] = None,
     workdir: Annotated[
         str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
     ] = None,
-    script: Annotated[str | None, typer.Option(help="A file with a bash script to run; - for stdin.")] = None,
+    script: Annotated[
+        str | None, typer.Option(help="A file with a bash script to run; - for stdin.")
+    ] = None,
     module: Annotated[str | None, typer.Option("-m", help="A Python module to run.")] = None,
     output_dir: Annotated[
         str | None, typer.Option(help="Folder on the hosts for the output, in place of here.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Show each line of output as a JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Show each line of output as a JSON object.")
+    ] = False,
     kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
 ) -> None:
-    """Run a command on hosts of the current job, which starts if it does not run. Its output is shown line by line.
+    """Run a command on hosts of the current job, which starts if it does not run.
+
+    Its output is shown line by line.
 
     The exit status is the highest that there was. Ctrl-C goes to the command on every host.
     """
@@ -62,7 +80,11 @@ def run(
     found = list(meshes.values()) if everywhere else [pick(meshes, mesh)]
     rank = 0 if not everywhere and mesh is None and point is None else None
     try:
-        sys.exit(_wait([start(hosts, what, places_of(hosts.sizes, rank, wanted), ranks) for hosts in found]))
+        sys.exit(
+            _wait(
+                [start(hosts, what, places_of(hosts.sizes, rank, wanted), ranks) for hosts in found]
+            )
+        )
     finally:
         if kill:
             described.kill()

@@ -1,4 +1,6 @@
-"""``monarch logs``: what the ranks of a job have printed and logged, from another terminal, also when the job has ended."""
+"""``monarch logs``: what the ranks of a job have printed and logged, from another terminal, also
+when the job has ended.
+"""
 
 from __future__ import annotations
 
@@ -38,16 +40,31 @@ def logs(
     job: Annotated[
         str | None,
         typer.Argument(
-            help="A context, the beginning of a job's id, or a folder. Default: the job of the active context, else the last."
+            help=(
+                "A context, the beginning of a job's id, or a folder. Default: the job of the"
+                " active context, else the last."
+            )
         ),
     ] = None,
     mesh: Annotated[str, typer.Option(help="Lines of this mesh only.")] = "",
-    rank: Annotated[str, typer.Option(help="Of these ranks: 0,3-5 or ::2 or hosts=1,gpus=0:4.")] = "",
-    level: Annotated[str, typer.Option(help=f"Records from this level on: {', '.join(LEVELS)}.")] = "",
-    grep: Annotated[str, typer.Option(help="Lines in which this regular expression is found.")] = "",
-    since: Annotated[str, typer.Option(help="Not older than 90s, 5m, 2h, 1d, or a time: 2026-03-01T09:30.")] = "",
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new lines, until the job ends.")] = False,
-    merge: Annotated[bool, typer.Option("--merge", help="Show the same line of many ranks once.")] = False,
+    rank: Annotated[
+        str, typer.Option(help="Of these ranks: 0,3-5 or ::2 or hosts=1,gpus=0:4.")
+    ] = "",
+    level: Annotated[
+        str, typer.Option(help=f"Records from this level on: {', '.join(LEVELS)}.")
+    ] = "",
+    grep: Annotated[
+        str, typer.Option(help="Lines in which this regular expression is found.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option(help="Not older than 90s, 5m, 2h, 1d, or a time: 2026-03-01T09:30.")
+    ] = "",
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new lines, until the job ends.")
+    ] = False,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Show the same line of many ranks once.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """Show what the ranks of a job have printed and logged, by time, running or not."""
@@ -65,14 +82,17 @@ def logs(
         typer.echo(f"not reachable: {why}", err=True)
 
     def read() -> Iterator[LogLine]:
-        return heapq.merge(reader.read(), *(each.read() for each in files), key=lambda line: line.time)
+        return heapq.merge(
+            reader.read(), *(each.read() for each in files), key=lambda line: line.time
+        )
 
     try:
         batches = _follow(read, found) if follow else iter([read()])
         shown = _show(_merge(batches) if merge else batches, as_json, colours)
     except KeyboardInterrupt:  # the way to end --follow
         return
-    except BrokenPipeError:  # who reads this has enough, such as `head`; what is left in the buffer goes nowhere
+    except BrokenPipeError:
+        # who reads this has enough, such as `head`; what is left in the buffer goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     finally:
@@ -82,16 +102,21 @@ def logs(
         if each.error:
             typer.echo(f"reading of {', '.join(each.hosts)} has ended: {each.error}", err=True)
     if not hosts:
-        raise FileNotFoundError(f"no logs of {found.name}: there are no files in {found.folder}/<host>")
+        raise FileNotFoundError(
+            f"no logs of {found.name}: there are no files in {found.folder}/<host>"
+        )
     if reader.rubbish:
         typer.echo(f"{reader.rubbish} lines were torn, or none, and were left out", err=True)
     if not shown:
-        typer.echo(f"no line of {found.name} matches; there are files of {', '.join(hosts)}", err=True)
+        typer.echo(
+            f"no line of {found.name} matches; there are files of {', '.join(hosts)}", err=True
+        )
 
 
 def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
-    """Open the logs of other hosts, while the job runs; else, and where that fails, tell the reason why they are
-    missing."""
+    """Open the logs of other hosts, while the job runs; else, and where that fails, tell the reason
+    why they are missing.
+    """
     if found.all_here:
         return Found([], [])
     try:
@@ -99,7 +124,10 @@ def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
     except (MonarchError, RuntimeError, OSError, ValueError) as error:
         return Found([], [f"the hosts of {found.name}: {str(error).splitlines()[0]}"])
     if not hosts:
-        why = f"files on hosts of {found.name} other than {', '.join(here) or 'none'}, as it does not run; there, they are in"
+        why = (
+            f"files on hosts of {found.name} other than {', '.join(here) or 'none'}, as it does not"
+            " run; there, they are in"
+        )
         return Found([], [f"{why} {found.folder}"])
     return open_remote(hosts, found.folder, wanted, here)
 
@@ -140,7 +168,9 @@ def _merge(batches: Iterable[Iterator[LogLine]]) -> Iterator[Iterator[Entry]]:
     yield (entry for aggregator in meshes.values() for entry in aggregator.flush())
 
 
-def _show(batches: Iterable[Iterator[LogLine] | Iterator[Entry]], as_json: bool, colours: bool) -> int:
+def _show(
+    batches: Iterable[Iterator[LogLine] | Iterator[Entry]], as_json: bool, colours: bool
+) -> int:
     """Print; returns how many there were."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -100,7 +100,9 @@ class ServerSpec:
         """
         hostnames = self.get_mesh_spec(mesh_name).hostnames
         if not hostnames:
-            raise ValueError(f"mesh {mesh_name!r} of server {self.name!r} has no hosts yet: {self.state.name}")
+            raise ValueError(
+                f"mesh {mesh_name!r} of server {self.name!r} has no hosts yet: {self.state.name}"
+            )
         return hostnames[0]
 
     def to_json(self) -> str:
@@ -121,7 +123,8 @@ def mesh_spec_from_str(mesh_spec_str: str) -> MeshSpec:
     number, colon, host_type = rest.partition(":")
     if not name or not colon or not number.isdecimal() or ":" in host_type:
         raise ValueError(
-            f"a mesh is given as NAME:NUM_HOSTS:HOST_TYPE, such as trainers:4:gpu.large; got {mesh_spec_str!r}"
+            "a mesh is given as NAME:NUM_HOSTS:HOST_TYPE, such as trainers:4:gpu.large; got"
+            f" {mesh_spec_str!r}"
         )
     return MeshSpec(name, int(number), host_type)
 
@@ -138,11 +141,17 @@ def tag_as_metadata(mesh_spec: MeshSpec, appdef: Any) -> None:
 
 
 def mesh_spec_from_metadata(appdef: Any, mesh_name: str) -> MeshSpec | None:
-    """The mesh that a role of an application stands for, with what `tag_as_metadata` has noted; None if there is no such role."""
+    """The mesh that a role of an application stands for, with what `tag_as_metadata` has noted;
+    None if there is no such role.
+    """
     for role in appdef.roles:
         if role.name == mesh_name:
             metadata = getattr(appdef, "metadata", None) or {}
-            told = {each: metadata[tag] for each in _TAGGED if (tag := _TAG.format(mesh_name, each)) in metadata}
+            told = {
+                each: metadata[tag]
+                for each in _TAGGED
+                if (tag := _TAG.format(mesh_name, each)) in metadata
+            }
             gpus = getattr(getattr(role, "resource", None), "gpu", -1)
             return MeshSpec(
                 mesh_name,

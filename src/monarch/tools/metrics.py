@@ -1,6 +1,8 @@
-"""``monarch metrics``: the metrics of a running program for Prometheus, once, or served for it to scrape.
+"""``monarch metrics``: the metrics of a running program for Prometheus, once, or served for it to
+scrape.
 
-The server is this command, a process of its own: nothing in the program listens, or does anything between two scrapes.
+The server is this command, a process of its own: nothing in the program listens, or does anything
+between two scrapes.
 """
 
 from __future__ import annotations
@@ -38,29 +40,47 @@ def metrics(
     serve: Annotated[
         int | None,
         typer.Option(
-            metavar="PORT", min=0, max=65535, help="Serve /metrics on 127.0.0.1 until the program ends; 0: any port."
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Serve /metrics on 127.0.0.1 until the program ends; 0: any port.",
         ),
     ] = None,
     token: Annotated[
         Path,
-        typer.Option("--token-file", help="Who scrapes must send what is in this file; it is made if it is missing."),
+        typer.Option(
+            "--token-file",
+            help="Who scrapes must send what is in this file; it is made if it is missing.",
+        ),
     ] = Path(".monarch", "metrics.token"),
     program: PROGRAM = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the samples as JSON; with --serve, where they are served.")
+        bool,
+        typer.Option(
+            "--json", help="Print the samples as JSON; with --serve, where they are served."
+        ),
     ] = False,
 ) -> None:
-    """Print the metrics of a running program, of all its processes, in the text format of Prometheus."""
+    """Print the metrics of a running program, of all its processes, in the text format of
+    Prometheus.
+    """
     with reach(program) as connection:
         if serve is None:
             found = _asked(connection)
-            print(json.dumps(samples(found), indent=2) + "\n" if as_json else exposition(found), end="")
+            print(
+                json.dumps(samples(found), indent=2) + "\n" if as_json else exposition(found),
+                end="",
+            )
             return
         with _Server(connection, serve, _token(token)) as server:
             port, file = server.server_address[1], str(token.absolute())
             told = {"url": f"http://127.0.0.1:{port}/metrics", "token_file": file}
-            print(json.dumps(told) if as_json else _SCRAPE.format(token=file, port=port), flush=True)
-            threading.Thread(target=server.serve_forever, name="monarch-metrics", daemon=True).start()
+            print(
+                json.dumps(told) if as_json else _SCRAPE.format(token=file, port=port), flush=True
+            )
+            threading.Thread(
+                target=server.serve_forever, name="monarch-metrics", daemon=True
+            ).start()
             connection.wait()
             server.shutdown()
 
@@ -94,14 +114,17 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Takes GET /metrics with the token, and nothing else: its base class refuses all other methods."""
+    """Takes GET /metrics with the token, and nothing else: its base class refuses all other
+    methods.
+    """
 
     server: _Server
     timeout = 10  # seconds without a byte
 
     def do_GET(self) -> None:
         given = self.headers.get("Authorization", "").removeprefix("Bearer ").encode()
-        if self.headers.get("Host", "").rpartition(":")[0] not in _LOCAL:  # a page in a browser that has made up a name
+        # a page in a browser that has made up a name
+        if self.headers.get("Host", "").rpartition(":")[0] not in _LOCAL:
             self._answer(403, "this is served for 127.0.0.1 alone\n")
         elif not hmac.compare_digest(given, self.server.token):
             self._answer(401, "send the token of `monarch metrics`: Authorization: Bearer ...\n")
@@ -124,5 +147,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its base class calls it that
+    # its base class calls it that
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Says nothing: who scrapes does so often."""

@@ -28,21 +28,29 @@ app = typer.Typer()
 
 @app.command("port-forward", epilog="Example: monarch port-forward trainers[0]:6006")
 def port_forward(
-    place: Annotated[str, typer.Argument(metavar="MESH[RANK]:PORT", help="Which port of which host.")],
+    place: Annotated[
+        str, typer.Argument(metavar="MESH[RANK]:PORT", help="Which port of which host.")
+    ],
     local: Annotated[
         int | None,
-        typer.Argument(min=0, max=_LAST_PORT, help="The port here; 0 for any free one. Default: the same."),
+        typer.Argument(
+            min=0, max=_LAST_PORT, help="The port here; 0 for any free one. Default: the same."
+        ),
     ] = None,
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
-    """Reach a TCP port of a host of the running job at a port of this machine, until Ctrl-C: TensorBoard, in the browser here.
+    """Reach a TCP port of a host of the running job at a port of this machine, until Ctrl-C:
+    TensorBoard, in the browser here.
 
-    Nothing listens there for it: each connection goes over the links of the job, to 127.0.0.1 of the host.
+    Nothing listens there for it: each connection goes over the links of the job, to 127.0.0.1 of
+    the host.
     """
     found = _PLACE.fullmatch(place)
     if found is None or not 0 < int(found["port"]) <= _LAST_PORT:
-        raise ValueError(f"port-forward takes MESH[RANK]:PORT, such as trainers[0]:6006, got {place!r}")
+        raise ValueError(
+            f"port-forward takes MESH[RANK]:PORT, such as trainers[0]:6006, got {place!r}"
+        )
     port = int(found["port"])
     saved = running(context)
     telemetry.look_on()

@@ -1,4 +1,6 @@
-"""``monarch profile``: what all processes of a running program do for some seconds, as a file for ui.perfetto.dev."""
+"""``monarch profile``: what all processes of a running program do for some seconds, as a file for
+ui.perfetto.dev.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,26 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch profile --seconds 5 -o step.pftrace")
 def profile(
     program: PROGRAM = None,
-    seconds: Annotated[str, typer.Option("--seconds", "--time", help="How long: 5, 500ms, 2m.")] = "10s",
+    seconds: Annotated[
+        str, typer.Option("--seconds", "--time", help="How long: 5, 500ms, 2m.")
+    ] = "10s",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The file. Default: one here that is named by the time.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="The file. Default: one here that is named by the time."
+        ),
     ] = None,
-    torch: Annotated[bool, typer.Option("--torch", help="Have torch's profiler run in ranks that use torch.")] = False,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="Have torch's profiler run in ranks that use torch.")
+    ] = False,
     as_json: JSON = False,
 ) -> None:
-    """Record what all processes of a program do: messages, spans, steps, who sent what. ui.perfetto.dev opens the file.
+    """Record what all processes of a program do: messages, spans, steps, who sent what.
 
-    Messages are known of actors that were spawned with telemetry. Meanwhile each costs its actor about a microsecond more.
+    ui.perfetto.dev opens the file.
+
+    Messages are known of actors that were spawned with telemetry. Meanwhile each costs its actor
+    about a microsecond more.
     """
     taken = duration(seconds if not seconds.replace(".", "", 1).isdigit() else f"{seconds}s")
     with reach(program) as connection:
@@ -40,7 +52,17 @@ def profile(
         path = recording.export_perfetto_trace(output)
     for who, why in recording.missing.items():
         typer.echo(f"{who}: {why}", err=True)
-    told = {} if recording.timeline is None else dict(zip(_COUNTED, recording.timeline[1:], strict=True))
+    told = (
+        {}
+        if recording.timeline is None
+        else dict(zip(_COUNTED, recording.timeline[1:], strict=True))
+    )
     if told:
-        typer.echo("Wrote {spans} spans from {actors} actors on {procs} procs.".format(**told), err=True)
-    typer.echo(json.dumps({"path": str(path), **told, "missing": dict(recording.missing)}) if as_json else path)
+        typer.echo(
+            "Wrote {spans} spans from {actors} actors on {procs} procs.".format(**told), err=True
+        )
+    typer.echo(
+        json.dumps({"path": str(path), **told, "missing": dict(recording.missing)})
+        if as_json
+        else path
+    )

@@ -1,4 +1,7 @@
-"""``monarch list``: the running programs of this user on this machine. And how other commands reach one of them."""
+"""``monarch list``: the running programs of this user on this machine.
+
+And how other commands reach one of them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ PROGRAM = Annotated[
     typer.Option(
         "--program",
         "-p",
-        help="Process id of the program. Default: the only one that runs, or that was started in this folder.",
+        help=(
+            "Process id of the program. Default: the only one that runs, or that was started in"
+            " this folder."
+        ),
     ),
 ]
 """The option of commands that look at a running program, for `reach`."""
@@ -38,13 +44,17 @@ def reach(program: str | None) -> Connection:
         ValueError: See `connect`; or it is no process id.
     """
     if program is not None and not program.isdigit():
-        raise ValueError(f"--program takes a process id, as `monarch list` shows it, not {program!r}")
+        raise ValueError(
+            f"--program takes a process id, as `monarch list` shows it, not {program!r}"
+        )
     return connect(None if program is None else int(program))
 
 
 @app.command("list", epilog="Example: monarch list")
 def list_programs(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, for other programs.")
+    ] = False,
 ) -> None:
     """Show your running programs and workers on this machine, with their hosts and meshes."""
     rows = [_row(program) for program in find()]
@@ -56,10 +66,16 @@ def list_programs(
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in ("pid", "kind", "for", "hosts", "meshes", "command"):
-        table.add_column(heading, justify="right" if heading in ("pid", "for", "hosts") else "left", overflow="fold")
+        table.add_column(
+            heading,
+            justify="right" if heading in ("pid", "for", "hosts") else "left",
+            overflow="fold",
+        )
     for row in rows:
         meshes = row["meshes"]
-        shown = row["error"] or ", ".join(f"{name} ({procs})" for name, procs in meshes.items()) or "-"
+        shown = (
+            row["error"] or ", ".join(f"{name} ({procs})" for name, procs in meshes.items()) or "-"
+        )
         table.add_row(
             str(row["pid"] or "?"), row["kind"], duration(time.time() - row["since"]),
             str(len(row["hosts"]) or "-"), shown, row["command"],
@@ -77,7 +93,10 @@ def _row(program: Program) -> dict[str, Any]:
             silent: dict[str, str] = {}
             for proc in procs_of(connection.hub, connection.agents, silent.__setitem__):
                 meshes[proc.mesh] = meshes.get(proc.mesh, 0) + 1
-            error = "; ".join(f"host {host} can't be reached: {why}" for host, why in silent.items()) or None
+            error = (
+                "; ".join(f"host {host} can't be reached: {why}" for host, why in silent.items())
+                or None
+            )
     except (ConnectionError, SupervisionError, TimeoutError) as reason:
         error = str(reason)
     kind = "worker" if program.is_worker else "program"
@@ -88,6 +107,8 @@ def _row(program: Program) -> dict[str, Any]:
 
 
 def console() -> Console:
-    """For tables on stdout: of the terminal's width, or as wide as it takes for what is no terminal."""
+    """For tables on stdout: of the terminal's width, or as wide as it takes for what is no
+    terminal.
+    """
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)

@@ -1,4 +1,6 @@
-"""``monarch query`` and ``monarch snapshot``: telemetry of a running program, or of one that has left a file, in SQL."""
+"""``monarch query`` and ``monarch snapshot``: telemetry of a running program, or of one that has
+left a file, in SQL.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,29 @@ class _Format(str, Enum):
 
 
 @app.command(
-    epilog='Example: monarch query "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth DESC LIMIT 5"'
+    epilog=(
+        'Example: monarch query "SELECT name, rank, queue_depth FROM actors ORDER BY queue_depth'
+        ' DESC LIMIT 5"'
+    )
 )
 def query(
-    sql: Annotated[str | None, typer.Argument(metavar="[SQL|-]", help="One statement that reads; - for stdin.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")] = None,
+    sql: Annotated[
+        str | None, typer.Argument(metavar="[SQL|-]", help="One statement that reads; - for stdin.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the statement from a file.")
+    ] = None,
     output: Annotated[_Format, typer.Option("--format", help="How to print rows.")] = _Format.table,
     timeout: Annotated[str, typer.Option(help="Time for all of it: 500ms, 10s, 2m.")] = "10s",
     program: PROGRAM = None,
-    run: Annotated[Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", help="Ask the file of a run, not a running program.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
 ) -> None:
-    """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs. SHOW TABLES says what there is.
+    """Ask a running program in SQL: its actors, processes, hosts, messages, waits, logs.
+
+    SHOW TABLES says what there is.
 
     Hosts and processes that did not answer are named on stderr.
     """
@@ -54,7 +67,9 @@ def query(
         if run is not None and program is not None:
             raise ValueError("give either --program or --run")
         with nullcontext() if run is not None else reach(program) as connection:
-            answer = QueryEngineClient(run if connection is None else connection).query(text, seconds)
+            answer = QueryEngineClient(run if connection is None else connection).query(
+                text, seconds
+            )
     except TimeoutError as error:
         _fail(f"{error}: try a longer --timeout")
     except (MonarchError, ValueError, ImportError, OSError) as error:
@@ -64,19 +79,27 @@ def query(
 
 @app.command(epilog="Example: monarch snapshot before.duckdb")
 def snapshot(
-    output: Annotated[Path, typer.Argument(help="The file; one that is there is replaced.")] = Path("run.duckdb"),
+    output: Annotated[Path, typer.Argument(help="The file; one that is there is replaced.")] = Path(
+        "run.duckdb"
+    ),
     program: PROGRAM = None,
     timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
     as_json: JSON = False,
 ) -> None:
-    """Keep what a running program says now, all tables, in a file for `monarch query --run`, or for duckdb."""
+    """Keep what a running program says now, all tables, in a file for `monarch query --run`, or for
+    duckdb.
+    """
     seconds = duration(timeout)
     with reach(program) as connection:
         about = {"program": str(connection.program), "reason": "monarch snapshot"}
         written = write_run(output, snapshot_source(connection), about, seconds)
     for line in missing(written.silent, written.left_out):
         typer.echo(line, err=True)
-    say(as_json, f"wrote {written.path}, {written.bytes} bytes", **{**written._asdict(), "path": str(written.path)})
+    say(
+        as_json,
+        f"wrote {written.path}, {written.bytes} bytes",
+        **{**written._asdict(), "path": str(written.path)},
+    )
 
 
 def _statement(sql: str | None, file: Path | None) -> str:
@@ -99,7 +122,10 @@ def duration(text: str) -> float:
     """
     found = _DURATION.fullmatch(text)
     if found is None or not float(found[1]):
-        raise ValueError(f"duration must be a positive number followed by ms, s, m, or h, such as 10s, not {text!r}")
+        raise ValueError(
+            "duration must be a positive number followed by ms, s, m, or h, such as 10s, not"
+            f" {text!r}"
+        )
     return float(found[1]) * _UNITS[found[2]]
 
 

@@ -1,4 +1,6 @@
-"""Taking secrets out of text that is to be given away: those that are known here, and what looks like one."""
+"""Taking secrets out of text that is to be given away: those that are known here, and what looks
+like one.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _NAME = rf"[\w.-]{{0,40}}(?:{_WORD})[\w.-]{{0,40}}"
 _START = r"(?:(?<![\w/+.-])|(?<=\\[nrt]))"  # of a word, also behind an escaped newline
 _PATTERNS = [
     # a private key in PEM, also on one line of a log, and one whose end was cut off
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    re.compile(
+        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
+    ),
     # name=value, name: value, "name": "value"
     re.compile(
         rf"(?P<keep>\b{_NAME}\\?[\"']?\s{{0,9}}[=:]\s{{0,9}})(?P<quote>\\?[\"']?)(?!<redacted)(?:Bearer\s+|Basic\s+)?[^\s\"',;}})\\]+",
@@ -31,7 +35,8 @@ _PATTERNS = [
     ),
     re.compile(r"(?P<keep>\b(?:Bearer|Basic)\s+)[\w.~+/=-]{8,}", re.IGNORECASE),
     re.compile(r"(?P<keep>\b\w{1,20}://)[^\s/@:]{0,200}:[^\s/@]{1,200}(?=@)"),  # of a URL
-    re.compile(rf"{_START}eyJ[\w-]{{8,2000}}\.[\w-]{{1,8000}}\.[\w-]{{0,2000}}"),  # a JSON web token
+    # a JSON web token
+    re.compile(rf"{_START}eyJ[\w-]{{8,2000}}\.[\w-]{{1,8000}}\.[\w-]{{0,2000}}"),
     re.compile(
         rf"{_START}(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|sk_|xox[a-z]-|AKIA|ASIA|AIza|pypi-|npm_)[\w-]{{8,}}"
     ),
@@ -51,7 +56,11 @@ def redactor(environ: Mapping[str, str], files: list[Path]) -> Callable[[str], s
     values = [value for name, value in environ.items() if SECRET_NAME.search(name)]
     values += [line for path in files for line in _lines(path)]
     values += [json.dumps(value)[1:-1] for value in values]  # as they are in quotes
-    known = sorted({value.strip() for value in values if len(value.strip()) >= _SHORTEST}, key=len, reverse=True)
+    known = sorted(
+        {value.strip() for value in values if len(value.strip()) >= _SHORTEST},
+        key=len,
+        reverse=True,
+    )
     exact = re.compile("|".join(map(re.escape, known))) if known else None
 
     def redact(text: str) -> str:

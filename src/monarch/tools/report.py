@@ -1,4 +1,6 @@
-"""``monarch report``: what somebody who looks for a bug asks for first, in one file, without secrets."""
+"""``monarch report``: what somebody who looks for a bug asks for first, in one file, without
+secrets.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import resource
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +28,17 @@ from .status import JSON
 
 app = typer.Typer()
 
-_PACKAGES = ("pymonarch", "cloudpickle", "torch", "numpy", "typer", "rich", "debugpy", "py-spy", "nixl")
+_PACKAGES = (
+    "pymonarch",
+    "cloudpickle",
+    "torch",
+    "numpy",
+    "typer",
+    "rich",
+    "debugpy",
+    "py-spy",
+    "nixl",
+)
 _MOST_OF_A_FILE = 2 << 20  # bytes, its last
 _MOST = 32 << 20  # bytes of all logs, before they are compressed; the newest files
 _OURS = ("MONARCH_", "HYPERACTOR_", "TORCH", "CUDA_", "NCCL_", "PYTHON", "SLURM_")
@@ -35,14 +47,16 @@ _OURS = ("MONARCH_", "HYPERACTOR_", "TORCH", "CUDA_", "NCCL_", "PYTHON", "SLURM_
 @app.command(epilog="Example: monarch report")
 def report(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="New file. Default: monarch-report-TIME.tar.gz, here.")
+        Path | None,
+        typer.Option("--output", "-o", help="New file. Default: monarch-report-TIME.tar.gz, here."),
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Pack versions, configuration, the engine's log and the reports of failures of this folder, for the report of a bug.
+    """Pack versions, configuration, the engine's log and the reports of failures of this folder,
+    for the report of a bug.
 
-    What actors have printed is not in it. Secrets are left out as far as they can be recognised: look through it before you
-    give it away.
+    What actors have printed is not in it. Secrets are left out as far as they can be recognised:
+    look through it before you give it away.
     """
     path = output or Path(time.strftime("monarch-report-%Y%m%d-%H%M%S.tar.gz"))
     redact = redactor(os.environ, secret_files(os.environ))
@@ -73,13 +87,19 @@ def _parts() -> Iterator[tuple[str, float, str]]:
         text = _tail(path, min(left, _MOST_OF_A_FILE))
         left -= len(text)
         if left <= 0:
-            yield "left_out.txt", now, f"files older than {path} are left out, as there were more than {_MOST} bytes\n"
+            yield (
+                "left_out.txt",
+                now,
+                f"files older than {path} are left out, as there were more than {_MOST} bytes\n",
+            )
             return
         yield str(path.absolute().relative_to(Path.cwd())), path.stat().st_mtime, text
 
 
 def _logs() -> Iterator[Path]:
-    """Iterate over the logs of the engine, workers and failures in this folder; not those of actors."""
+    """Iterate over the logs of the engine, workers and failures in this folder; not those of
+    actors.
+    """
     yield from Path(_engine_log.FAILURES).glob("*.txt")
     yield from Path(_engine_log.FOLDER).glob("*/*.log*")
     jobs = folder_of(Path(DEFAULT_JOB_PATH), "")
@@ -102,7 +122,10 @@ def _versions() -> str:
         f"Python {sys.version}",
         f"at {sys.executable}",
         f"{platform.platform()}, {platform.machine()}, glibc {platform.libc_ver()[1]}",
-        f"{os.cpu_count()} CPUs, {len(os.sched_getaffinity(0))} usable, {memory >> 20} MiB of memory",
+        (
+            f"{os.cpu_count()} CPUs, {len(os.sched_getaffinity(0))} usable, {memory >> 20} MiB of"
+            " memory"
+        ),
         f"open files: {soft} (at most {hard})",
         *(f"{name} {_version(name)}" for name in _PACKAGES),
     ]
@@ -117,13 +140,20 @@ def _version(package: str) -> str:
 
 
 def _configuration() -> dict[str, object]:
-    """Settings that differ from their defaults, and variables of the environment that matter; of secret ones only the name."""
+    """Settings that differ from their defaults, and variables of the environment that matter; of
+    secret ones only the name.
+    """
     try:
         settings: object = config.exported()
     except ValueError as error:  # the environment has one that can't be read, which may be the bug
         settings = str(error)
-    hidden: Callable[[str], str] = lambda name: "<redacted>" if SECRET_NAME.search(name) else os.environ[name]  # noqa: E731
+
+    def hidden(name: str) -> str:
+        return "<redacted>" if SECRET_NAME.search(name) else os.environ[name]
+
     return {
         "settings": settings,
-        "environment": {name: hidden(name) for name in sorted(os.environ) if name.startswith(_OURS)},
+        "environment": {
+            name: hidden(name) for name in sorted(os.environ) if name.startswith(_OURS)
+        },
     }

@@ -16,7 +16,9 @@ from .completion import mesh_names
 from .exec import numbers
 from .status import JSON
 
-CONTEXT = Annotated[str | None, typer.Option("--context", help="Context of the job. Default: the active one.")]
+CONTEXT = Annotated[
+    str | None, typer.Option("--context", help="Context of the job. Default: the active one.")
+]
 
 app = typer.Typer()
 
@@ -24,7 +26,8 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch scale trainers=4 --replace-lost")
 def scale(
     meshes: Annotated[
-        list[str] | None, typer.Argument(metavar="[MESH=HOSTS]...", help="New sizes.", autocompletion=mesh_names)
+        list[str] | None,
+        typer.Argument(metavar="[MESH=HOSTS]...", help="New sizes.", autocompletion=mesh_names),
     ] = None,
     replace_lost: Annotated[
         bool, typer.Option("--replace-lost", help="Put others in the place of lost hosts.")
@@ -32,14 +35,19 @@ def scale(
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
-    """Change how many hosts the meshes of a running job have. The next `state()` of a program has the new ones."""
+    """Change how many hosts the meshes of a running job have.
+
+    The next `state()` of a program has the new ones.
+    """
     sizes = numbers(",".join(meshes or []), "scale")
     if not sizes and not replace_lost:
         raise typer.BadParameter("say what to change: MESH=HOSTS, or --replace-lost")
     saved = running(context)
-    if wrong := [name for name in ("self", "replace_lost") if name in sizes]:  # no keyword of such a name is a mesh
+    # no keyword of such a name is a mesh
+    if wrong := [name for name in ("self", "replace_lost") if name in sizes]:
         raise ValueError(
-            f"there is no mesh {wrong[0]!r} in this job; --replace-lost puts others in the place of lost hosts"
+            f"there is no mesh {wrong[0]!r} in this job; --replace-lost puts others in the place of"
+            " lost hosts"
         )
     saved.scale(replace_lost=replace_lost, **sizes)
     say(as_json, f"scaled: {saved!r}", job=repr(saved), id=saved.apply_id)
@@ -47,7 +55,8 @@ def scale(
 
 @app.command(epilog="Example: monarch bounce")
 def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
-    """Start the workers of a running job anew, on the same hosts, in the same allocation: with code and settings as they are now.
+    """Start the workers of a running job anew, on the same hosts, in the same allocation: with code
+    and settings as they are now.
 
     What runs on its hosts ends, also that of other programs.
     """
@@ -56,11 +65,17 @@ def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
     telemetry.look_on()
     count = start_anew(saved)
     seconds = time.monotonic() - began
-    say(as_json, f"{count} workers of {saved!r} have started anew in {seconds:.1f} s", workers=count, seconds=seconds)
+    say(
+        as_json,
+        f"{count} workers of {saved!r} have started anew in {seconds:.1f} s",
+        workers=count,
+        seconds=seconds,
+    )
 
 
 def applied(spec: str | None) -> job.JobTrait:
-    """The job of the active context as it is described; with a spec, ``module.attribute``, that job becomes the one of it.
+    """The job of the active context as it is described; with a spec, ``module.attribute``, that job
+    becomes the one of it.
 
     Raises:
         FileNotFoundError, ImportError, JobError, ValueError: There is no such job.
@@ -80,7 +95,9 @@ def running(context: str | None) -> job.JobTrait:
     path = Path(job.DEFAULT_JOB_PATH) if context is None else current.state_path(context)
     saved = job.job_load(path) if path.exists() else None
     if saved is None or not saved.active:
-        raise job.JobError(f"no job runs here: {f'{saved!r} has ended' if saved else f'there is no {path}'}")
+        raise job.JobError(
+            f"no job runs here: {f'{saved!r} has ended' if saved else f'there is no {path}'}"
+        )
     return saved
 
 

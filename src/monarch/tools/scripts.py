@@ -1,4 +1,6 @@
-"""``monarch run`` and ``monarch serve``: unchanged scripts of `torchrun`, on this machine or on the hosts of a job."""
+"""``monarch run`` and ``monarch serve``: unchanged scripts of `torchrun`, on this machine or on the
+hosts of a job.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +28,32 @@ app = typer.Typer()
 
 
 @app.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": [],
+    },
     epilog="Example: monarch run --nproc-per-node 8 train.py --lr 0.1",
 )
 def run(
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[OPTIONS] SCRIPT [ARGS]...")] = None,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[OPTIONS] SCRIPT [ARGS]...")
+    ] = None,
 ) -> None:
-    """Run a script on every rank of some hosts, as torchrun does, with its options. `monarch run --help` lists them."""
+    """Run a script on every rank of some hosts, as torchrun does, with its options.
+
+    `monarch run --help` lists them.
+    """
     reader = parser("monarch run")
-    reader.add_argument("--job", metavar="MODULE.NAME", help="job whose hosts it runs on; default: this machine")
-    reader.add_argument("--mesh", metavar="NAME", help="which of the job's host meshes; default: its first")
-    reader.add_argument("--json", action="store_true", help="print how it has ended as JSON, behind the output")
+    reader.add_argument(
+        "--job", metavar="MODULE.NAME", help="job whose hosts it runs on; default: this machine"
+    )
+    reader.add_argument(
+        "--mesh", metavar="NAME", help="which of the job's host meshes; default: its first"
+    )
+    reader.add_argument(
+        "--json", action="store_true", help="print how it has ended as JSON, behind the output"
+    )
     parsed = reader.parse_args(arguments or [])
     options = options_of(parsed)
     _check(options, "run")
@@ -45,27 +62,43 @@ def run(
 
 @app.command(
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: monarch serve --job jobs.cluster torchrun --nnodes 2 --nproc-per-node 8 train.py --lr 0.1",
+    epilog=(
+        "Example: monarch serve --job jobs.cluster torchrun --nnodes 2 --nproc-per-node 8 train.py"
+        " --lr 0.1"
+    ),
 )
 def serve(
     command: Annotated[
-        list[str] | None, typer.Argument(help="torchrun or python, and what follows. Default: the command of the job.")
+        list[str] | None,
+        typer.Argument(
+            help="torchrun or python, and what follows. Default: the command of the job."
+        ),
     ] = None,
     spec: Annotated[
-        str | None, typer.Option("--job", help="The job, as module.attribute. Default: that of the active context.")
+        str | None,
+        typer.Option(
+            "--job", help="The job, as module.attribute. Default: that of the active context."
+        ),
     ] = None,
     mesh: Annotated[
-        str | None, typer.Option(help="Which of its host meshes. Default: its first.", autocompletion=mesh_names)
+        str | None,
+        typer.Option(
+            help="Which of its host meshes. Default: its first.", autocompletion=mesh_names
+        ),
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Run a command of torchrun on the hosts of a job, which starts if it does not run, and stays for the next command.
+    """Run a command of torchrun on the hosts of a job, which starts if it does not run, and stays
+    for the next command.
 
-    The job becomes that of the active context. One that `monarch.job.spmd.serve` has made has a command of its own.
+    The job becomes that of the active context. One that `monarch.job.spmd.serve` has made has a
+    command of its own.
     """
     described = applied(spec)
     if not command and not isinstance(described, SPMDJob):
-        raise JobError(f"{described!r} has no command of its own: give one, such as torchrun train.py")
+        raise JobError(
+            f"{described!r} has no command of its own: give one, such as torchrun train.py"
+        )
     options = parse_command(command) if command else described._options  # type: ignore[attr-defined]
     _check(options, "serve")
     _launch(lambda: pick(described.state()._hosts, mesh), options, as_json, described)
@@ -82,7 +115,10 @@ def _check(options: Options, command: str) -> None:
 
 
 def _launch(
-    hosts: Callable[[], HostMesh], options: Options, as_json: bool, described: JobTrait | None = None
+    hosts: Callable[[], HostMesh],
+    options: Options,
+    as_json: bool,
+    described: JobTrait | None = None,
 ) -> NoReturn:
     stdout = sys.stdout
     if as_json:
@@ -103,7 +139,9 @@ def _hosts(spec: str | None, mesh: str | None, nodes: tuple[int, int] | None) ->
         if mesh is not None:
             raise ValueError("--mesh names a mesh of a job: give --job as well")
         if nodes is not None and nodes[0] > 1:
-            raise ValueError(f"--nnodes asks for {nodes[0]} hosts: --job MODULE.NAME says where they are")
+            raise ValueError(
+                f"--nnodes asks for {nodes[0]} hosts: --job MODULE.NAME says where they are"
+            )
         return this_host()
     state = current.import_spec(spec).state()
     names = list(state._hosts)

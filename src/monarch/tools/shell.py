@@ -19,16 +19,23 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch shell --mesh trainers --point hosts=1")
 def shell(
     mesh: Annotated[
-        str | None, typer.Option(help="A host of this mesh. Default: the first.", autocompletion=mesh_names)
+        str | None,
+        typer.Option(help="A host of this mesh. Default: the first.", autocompletion=mesh_names),
     ] = None,
-    point: Annotated[str | None, typer.Option(help="Which host, such as hosts=1. Default: the first.")] = None,
-    env: Annotated[list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")] = None,
+    point: Annotated[
+        str | None, typer.Option(help="Which host, such as hosts=1. Default: the first.")
+    ] = None,
+    env: Annotated[
+        list[str] | None, typer.Option("-e", "--env", help="NAME=VALUE, a variable for it.")
+    ] = None,
     workdir: Annotated[
         str | None, typer.Option(help="Its working directory. Default: this one, where it exists.")
     ] = None,
     kill: Annotated[bool, typer.Option("--kill", help="End the job afterwards.")] = False,
 ) -> None:
-    """Open a shell on a host of the current job, which starts if it does not run. The exit status is the shell's.
+    """Open a shell on a host of the current job, which starts if it does not run.
+
+    The exit status is the shell's.
 
     Where stdin is no terminal, the shell reads commands from it: monarch shell < commands.
     """

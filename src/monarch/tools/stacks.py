@@ -12,7 +12,12 @@ from ..stacks import report
 from ..stacks.gather import of_program
 from .programs import PROGRAM, console, reach
 
-_STYLES = {report.HEAD: "bold", report.PROGRAM: "cyan", report.PLAIN: "", report.TROUBLE: "bold red"}
+_STYLES = {
+    report.HEAD: "bold",
+    report.PROGRAM: "cyan",
+    report.PLAIN: "",
+    report.TROUBLE: "bold red",
+}
 
 app = typer.Typer()
 
@@ -20,15 +25,26 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch stacks --mesh trainers --rank 0-7")
 def stacks(
     program: PROGRAM = None,
-    mesh: Annotated[str | None, typer.Option(help="Name of a mesh of procs. Default: all, and the client.")] = None,
-    rank: Annotated[str | None, typer.Option(help="Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4.")] = None,
-    native: Annotated[bool, typer.Option("--native", help="With the functions of C libraries, by py-spy.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="Also idle threads, and all frames of Monarch.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    mesh: Annotated[
+        str | None, typer.Option(help="Name of a mesh of procs. Default: all, and the client.")
+    ] = None,
+    rank: Annotated[
+        str | None, typer.Option(help="Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4.")
+    ] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="With the functions of C libraries, by py-spy.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also idle threads, and all frames of Monarch.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, for other programs.")
+    ] = False,
 ) -> None:
     """Show the Python stacks of all ranks, equal ones together: for a program that hangs.
 
-    The most frequent stack of a mesh comes first, what stands elsewhere last. Frames of your own code are marked with >.
+    The most frequent stack of a mesh comes first, what stands elsewhere last. Frames of your own
+    code are marked with >.
     """
     with reach(program) as connection:
         found = of_program(connection, mesh, rank, native).get()

@@ -1,4 +1,6 @@
-"""``monarch status`` and ``monarch doctor``: what runs of the current job; what of its hosts would make a program fail."""
+"""``monarch status`` and ``monarch doctor``: what runs of the current job; what of its hosts would
+make a program fail.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from .programs import console
 from .redact import secret_files
 
 CONTEXT = Annotated[
-    str | None, typer.Argument(help="Context of the job. Default: the active one.", autocompletion=context_names)
+    str | None,
+    typer.Argument(
+        help="Context of the job. Default: the active one.", autocompletion=context_names
+    ),
 ]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
@@ -38,7 +43,9 @@ def status(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for its hosts.")] = 10.0,
     as_json: JSON = False,
 ) -> None:
-    """Show the job of a context: whether it runs, and its hosts with what runs there. Starts nothing.
+    """Show the job of a context: whether it runs, and its hosts with what runs there.
+
+    Starts nothing.
 
     The exit status is 1 if it does not run, or one of its hosts does not answer.
     """
@@ -50,7 +57,9 @@ def status(
         print(json.dumps({"context": name, **found._asdict(), "hosts": rows}, indent=2))
     else:
         _show(name, found)
-    sys.exit(0 if found.runs and not found.error and not any(row.error for row in found.hosts) else 1)
+    sys.exit(
+        0 if found.runs and not found.error and not any(row.error for row in found.hosts) else 1
+    )
 
 
 def _show(context: str, found: Overview) -> None:
@@ -78,11 +87,14 @@ def _show(context: str, found: Overview) -> None:
 def doctor(
     workers: Annotated[
         list[str] | None,
-        typer.Argument(help="Addresses of workers. Default: the hosts of the current job, if it runs."),
+        typer.Argument(
+            help="Addresses of workers. Default: the hosts of the current job, if it runs."
+        ),
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Check this machine and the hosts of a job: versions, secret, ports, clocks, GPUs, RDMA, limits.
+    """Check this machine and the hosts of a job: versions, secret, ports, clocks, GPUs, RDMA,
+    limits.
 
     The exit status is 1 if something is found that would make a program fail, or slow; it is named.
     """
@@ -104,7 +116,9 @@ def doctor(
 
 
 def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh]]:
-    """List the meshes to look at: each worker by itself, so that a missing one is no trouble for the others."""
+    """List the meshes to look at: each worker by itself, so that a missing one is no trouble for
+    the others.
+    """
     if workers:
         return [(address, attach_to_workers(workers=[address])) for address in workers]
     path = Path(job.DEFAULT_JOB_PATH)

@@ -26,18 +26,28 @@ app = typer.Typer()
 def sync(
     folders: Annotated[
         list[Path] | None,
-        typer.Argument(help="A folder; or several, each under its own name. Default: as last time; else this one."),
+        typer.Argument(
+            help=(
+                "A folder; or several, each under its own name. Default: as last time; else this"
+                " one."
+            )
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on: sync again whenever a file changes.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on: sync again whenever a file changes.")
+    ] = False,
     reload: Annotated[
         bool, typer.Option("--reload", help="Have procs that run reload modules that have changed.")
     ] = False,
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
-    """Bring folders of this machine to all hosts of a running job. Only what has changed goes there, and takes effect as a whole.
+    """Bring folders of this machine to all hosts of a running job.
 
-    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` say what is left out.
+    Only what has changed goes there, and takes effect as a whole.
+
+    Procs that start there afterwards import from it. `.gitignore` and `.monarchignore` say what is
+    left out.
     """
     saved = running(context)
     named = folders[0] if folders and len(folders) == 1 else folders
@@ -62,6 +72,11 @@ def sync(
 
 def _show(result: SyncResult, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**result._asdict(), "reloads": [each._asdict() for each in result.reloads]}), flush=True)
+        print(
+            json.dumps(
+                {**result._asdict(), "reloads": [each._asdict() for each in result.reloads]}
+            ),
+            flush=True,
+        )
     else:
         print(result, flush=True)

@@ -39,29 +39,42 @@ def tui(
     addr: Annotated[
         str | None,
         typer.Option(
-            "--addr", "-a", help=f"An admin interface: host:port or URL, with ${_TOKEN}; or a link of `monarch admin`."
+            "--addr",
+            "-a",
+            help=(
+                f"An admin interface: host:port or URL, with ${_TOKEN}; or a link of `monarch"
+                " admin`."
+            ),
         ),
     ] = None,
     admin_port: Annotated[int, typer.Option(help="The port, where --addr names none.")] = 1729,
     refresh_ms: Annotated[int, typer.Option(min=100, help="Milliseconds between looks.")] = 2000,
     theme: Annotated[_Theme, typer.Option(help="Colours; NO_COLOR=1 for none.")] = _Theme.dark,
-    tls_ca: Annotated[Path | None, typer.Option(help="CA certificates by which to know the server.")] = None,
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="CA certificates by which to know the server.")
+    ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="A certificate to show to it.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The key of that.")] = None,
     plaintext: Annotated[
         bool, typer.Option("--plaintext", help="Send the token to other machines without TLS.")
     ] = False,
     diagnose: Annotated[
-        bool, typer.Option("--diagnose", help="Print a health report as JSON; exit 0 if all is well, else 1.")
+        bool,
+        typer.Option(
+            "--diagnose", help="Print a health report as JSON; exit 0 if all is well, else 1."
+        ),
     ] = False,
 ) -> None:
-    """Watch a program in the terminal: the verdict, ranks, stacks, waits, logs, failures, what there is, SQL.
+    """Watch a program in the terminal: the verdict, ranks, stacks, waits, logs, failures, what
+    there is, SQL.
 
     Without --addr, a program of this machine. ? shows the keys.
     """
     if not diagnose:
         if importlib.util.find_spec("textual") is None:
-            raise ImportError("the terminal dashboard needs textual: pip install 'pymonarch[tui]'", name="textual")
+            raise ImportError(
+                "the terminal dashboard needs textual: pip install 'pymonarch[tui]'", name="textual"
+            )
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise ValueError("the dashboard needs a terminal; --diagnose prints a report anywhere")
     context = _tls(tls_ca, tls_cert, tls_key)
@@ -69,11 +82,14 @@ def tui(
         way: AbstractContextManager[faces.Access] = _own(program, context)
     else:
         token = os.environ.get(_TOKEN, "")
-        way = nullcontext(faces.open_access(addr, token, port=admin_port, context=context, plaintext=plaintext))
+        way = nullcontext(
+            faces.open_access(addr, token, port=admin_port, context=context, plaintext=plaintext)
+        )
     with way as access:
         if diagnose:
             raise typer.Exit(faces.diagnose(access))
-        logging.getLogger().handlers.clear()  # what they say would stand in the middle of the screen
+        # what they say would stand in the middle of the screen
+        logging.getLogger().handlers.clear()
         faces.run(access, refresh_ms / 1000, theme.value)
 
 
@@ -88,14 +104,22 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext
             read = cert
             context.load_cert_chain(cert, key)
     except OSError as error:  # those of TLS do not say what they were about
-        why = error.reason if isinstance(error, ssl.SSLError) and error.reason else error.strerror or str(error)
-        raise ValueError(f"{read} can't be read as certificates: {why.replace('_', ' ').lower()}") from None
+        why = (
+            error.reason
+            if isinstance(error, ssl.SSLError) and error.reason
+            else error.strerror or str(error)
+        )
+        raise ValueError(
+            f"{read} can't be read as certificates: {why.replace('_', ' ').lower()}"
+        ) from None
     return context
 
 
 @contextmanager
 def _own(program: str | None, context: ssl.SSLContext | None) -> Iterator[faces.Access]:
-    """The admin interface of a program of this machine: the one that it has, or one that is there as long as it is looked at."""
+    """The admin interface of a program of this machine: the one that it has, or one that is there
+    as long as it is looked at.
+    """
     pid, access = find_access(reach(program), ACT)
     if access is not None:
         yield faces.open_access(access["url"], access["token"], context=context, plaintext=True)

@@ -29,16 +29,22 @@ app = typer.Typer()
 @app.command(epilog="Example: monarch why || notify")
 def why(
     program: PROGRAM = None,
-    seconds: Annotated[float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")] = 1.0,
+    seconds: Annotated[
+        float, typer.Option(help="Between two looks, which tell what hangs from what is slow.")
+    ] = 1.0,
     run: Annotated[
-        Path | None, typer.Option("--run", help="Look at the file of a run, not at a running program.")
+        Path | None,
+        typer.Option("--run", help="Look at the file of a run, not at a running program."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, for other programs.")
+    ] = False,
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
 
-    Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes and hosts. Those who hold up the
-    others are marked with >. Exit status 0 if it is fine, 3 if it is slow, 4 if it is stuck.
+    Then: what each rank does, equal ones together; who waits for whom; what is wrong with processes
+    and hosts. Those who hold up the others are marked with >. Exit status 0 if it is fine, 3 if it
+    is slow, 4 if it is stuck.
     """
     if run is not None:
         if program is not None:

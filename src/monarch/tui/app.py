@@ -65,7 +65,10 @@ class _Colourless(LineFilter):
     """Leaves bold, underlined and reverse."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [Segment(text, style.without_color if style else None, control) for text, style, control in segments]
+        return [
+            Segment(text, style.without_color if style else None, control)
+            for text, style, control in segments
+        ]
 
 
 class Overlay(ModalScreen[None]):
@@ -139,7 +142,9 @@ class Dashboard(App[None]):
         self.panes: list[Pane] = [
             Now(now), Ranks(now), Stacks(why), Waits(why), Logs(LogSource()), Failures(now), Tree(TreeSource()), Sql()
         ]  # fmt: skip
-        self._tabs, self._status, self._keys = (Static(classes="line", markup=False) for _ in range(3))
+        self._tabs, self._status, self._keys = (
+            Static(classes="line", markup=False) for _ in range(3)
+        )
         self._prompt = Input(id="find", placeholder="find", compact=True)
         self._pane = self.panes[0]
         self._feed: Feed | None = None
@@ -197,11 +202,14 @@ class Dashboard(App[None]):
         self._follow(self._pane)
 
     def ask(self, question: Callable[[Line], Any], take: Callable[[Any, str], None]) -> None:
-        """Ask once, on a thread. What ends it: the answer, or the time that a connection may be silent.
+        """Ask once, on a thread.
+
+        What ends it: the answer, or the time that a connection may be silent.
 
         Args:
             question: Asks.
-            take: Is given the answer and an empty text, or None and what went wrong; on the thread of the screen.
+            take: Is given the answer and an empty text, or None and what went wrong; on the thread
+                of the screen.
         """
 
         def run() -> None:
@@ -213,7 +221,9 @@ class Dashboard(App[None]):
 
         threading.Thread(target=run, name="monarch-tui-ask", daemon=True).start()
 
-    def overlay(self, title: str, question: Callable[[Line], Iterable[Row]] | Sequence[Row]) -> None:
+    def overlay(
+        self, title: str, question: Callable[[Line], Iterable[Row]] | Sequence[Row]
+    ) -> None:
         """Show lines above the screen, that are there, or that are to be asked for."""
         if not callable(question):
             self.push_screen(Overlay(title, question))
@@ -222,7 +232,9 @@ class Dashboard(App[None]):
         self.push_screen(shown)
 
         def take(lines: Any, trouble: str) -> None:
-            shown.show(list(wrapped(trouble, self.size.width - 8, "bold red")) if trouble else lines)
+            shown.show(
+                list(wrapped(trouble, self.size.width - 8, "bold red")) if trouble else lines
+            )
 
         self.ask(lambda line: list(question(line)), take)
 
@@ -295,7 +307,9 @@ class Dashboard(App[None]):
     def action_help(self) -> None:
         """Show what this screen is, and all keys."""
         text = f"{self._pane.TITLE}: {self._pane.HELP}\n\n{self._pane.HINTS}\n\n{KEYS}"
-        self.push_screen(Overlay("help", list(wrapped(text, max(40, self.size.width * 96 // 100 - 4)))))
+        self.push_screen(
+            Overlay("help", list(wrapped(text, max(40, self.size.width * 96 // 100 - 4))))
+        )
 
     def _open(self, pane: Pane) -> None:
         previous, self._pane = self._pane, pane
@@ -315,7 +329,9 @@ class Dashboard(App[None]):
             self._feed.stop()
             self._feed = None
         if pane is not None and pane.source is not None:
-            self._feed = Feed(pane.source, self._access, self._pause, lambda *came: self.post_message(Came(*came)))
+            self._feed = Feed(
+                pane.source, self._access, self._pause, lambda *came: self.post_message(Came(*came))
+            )
 
     def _show_status(self) -> None:
         tabs = Text("")
@@ -343,7 +359,9 @@ class Dashboard(App[None]):
             return False, "asks when told to"
         age = duration(time.monotonic() - source.heard)
         if trouble := source.trouble or source.odd:
-            return True, f" LOST: {trouble} " + (f"- what is shown is {age} old " if source.heard else "")
+            return True, f" LOST: {trouble} " + (
+                f"- what is shown is {age} old " if source.heard else ""
+            )
         if self._held:
             return False, f"HELD, {age} old; f goes on"
         return False, "live" if source.heard else "connecting"

@@ -18,8 +18,8 @@ class Failures(Folded):
     TITLE = "Failures"
     HINTS = "Tab fold  c fold all  Enter last output"
     HELP = (
-        "What has failed, the first cause on top, with the whole message. What only follows from others is folded at the end.\n"
-        "Enter shows the last output of the process."
+        "What has failed, the first cause on top, with the whole message. What only follows from"
+        " others is folded at the end.\nEnter shows the last output of the process."
     )
 
     def __init__(self, source: NowSource) -> None:
@@ -71,4 +71,8 @@ def _head(failure: Mapping[str, Any]) -> Row:
     at = failure["occurred_us"]
     when = f"{datetime.fromtimestamp(at / 1e6):%H:%M:%S} " if at else ""
     message = failure["message"].partition("\n")[0]
-    return [(when, "dim"), (str(failure["root_cause"] or failure["reference"]), "bold red"), (f"  {message}", "")]
+    return [
+        (when, "dim"),
+        (str(failure["root_cause"] or failure["reference"]), "bold red"),
+        (f"  {message}", ""),
+    ]

@@ -10,12 +10,15 @@ from typing import Any
 from .http import Access, Line, told
 from .sources import Source
 
-_EASE = 4.0  # times as long as a look has taken it rests: ten thousand ranks are looked at less often
+# times as long as a look has taken it rests: ten thousand ranks are looked at less often
+_EASE = 4.0
 _LONGEST = 30.0  # seconds of that
 
 
 class Feed:
-    """A feed of events. Its waits end by `stop`, which closes the connection, or by the time that a connection may be
+    """A feed of events.
+
+    Its waits end by `stop`, which closes the connection, or by the time that a connection may be
     silent.
 
     Args:
@@ -25,7 +28,9 @@ class Feed:
         tell: Is given what has come, or None and why nothing has; on the thread of this.
     """
 
-    def __init__(self, source: Source, access: Access, pause: float, tell: Callable[[Feed, Any, str], object]) -> None:
+    def __init__(
+        self, source: Source, access: Access, pause: float, tell: Callable[[Feed, Any, str], object]
+    ) -> None:
         self.source = source
         self._line = Line(access)
         self._pause = pause
@@ -53,7 +58,8 @@ class Feed:
                         return
                     self._tell(self, update, "")
                 rest = max(rest, min(_EASE * (time.monotonic() - begun), _LONGEST))
-            except Exception as error:  # whatever an answer has done to it: it is told, and looked again
+            except Exception as error:
+                # whatever an answer has done to it: it is told, and looked again
                 if not self._over:
                     self._tell(self, None, told(error).partition("\n")[0])
             self._news.wait(rest)

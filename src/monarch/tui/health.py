@@ -29,7 +29,8 @@ def report(line: Line) -> dict[str, Any]:
     """Ask for each part of the server and each host and process once; the verdict counts as well.
 
     Returns:
-        `healthy`; `checks`, each with `group`, `name`, `status` (``pass``, ``slow``, ``fail``), `ms` and `message`; `verdict`;
+        `healthy`; `checks`, each with `group`, `name`, `status` (``pass``, ``slow``, ``fail``),
+        `ms` and `message`; `verdict`;
         `nodes_left_out`: how many were too many to ask for.
     """
     root_check, waiting = _ask(_SERVER, "/v1/root", lambda path: _children(line.get(path)))
@@ -47,9 +48,16 @@ def report(line: Line) -> dict[str, Any]:
         checks.append(check)
     if verdict:
         wrong = verdict["status"] != "fine" or verdict["failures"] or verdict["silent"]
-        checks.append(_row(_MESH, "verdict", "fail" if wrong else "pass", 0.0, str(verdict["sentence"])))
+        checks.append(
+            _row(_MESH, "verdict", "fail" if wrong else "pass", 0.0, str(verdict["sentence"]))
+        )
     healthy = all(check["status"] != "fail" for check in checks)
-    return {"healthy": healthy, "verdict": verdict, "checks": checks, "nodes_left_out": len(waiting)}
+    return {
+        "healthy": healthy,
+        "verdict": verdict,
+        "checks": checks,
+        "nodes_left_out": len(waiting),
+    }
 
 
 def _children(node: Any) -> list[str]:
@@ -71,7 +79,9 @@ def _node(node: Any) -> tuple[list[str], str]:
 
 
 def _ask(group: str, name: str, ask: Callable[[str], T]) -> tuple[dict[str, Any], T | None]:
-    """The row of a question, and the answer; None if there is none, or none that this version can read."""
+    """The row of a question, and the answer; None if there is none, or none that this version can
+    read.
+    """
     begun = time.monotonic()
     try:
         answer = ask(name)
@@ -83,4 +93,10 @@ def _ask(group: str, name: str, ask: Callable[[str], T]) -> tuple[dict[str, Any]
 
 
 def _row(group: str, name: str, status: str, seconds: float, message: str) -> dict[str, Any]:
-    return {"group": group, "name": name, "status": status, "ms": round(seconds * 1000, 1), "message": message}
+    return {
+        "group": group,
+        "name": name,
+        "status": status,
+        "ms": round(seconds * 1000, 1),
+        "message": message,
+    }

@@ -70,7 +70,9 @@ class Line:
             AdminError: It is refused, or no JSON: a proxy answers.
             OSError: There is no connection. See `FAILURES`.
         """
-        with self._asked("GET", path + (f"?{urlencode(query)}" if query else ""), None, PATIENCE) as answer:
+        with self._asked(
+            "GET", path + (f"?{urlencode(query)}" if query else ""), None, PATIENCE
+        ) as answer:
             return _json(answer)
 
     def text(self, path: str) -> str:
@@ -93,7 +95,9 @@ class Line:
         Raises:
             ConnectionError: They have an end.
         """
-        with self._asked("GET", path + (f"?{urlencode(query)}" if query else ""), None, SILENCE) as answer:
+        with self._asked(
+            "GET", path + (f"?{urlencode(query)}" if query else ""), None, SILENCE
+        ) as answer:
             name = ""
             for line in answer:
                 if line.startswith(b"event: "):
@@ -110,12 +114,15 @@ class Line:
         sock = self._socket
         if sock is not None:
             try:
-                socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS, too: its own says good-bye, which may block
+                # of TLS, too: its own says good-bye, which may block
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)
             except OSError:  # it has ended by itself
                 pass
 
     @contextmanager
-    def _asked(self, method: str, path: str, body: bytes | None, patience: float) -> Iterator[http.client.HTTPResponse]:
+    def _asked(
+        self, method: str, path: str, body: bytes | None, patience: float
+    ) -> Iterator[http.client.HTTPResponse]:
         connection = _connect(self._access, patience)
         try:
             with _without_tls_told(self._access):
@@ -136,12 +143,18 @@ class Line:
 
 
 def open_access(
-    address: str, token: str = "", *, port: int = 1729, context: ssl.SSLContext | None = None, plaintext: bool = False
+    address: str,
+    token: str = "",
+    *,
+    port: int = 1729,
+    context: ssl.SSLContext | None = None,
+    plaintext: bool = False,
 ) -> Access:
     """The way to a server by what a person types.
 
     Args:
-        address: A URL; ``host`` or ``host:port``; or a link that `monarch admin` prints, which is used up.
+        address: A URL; ``host`` or ``host:port``; or a link that `monarch admin` prints, which is
+            used up.
         token: That `monarch admin --token` prints.
         port: Where the address names none, and is no URL.
         context: For TLS; with one, an address without a scheme means https.
@@ -152,16 +165,23 @@ def open_access(
         AdminError: The link was used.
         OSError: Nobody listens there.
     """
-    url = address if "://" in address else f"{'https' if context and not plaintext else 'http'}://{address}"
+    url = (
+        address
+        if "://" in address
+        else f"{'https' if context and not plaintext else 'http'}://{address}"
+    )
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"an address is host:port, a URL, or a link that `monarch admin` prints, not {address!r}")
+        raise ValueError(
+            "an address is host:port, a URL, or a link that `monarch admin` prints, not"
+            f" {address!r}"
+        )
     if "://" not in address and parts.port is None:
         parts = parts._replace(netloc=f"{parts.netloc}:{port}")
     if parts.scheme == "http" and not plaintext and not _is_here(str(parts.hostname)):
         raise ValueError(
-            f"a token would go to {parts.hostname} without TLS: give an https URL, forward the port by ssh -L, or say "
-            "--plaintext where the network may read it"
+            f"a token would go to {parts.hostname} without TLS: give an https URL, forward the port"
+            " by ssh -L, or say --plaintext where the network may read it"
         )
     path = parts.path.removesuffix("/")
     code = parse_qs(parts.query).get("code", [""])[0] if path.endswith("/login") else ""
@@ -170,7 +190,8 @@ def open_access(
         return Access(base, {"Cookie": _session(Access(base, {}, context), code)}, context)
     if not token:
         raise ValueError(
-            "a token is needed: MONARCH_ADMIN_TOKEN=$(monarch admin --token), or give the link that `monarch admin` prints"
+            "a token is needed: MONARCH_ADMIN_TOKEN=$(monarch admin --token), or give the link that"
+            " `monarch admin` prints"
         )
     return Access(base, {"Authorization": f"Bearer {token}"}, context)
 
@@ -196,7 +217,9 @@ def _connect(access: Access, patience: float) -> http.client.HTTPConnection:
     parts = urlsplit(access.url)
     host = parts.hostname or ""
     if parts.scheme == "https":
-        return http.client.HTTPSConnection(host, parts.port, timeout=patience, context=access.context)
+        return http.client.HTTPSConnection(
+            host, parts.port, timeout=patience, context=access.context
+        )
     return http.client.HTTPConnection(host, parts.port, timeout=patience)
 
 
@@ -207,11 +230,16 @@ def _without_tls_told(access: Access) -> Iterator[None]:
     try:
         yield
     except ssl.SSLCertVerificationError as error:
-        why = f"the certificate of {where} is not trusted: {error.verify_message}; --tls-ca names who has signed it"
+        why = (
+            f"the certificate of {where} is not trusted: {error.verify_message}; --tls-ca names who"
+            " has signed it"
+        )
         raise ConnectionError(why) from None
     except ssl.SSLError as error:
         why = (error.reason or str(error)).replace("_", " ").lower()
-        raise ConnectionError(f"{where} does not speak TLS as this does: {why}; is it an http URL?") from None
+        raise ConnectionError(
+            f"{where} does not speak TLS as this does: {why}; is it an http URL?"
+        ) from None
 
 
 def _is_here(host: str) -> bool:
@@ -240,7 +268,9 @@ def _json(answer: http.client.HTTPResponse) -> Any:
 def _content(answer: http.client.HTTPResponse, wanted: str) -> bytes:
     kind = answer.headers.get_content_type()
     if kind != wanted:
-        raise AdminError("http", f"the server answers with {kind}, not {wanted}, as no admin interface does")
+        raise AdminError(
+            "http", f"the server answers with {kind}, not {wanted}, as no admin interface does"
+        )
     return answer.read()
 
 
@@ -249,4 +279,7 @@ def _error(answer: http.client.HTTPResponse) -> AdminError:
         error = json.loads(answer.read())["error"]
         return AdminError(str(error["code"]), str(error["message"]))
     except (ValueError, KeyError, TypeError):
-        return AdminError("http", f"the server answers {answer.status} {answer.reason}, as no admin interface does")
+        return AdminError(
+            "http",
+            f"the server answers {answer.status} {answer.reason}, as no admin interface does",
+        )

@@ -23,7 +23,9 @@ class Judged(Folded):
         if not found:
             yield None, LOOKING, ()
             return
-        for row in wrapped(found["sentence"], max(20, self.listing.size.width), STATUS.get(found["status"], "bold")):
+        for row in wrapped(
+            found["sentence"], max(20, self.listing.size.width), STATUS.get(found["status"], "bold")
+        ):
             yield None, row, ()
         yield from self.parts(found)
 

@@ -1,4 +1,6 @@
-"""A list of lines of which only those in sight are made and drawn: ten thousand cost what forty do."""
+"""A list of lines of which only those in sight are made and drawn: ten thousand cost what forty
+do.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class Listing(Widget, can_focus=True):
         return self.cursor >= len(self.lines) - 1
 
     def find(self, text: str) -> bool:
-        """Mark a text wherever it stands, and go to the next line that has it; returns whether there is one."""
+        """Mark a text wherever it stands, and go to the next line that has it; returns whether
+        there is one.
+        """
         self._wanted = text.lower()
         self.refresh()
         return self.find_next(1, 0)
@@ -83,7 +87,10 @@ class Listing(Widget, can_focus=True):
         count = len(self.lines)
         for away in range(first, count + first):
             index = (self.cursor + step * away) % count
-            if self._wanted and self._wanted in "".join(text for text, _ in self._line(index)).lower():
+            if (
+                self._wanted
+                and self._wanted in "".join(text for text, _ in self._line(index)).lower()
+            ):
                 self.action_jump(index)
                 return True
         return False
@@ -97,7 +104,9 @@ class Listing(Widget, can_focus=True):
         if index >= len(self.lines):
             return Strip.blank(width, base)
         marked = index == self.cursor and self.has_focus
-        return self._strip(self._line(index), base + Style(reverse=True) if marked else base, width, marked)
+        return self._strip(
+            self._line(index), base + Style(reverse=True) if marked else base, width, marked
+        )
 
     def _line(self, index: int) -> Row:
         """A line, harmless. It is made only now, of an answer that may be of another version."""
@@ -108,7 +117,11 @@ class Listing(Widget, can_focus=True):
 
     def _strip(self, row: Row, base: Style, width: int, marked: bool = False) -> Strip:
         segments = [
-            Segment(part, base + (_style("bold underline") if found else Style() if marked else _style(style)))
+            Segment(
+                part,
+                base
+                + (_style("bold underline") if found else Style() if marked else _style(style)),
+            )
             for text, style in row
             for part, found in self._parts(text)
         ]
@@ -118,7 +131,11 @@ class Listing(Widget, can_focus=True):
     def _parts(self, text: str) -> Iterator[tuple[str, bool]]:
         """A text, cut where that stands which is looked for."""
         at, lower = 0, text.lower()
-        while self._wanted and len(lower) == len(text) and (found := lower.find(self._wanted, at)) >= 0:
+        while (
+            self._wanted
+            and len(lower) == len(text)
+            and (found := lower.find(self._wanted, at)) >= 0
+        ):
             yield text[at:found], False
             at = found + len(self._wanted)
             yield text[found:at], True

@@ -17,7 +17,9 @@ from .sources import LogSource
 from .text import LOOKING, Made, Row, wrapped
 
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
-_FILTER = re.compile(rf"(?:(?P<mesh>(?!{_LEVEL}$)[^\[\]\s]+)(?:\[(?P<rank>[^\]]*)\])?)?\s*(?P<level>[A-Z]+)?")
+_FILTER = re.compile(
+    rf"(?:(?P<mesh>(?!{_LEVEL}$)[^\[\]\s]+)(?:\[(?P<rank>[^\]]*)\])?)?\s*(?P<level>[A-Z]+)?"
+)
 _MOST_SHOWN = 100_000  # characters
 
 
@@ -27,9 +29,10 @@ class Logs(Pane):
     TITLE = "Logs"
     HINTS = "m which ranks  Enter whole line"
     HELP = (
-        "What ranks have printed and logged, by time, and what comes, also of ranks that have ended. While the last line is marked,\n"
-        "new ones push the others up; G goes there. m asks whose lines to show: trainers, trainers[0,3-5], trainers WARNING, or\n"
-        "nothing for all. / finds a text and leaves what stands around it. Enter shows all of a long line."
+        "What ranks have printed and logged, by time, and what comes, also of ranks that have"
+        " ended. While the last line is marked,\nnew ones push the others up; G goes there. m asks"
+        " whose lines to show: trainers, trainers[0,3-5], trainers WARNING, or\nnothing for all. /"
+        " finds a text and leaves what stands around it. Enter shows all of a long line."
     )
     BINDINGS = [("m", "filter", "Which"), ("escape", "leave", "Leave")]
 
@@ -48,10 +51,16 @@ class Logs(Pane):
     def rows(self) -> tuple[Sequence[Row], Row]:
         lines = self._logs.lines
         self._places = [
-            (number, part) for number, line in enumerate(lines) for part in range(line["text"].count("\n") + 1)
+            (number, part)
+            for number, line in enumerate(lines)
+            for part in range(line["text"].count("\n") + 1)
         ]
         if not lines:
-            notes = [row for note in self._logs.notes for row in wrapped(note, self.listing.size.width, "yellow")]
+            notes = [
+                row
+                for note in self._logs.notes
+                for row in wrapped(note, self.listing.size.width, "yellow")
+            ]
             return notes or [[("no lines yet", "dim")] if self._logs.heard else LOOKING], ()
         return Made(len(self._places), self._row), ()
 
@@ -79,9 +88,18 @@ class Logs(Pane):
         if self._places:
             line = self._logs.lines[self._places[self.listing.cursor][0]]
             width = max(40, self.app.size.width - 10)
-            about = [f"{name}: {value}" for name, value in line.items() if value not in ("", None) and name != "text"]
+            about = [
+                f"{name}: {value}"
+                for name, value in line.items()
+                if value not in ("", None) and name != "text"
+            ]
             self.dashboard.overlay(
-                "line", [*wrapped(line["text"][:_MOST_SHOWN], width), [], *([(each, "dim")] for each in about)]
+                "line",
+                [
+                    *wrapped(line["text"][:_MOST_SHOWN], width),
+                    [],
+                    *([(each, "dim")] for each in about),
+                ],
             )
 
     def seek(self, about: Any) -> None:
@@ -128,7 +146,11 @@ class Logs(Pane):
         if part:
             return [(" " * (len(who) + 14), ""), (text, _style(line))]
         at = datetime.fromtimestamp(line["time"])
-        return [(f"{at:%H:%M:%S}.{at.microsecond // 1000:03d} ", "dim"), (who + " ", "cyan"), (text, _style(line))]
+        return [
+            (f"{at:%H:%M:%S}.{at.microsecond // 1000:03d} ", "dim"),
+            (who + " ", "cyan"),
+            (text, _style(line)),
+        ]
 
 
 def _style(line: Mapping[str, Any]) -> str:

@@ -29,11 +29,16 @@ class Now(Pane):
     TITLE = "Now"
     HINTS = "Enter goes there  v other figure"
     HELP = (
-        "What is wrong, in one sentence; who holds up the others; a cell for each rank; failures.\n"
-        "Where ranks are more than cells, several share one, and it shows what matters most.\n"
-        "v shows in the map, in place of the state: seconds at the same place, queue, messages handled, memory, CPU: from 0 for the\n"
-        "least to 9 for the most.\n\nIn the map:  ! holds up others  "
-        + "  ".join(f"{look.letter} {state}" for state, look in LOOKS.items() if state not in ("silent", "idle"))
+        "What is wrong, in one sentence; who holds up the others; a cell for each rank;"
+        " failures.\nWhere ranks are more than cells, several share one, and it shows what matters"
+        " most.\nv shows in the map, in place of the state: seconds at the same place, queue,"
+        " messages handled, memory, CPU: from 0 for the\nleast to 9 for the most.\n\nIn the map:  !"
+        " holds up others  "
+        + "  ".join(
+            f"{look.letter} {state}"
+            for state, look in LOOKS.items()
+            if state not in ("silent", "idle")
+        )
     )
     BINDINGS = [("v", "view", "Other figure")]
 
@@ -49,9 +54,14 @@ class Now(Pane):
             return [LOOKING], ()
         width = max(20, self.listing.size.width)
         above = [("stacks", row) for row in verdict(parts["verdict"], width)]
-        above += [("ranks", [(f"! {who} did not answer: {why}", "yellow")]) for who, why in parts["silent"].items()]
+        above += [
+            ("ranks", [(f"! {who} did not answer: {why}", "yellow")])
+            for who, why in parts["silent"].items()
+        ]
         below = [("failures", row) for row in _failures(parts["failures"])]
-        meshes = sorted(parts["meshes"].values(), key=lambda mesh: (mesh["name"] == "client", mesh["name"]))
+        meshes = sorted(
+            parts["meshes"].values(), key=lambda mesh: (mesh["name"] == "client", mesh["name"])
+        )
         left = self.listing.size.height - len(above) - len(below) - 2 * len(meshes)
         maps = []
         for number, mesh in enumerate(meshes):
@@ -98,7 +108,10 @@ class Now(Pane):
                 legend += [(BLAMED.letter, BLAMED.style), (f" {blamed:,} in the way  ", "")]
             for state, count in counts.most_common():
                 look = LOOKS.get(state)
-                legend += [(look.letter if look else "?", look.style if look else ""), (f" {count:,} {state}  ", "")]
+                legend += [
+                    (look.letter if look else "?", look.style if look else ""),
+                    (f" {count:,} {state}  ", ""),
+                ]
             return lambda number: self._picture.look(mesh, number), legend
         column = mesh["columns"][self._figure]
         known = [value for value in column if value is not None]
@@ -112,7 +125,9 @@ class Now(Pane):
             return Look(str(level), _RAMP[level * len(_RAMP) // 10], level)
 
         text = _FIGURES[self._figure]
-        return look_at, [(f"{self._figure} {text(low)} to {text(high)}" if known else "not known", "")]
+        return look_at, [
+            (f"{self._figure} {text(low)} to {text(high)}" if known else "not known", "")
+        ]
 
 
 def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
@@ -128,16 +143,28 @@ def verdict(found: Mapping[str, Any], width: int) -> Iterator[Row]:
 
 def who(standing: Mapping[str, Any]) -> Row:
     """Ranks that do the same, and where they are."""
-    ranks = "" if standing["mesh"] == "client" or standing["size"] == 1 else f"[{runs(standing['ranks'])}]"
+    ranks = (
+        ""
+        if standing["mesh"] == "client" or standing["size"] == 1
+        else f"[{runs(standing['ranks'])}]"
+    )
     hosts = standing["hosts"]
     one = len(standing["pids"]) == 1
     place = (
-        ", ".join(filter(None, (hosts[0] if hosts else "", standing["point"], f"pid {standing['pids'][0]}")))
+        ", ".join(
+            filter(
+                None, (hosts[0] if hosts else "", standing["point"], f"pid {standing['pids'][0]}")
+            )
+        )
         if one
         else ""
     )
     doing = ": ".join(filter(None, (standing["endpoint"], standing["place"])))
-    return [(standing["mesh"] + ranks, "bold"), (f" ({place})" if place else "", "dim"), (f"  {doing}", "")]
+    return [
+        (standing["mesh"] + ranks, "bold"),
+        (f" ({place})" if place else "", "dim"),
+        (f"  {doing}", ""),
+    ]
 
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -146,6 +173,9 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     for each in failures[:_MOST_FAILURES]:
         message = each["message"].partition("\n")[0]
         style = "dim" if each["is_propagated"] else "red"
-        yield [("  " + str(each["root_cause"] or each["reference"]), "bold"), (f"  {message}", style)]
+        yield [
+            ("  " + str(each["root_cause"] or each["reference"]), "bold"),
+            (f"  {message}", style),
+        ]
     if len(failures) > _MOST_FAILURES:
         yield [(f"  and {len(failures) - _MOST_FAILURES:,} more", "dim")]

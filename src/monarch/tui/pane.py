@@ -16,8 +16,9 @@ from .sources import Source
 from .text import Row
 
 KEYS = (
-    "1-8 screen   j k ↓ ↑ move   g G ends   PgUp PgDn pages   ← → sideways   / find   n N next, previous\n"
-    "f hold what is shown, or follow the program again   Enter goes on where it leads   Esc closes   q quits"
+    "1-8 screen   j k ↓ ↑ move   g G ends   PgUp PgDn pages   ← → sideways   / find   n N next,"
+    " previous\nf hold what is shown, or follow the program again   Enter goes on where it leads  "
+    " Esc closes   q quits"
 )
 """Of all screens."""
 
@@ -26,12 +27,18 @@ class Dashboard(Protocol):
     """The protocol of the app, as screens see it."""
 
     def open(self, name: str, about: Any = None) -> None:
-        """Open another screen: its title in lower case, and what it is to go to, such as ``trainers[3]``."""
+        """Open another screen: its title in lower case, and what it is to go to, such as
+        ``trainers[3]``.
+        """
 
     def ask(self, question: Callable[[Line], Any], take: Callable[[Any, str], None]) -> None:
-        """Ask once, on a thread; `take` is given the answer and an empty text, or None and what went wrong."""
+        """Ask once, on a thread; `take` is given the answer and an empty text, or None and what
+        went wrong.
+        """
 
-    def overlay(self, title: str, question: Callable[[Line], Iterable[Row]] | Sequence[Row]) -> None:
+    def overlay(
+        self, title: str, question: Callable[[Line], Iterable[Row]] | Sequence[Row]
+    ) -> None:
         """Show lines above the screen, that are there, or that are to be asked for."""
 
     def say(self, text: str) -> None:
@@ -72,7 +79,10 @@ class Pane(Container):
         yield self.listing
 
     def rebuild(self) -> None:
-        """Make the lines anew, or keep those that are there if they can't be made. The cursor stays with what it is at."""
+        """Make the lines anew, or keep those that are there if they can't be made.
+
+        The cursor stays with what it is at.
+        """
         with self.reading():
             about = self.about()
             lines, head = self.rows()
@@ -144,7 +154,15 @@ class Folded(Pane):
         lines: list[Row] = []
         self._abouts = []
         for about, head, body in self.groups():
-            mark = "" if about is None else "▶ " if about in self._folded and body else "▼ " if body else "  "
+            mark = (
+                ""
+                if about is None
+                else "▶ "
+                if about in self._folded and body
+                else "▼ "
+                if body
+                else "  "
+            )
             lines.append([(mark, ""), *head])
             if about not in self._folded:
                 lines += body
@@ -152,7 +170,9 @@ class Folded(Pane):
         return lines, ()
 
     def about(self) -> Any:
-        return self._abouts[self.listing.cursor] if self.listing.cursor < len(self._abouts) else None
+        return (
+            self._abouts[self.listing.cursor] if self.listing.cursor < len(self._abouts) else None
+        )
 
     def place_of(self, about: Any) -> int | None:
         """The line of the group at which the cursor stood, as long as the group has one."""

@@ -1,5 +1,6 @@
-"""The state of the program, as `/v1/now` shows it and its events keep it current: by mesh, in columns of one value per
-rank. Pure."""
+"""The state of the program, as `/v1/now` shows it and its events keep it current: by mesh, in
+columns of one value per rank. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ class Look(NamedTuple):
     Attributes:
         letter: In the rank map.
         style: Likewise.
-        weight: What is to be seen first: of the ranks that share a cell the one with the highest weight is shown.
+        weight: What is to be seen first: of the ranks that share a cell the one with the highest
+            weight is shown.
     """
 
     letter: str
@@ -113,7 +115,11 @@ class Picture:
 
     def look(self, mesh: Mapping[str, Any], number: int) -> Look:
         """How a rank is shown."""
-        return BLAMED if mesh["columns"]["blamed"][number] else LOOKS.get(self.state(mesh, number), _OTHER)
+        return (
+            BLAMED
+            if mesh["columns"]["blamed"][number]
+            else LOOKS.get(self.state(mesh, number), _OTHER)
+        )
 
 
 class Map(NamedTuple):
@@ -129,8 +135,8 @@ class Map(NamedTuple):
 
 
 def drawn(mesh: Mapping[str, Any], look: Callable[[int], Look], width: int, height: int) -> Map:
-    """A cell for each rank, or for several where they would not fit: it shows the one that matters most. A row holds whole runs of the
-    mesh's last dimension, if that fits.
+    """A cell for each rank, or for several where they would not fit: it shows the one that matters
+    most. A row holds whole runs of the mesh's last dimension, if that fits.
 
     Args:
         mesh: As in a picture.
@@ -150,7 +156,8 @@ def drawn(mesh: Mapping[str, Any], look: Callable[[int], Look], width: int, heig
         row = []
         for cell in range(first, min(first + across, cells)):
             shown = max(
-                map(look, range(cell * per_cell, min((cell + 1) * per_cell, ranks))), key=lambda each: each.weight
+                map(look, range(cell * per_cell, min((cell + 1) * per_cell, ranks))),
+                key=lambda each: each.weight,
             )
             row.append((shown.letter, shown.style))
         rows.append((first * per_cell, row))

@@ -22,7 +22,14 @@ _COLUMNS = (
     _Column("rank", 22, False), _Column("state", 14), _Column("for", 7), _Column("queue", 6), _Column("handled", 9),
     _Column("memory", 9), _Column("cpu", 7), _Column("pid", 8, False), _Column("host", 20, False),
 )  # fmt: skip
-_FIGURES = {"for": "seconds", "queue": "queue", "handled": "handled", "memory": "rss", "cpu": "cpu", "pid": "pid"}
+_FIGURES = {
+    "for": "seconds",
+    "queue": "queue",
+    "handled": "handled",
+    "memory": "rss",
+    "cpu": "cpu",
+    "pid": "pid",
+}
 
 
 class Ranks(Pane):
@@ -31,8 +38,9 @@ class Ranks(Pane):
     TITLE = "Ranks"
     HINTS = "< > sort by  r reverse  Enter stack  l logs"
     HELP = (
-        "All ranks of all meshes. Sorted by state, those that hold up others come first, then those that are least well.\n"
-        "< and > choose the column to sort by, r turns the order around. Enter shows the stack of the marked rank, l its logs."
+        "All ranks of all meshes. Sorted by state, those that hold up others come first, then those"
+        " that are least well.\n< and > choose the column to sort by, r turns the order around."
+        " Enter shows the stack of the marked rank, l its logs."
     )
     BINDINGS = [
         ("less_than_sign", "sort(-1)", "Sort"),
@@ -92,13 +100,18 @@ class Ranks(Pane):
         rank, picture = self._order[index], self._picture
         mesh = picture.meshes[rank.uid]
         look = picture.look(mesh, rank.number)
-        seconds, queue, handled, rss, cpu, pid = (picture.value(rank, name) for name in _FIGURES.values())
+        seconds, queue, handled, rss, cpu, pid = (
+            picture.value(rank, name) for name in _FIGURES.values()
+        )
         texts = (
             picture.name(rank), f"{look.letter} {picture.state(mesh, rank.number)}", duration(seconds), _count(queue),
             _count(handled), size(rss), duration(cpu), str(pid or ""), picture.host(rank),
         )  # fmt: skip
         styles = ("bold", look.style, "", "", "", "", "", "", "dim")
-        return [(_aligned(column, text), style) for column, text, style in zip(_COLUMNS, texts, styles, strict=True)]
+        return [
+            (_aligned(column, text), style)
+            for column, text, style in zip(_COLUMNS, texts, styles, strict=True)
+        ]
 
     def _key(self, title: str) -> Any:
         picture = self._picture

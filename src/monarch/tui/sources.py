@@ -1,4 +1,7 @@
-"""The data of screens. Each source asks on the thread of a feed, and keeps the answers on that of the screen."""
+"""The data of screens.
+
+Each source asks on the thread of a feed, and keeps the answers on that of the screen.
+"""
 
 from __future__ import annotations
 
@@ -113,7 +116,10 @@ class TreeSource(Source):
         try:
             details = line.node(wanted or (nodes[0].reference if nodes else "root"))
         except AdminError as error:  # it has ended
-            details = {"identity": wanted, "properties": {"Error": {"code": error.code, "message": str(error)}}}
+            details = {
+                "identity": wanted,
+                "properties": {"Error": {"code": error.code, "message": str(error)}},
+            }
         yield nodes, root, details
 
     def take(self, update: Any) -> None:
@@ -150,7 +156,9 @@ class LogSource(Source):
             since = found["lines"][-1]["time"] if found["lines"] else time.time()
         else:
             since = self.lines[-1]["time"]
-        for name, data in line.events("/v1/logs/follow", since=f"{since - _LATE:.6f}", **self.filter):
+        for name, data in line.events(
+            "/v1/logs/follow", since=f"{since - _LATE:.6f}", **self.filter
+        ):
             if name in ("error", "end"):
                 raise AdminError(name, data["message"])
             yield (data, None) if name == "lines" else None
@@ -178,11 +186,15 @@ def _identity(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def parse_tree(text: str) -> Iterator[Node]:
-    """The nodes of `/v1/tree`, whose lines are drawn with four characters for each level, a label, an arrow, and a URL."""
+    """The nodes of `/v1/tree`, whose lines are drawn with four characters for each level, a label,
+    an arrow, and a URL.
+    """
     found: list[tuple[str, str, int]] = []
     for line in text.split("\n"):
         drawn, arrow, url = line.rpartition("  ->  ")
-        indent = next((at for at in range(0, len(drawn), 4) if drawn[at : at + 4] not in ("│   ", "    ")), 0)
+        indent = next(
+            (at for at in range(0, len(drawn), 4) if drawn[at : at + 4] not in ("│   ", "    ")), 0
+        )
         if arrow and drawn[indent : indent + 4] in ("├── ", "└── "):
             found.append((unquote(url.rpartition("/v1/")[2]), drawn[indent + 4 :], indent // 4))
     children = [0] * len(found)

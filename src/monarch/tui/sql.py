@@ -16,10 +16,20 @@ from .text import Made, Row, plain, wrapped
 
 SAVED = {
     "which tables there are": "SHOW TABLES",
-    "the longest queues": "SELECT name, rank, queue_depth, handled FROM actors ORDER BY queue_depth DESC LIMIT 20",
-    "who handles what, and since when": "SELECT name, rank, endpoint, since_us FROM actors WHERE endpoint IS NOT NULL ORDER BY since_us",
-    "memory by mesh": "SELECT mesh, count(*) AS ranks, max(rss_bytes) AS most, sum(rss_bytes) AS total FROM procs GROUP BY mesh",
-    "processes that have ended": "SELECT mesh, rank, exit_code, signal, reason FROM procs WHERE state = 'ended'",
+    "the longest queues": (
+        "SELECT name, rank, queue_depth, handled FROM actors ORDER BY queue_depth DESC LIMIT 20"
+    ),
+    "who handles what, and since when": (
+        "SELECT name, rank, endpoint, since_us FROM actors WHERE endpoint IS NOT NULL ORDER BY"
+        " since_us"
+    ),
+    "memory by mesh": (
+        "SELECT mesh, count(*) AS ranks, max(rss_bytes) AS most, sum(rss_bytes) AS total FROM procs"
+        " GROUP BY mesh"
+    ),
+    "processes that have ended": (
+        "SELECT mesh, rank, exit_code, signal, reason FROM procs WHERE state = 'ended'"
+    ),
     "who waits for whom": "SELECT * FROM waits",
     "hosts": "SELECT * FROM hosts",
     "GPUs": "SELECT * FROM gpus",
@@ -33,8 +43,9 @@ class Sql(Pane):
     TITLE = "SQL"
     HINTS = "Enter asks  Esc leaves the line  e edits it"
     HELP = (
-        "Type a statement and Enter; Esc leaves the line, so that keys are commands again, e goes back to it. The tables are those of\n"
-        "`monarch query`: SHOW TABLES, DESCRIBE actors. As long as nothing was asked, saved questions are shown: Enter on one asks it."
+        "Type a statement and Enter; Esc leaves the line, so that keys are commands again, e goes"
+        " back to it. The tables are those of\n`monarch query`: SHOW TABLES, DESCRIBE actors. As"
+        " long as nothing was asked, saved questions are shown: Enter on one asks it."
     )
     BINDINGS = [Binding("e", "edit", "Edit"), Binding("escape", "leave", "Leave")]
 
@@ -53,14 +64,19 @@ class Sql(Pane):
         if self._said:
             return list(wrapped(self._said, self.listing.size.width, "bold red")), ()
         if self._answer is None:
-            return [[(title, "bold"), (f"   {statement}", "dim")] for title, statement in SAVED.items()], ()
+            return [
+                [(title, "bold"), (f"   {statement}", "dim")] for title, statement in SAVED.items()
+            ], ()
         columns, rows = self._answer["columns"], self._answer["rows"]
         texts = [[*map(_text, (row[name] for name in columns))] for row in rows[:200]]
         self._widths = [
             min(_WIDEST, max(len(name), *(len(row[at]) for row in texts)) if texts else len(name))
             for at, name in enumerate(columns)
         ]
-        head = [(f"{plain(name):<{width}}  ", "") for name, width in zip(columns, self._widths, strict=True)]
+        head = [
+            (f"{plain(name):<{width}}  ", "")
+            for name, width in zip(columns, self._widths, strict=True)
+        ]
         return Made(len(rows), self._row), head
 
     def note(self) -> str:
@@ -79,7 +95,12 @@ class Sql(Pane):
             row = self._answer["rows"][self.listing.cursor]
             width = max(40, self.app.size.width - 10)
             self.dashboard.overlay(
-                "row", [line for name, value in row.items() for line in wrapped(f"{name}: {_text(value)}", width)]
+                "row",
+                [
+                    line
+                    for name, value in row.items()
+                    for line in wrapped(f"{name}: {_text(value)}", width)
+                ],
             )
 
     @property

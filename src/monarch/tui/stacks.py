@@ -1,4 +1,6 @@
-"""Screen 3: ranks that stand at the same place, with their stack, those that hold up others first."""
+"""Screen 3: ranks that stand at the same place, with their stack, those that hold up others
+first.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ class Stacks(Judged):
     TITLE = "Stacks"
     HINTS = "Tab fold  c fold all  Enter logs"
     HELP = (
-        "Ranks of a mesh that stand at the same place, by two looks a second apart; those that hold up others (!) first, then the largest\n"
-        "class of each mesh and those that are odd. A frame that the largest class of the mesh does not have is marked with ≠.\n"
-        "Ranks that only wait for messages are left out. Enter shows the logs of the first rank of a class."
+        "Ranks of a mesh that stand at the same place, by two looks a second apart; those that hold"
+        " up others (!) first, then the largest\nclass of each mesh and those that are odd. A frame"
+        " that the largest class of the mesh does not have is marked with ≠.\nRanks that only wait"
+        " for messages are left out. Enter shows the logs of the first rank of a class."
     )
 
     def __init__(self, source: WhySource) -> None:
@@ -40,7 +43,11 @@ class Stacks(Judged):
         for each in verdict["classes"]:
             largest.setdefault(each["mesh"], {_frame(line) for line in each["lines"]})
         for each in sorted(verdict["classes"], key=lambda each: not each["blamed"]):
-            yield _key(each), _head(each), [_line(line, largest[each["mesh"]]) for line in each["lines"]]
+            yield (
+                _key(each),
+                _head(each),
+                [_line(line, largest[each["mesh"]]) for line in each["lines"]],
+            )
         for host, reason in verdict["silent"].items():
             yield None, [(f"{host} did not answer: {reason}", "yellow")], ()
 
@@ -84,6 +91,13 @@ def _frame(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _line(line: Mapping[str, Any], usual: set[tuple[Any, ...]]) -> Row:
     own = line["kind"] == "user"
-    place = "(monarch)" if line["kind"] == "monarch" else f"{'/'.join(line['file'].split('/')[-2:])}:{line['line']}"
+    place = (
+        "(monarch)"
+        if line["kind"] == "monarch"
+        else f"{'/'.join(line['file'].split('/')[-2:])}:{line['line']}"
+    )
     odd = " " if _frame(line) in usual else "≠"
-    return [(f"  {odd} {'>' if own else ' '} {line['function']}", "bold" if own else ""), (f"  {place}", "dim")]
+    return [
+        (f"  {odd} {'>' if own else ' '} {line['function']}", "bold" if own else ""),
+        (f"  {place}", "dim"),
+    ]

@@ -38,18 +38,25 @@ class Made(Sequence[Row]):
     @overload
     def __getitem__(self, index: slice) -> Sequence[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        return [*map(self._make, range(*index.indices(self._count)))] if isinstance(index, slice) else self._make(index)
+        return (
+            [*map(self._make, range(*index.indices(self._count)))]
+            if isinstance(index, slice)
+            else self._make(index)
+        )
 
 
 _MOST = 4000  # characters of a piece: no terminal is wider, and a line of a log may have a million
 
 
 def plain(text: str) -> str:
-    """One line without anything that a terminal would obey: escape sequences, control characters, changes of direction."""
+    """One line without anything that a terminal would obey: escape sequences, control characters,
+    changes of direction.
+    """
     if len(text) <= _MOST and text.isascii() and text.isprintable():
         return text
     tamed = tame(text[:_MOST], False).replace("\t", "    ").replace("\n", "⏎")
-    return tamed.encode(errors="replace").decode()  # halves of surrogate pairs, which no terminal takes
+    # halves of surrogate pairs, which no terminal takes
+    return tamed.encode(errors="replace").decode()
 
 
 def wrapped(text: str, width: int, style: str = "", indent: str = "") -> Iterator[Row]:

@@ -1,4 +1,6 @@
-"""Screen 7: hosts, procs and actors as a tree, and all that is known of one of them; keys as in Monarch's terminal interface."""
+"""Screen 7: hosts, procs and actors as a tree, and all that is known of one of them; keys as in
+Monarch's terminal interface.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,10 @@ class Tree(Pane):
     TITLE = "Tree"
     HINTS = "Tab expand  Enter details  c s h p C d"
     HELP = (
-        "Hosts, their procs, their actors; beside them what is known of the marked one, Enter shows all of it.\n"
-        "Tab expands a node or collapses it, c collapses all. s shows processes and actors of Monarch itself, h what was stopped;\n"
-        "what has failed is always shown. p: what py-spy says of the process; C: its configuration; d: how all nodes answer."
+        "Hosts, their procs, their actors; beside them what is known of the marked one, Enter shows"
+        " all of it.\nTab expands a node or collapses it, c collapses all. s shows processes and"
+        " actors of Monarch itself, h what was stopped;\nwhat has failed is always shown. p: what"
+        " py-spy says of the process; C: its configuration; d: how all nodes answer."
     )
     BINDINGS = [
         ("tab", "expand", "Expand"), ("c", "collapse", "Collapse all"), ("s", "system", "System"), ("h", "stopped", "Stopped"),
@@ -55,7 +58,9 @@ class Tree(Pane):
 
     def rows(self) -> tuple[Sequence[Row], Row]:
         self._shown = list(self._visible())
-        self._details.show(list(self._about(self._tree.details, max(20, self._details.size.width - 2))))
+        self._details.show(
+            list(self._about(self._tree.details, max(20, self._details.size.width - 2)))
+        )
         return [self._row(node) for node in self._shown] or [LOOKING], ()
 
     def about(self) -> Any:
@@ -63,7 +68,9 @@ class Tree(Pane):
         return node.reference if node else None
 
     def place_of(self, about: Any) -> int | None:
-        return next((number for number, node in enumerate(self._shown) if node.reference == about), None)
+        return next(
+            (number for number, node in enumerate(self._shown) if node.reference == about), None
+        )
 
     def note(self) -> str:
         on = {True: "on", False: "off"}
@@ -74,7 +81,10 @@ class Tree(Pane):
             if since
             else ""
         )
-        return f"{up}@{root.get('started_by', '?')} • sys:{on[self._system]} • stopped:{on[self._stopped]}"
+        return (
+            f"{up}@{root.get('started_by', '?')} • sys:{on[self._system]} •"
+            f" stopped:{on[self._stopped]}"
+        )
 
     def on_listing_moved(self) -> None:
         node = self._node()
@@ -84,7 +94,9 @@ class Tree(Pane):
 
     def choose(self) -> None:
         """Show all details of the marked node."""
-        self.dashboard.overlay("details", list(self._about(self._tree.details, self.app.size.width - 10)))
+        self.dashboard.overlay(
+            "details", list(self._about(self._tree.details, self.app.size.width - 10))
+        )
 
     def action_expand(self) -> None:
         """Expand the marked node, or collapse it."""
@@ -110,13 +122,16 @@ class Tree(Pane):
     def action_py_spy(self) -> None:
         """Show what py-spy says of the marked process, or of that of the marked actor."""
         if (proc := self._proc()) is not None:
-            self.dashboard.overlay(f"py-spy of {proc}", lambda line: _stacks(line.get(_path("pyspy", proc))))
+            self.dashboard.overlay(
+                f"py-spy of {proc}", lambda line: _stacks(line.get(_path("pyspy", proc)))
+            )
 
     def action_config(self) -> None:
         """Show the configuration of the marked process."""
         if (proc := self._proc()) is not None:
             self.dashboard.overlay(
-                f"configuration of {proc}", lambda line: _settings(line.get(_path("config", proc))["entries"])
+                f"configuration of {proc}",
+                lambda line: _settings(line.get(_path("config", proc))["entries"]),
             )
 
     def action_diagnose(self) -> None:
@@ -197,11 +212,17 @@ def _stacks(found: Mapping[str, Any]) -> Iterator[Row]:
             continue
         for thread in result["stack_traces"]:
             name = thread.get("thread_name") or thread["thread_id"]
-            yield [(f"thread {name}", "bold"), ("  holds the GIL" if thread.get("owns_gil") else "", "yellow")]
+            yield [
+                (f"thread {name}", "bold"),
+                ("  holds the GIL" if thread.get("owns_gil") else "", "yellow"),
+            ]
             for frame in thread["frames"]:
                 yield [
                     (f"    {frame['name']}", ""),
-                    (f"  {frame.get('short_filename') or frame['filename']}:{frame['line']}", "dim"),
+                    (
+                        f"  {frame.get('short_filename') or frame['filename']}:{frame['line']}",
+                        "dim",
+                    ),
                 ]
 
 
@@ -217,7 +238,12 @@ def _settings(entries: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
 
 def _diagnostics(found: Mapping[str, Any]) -> Iterator[Row]:
     styles = {"pass": "green", "slow": "yellow", "fail": "bold red"}
-    yield [("healthy" if found["healthy"] else "not healthy", "bold green" if found["healthy"] else "bold red")]
+    yield [
+        (
+            "healthy" if found["healthy"] else "not healthy",
+            "bold green" if found["healthy"] else "bold red",
+        )
+    ]
     group = ""
     for check in found["checks"]:
         if check["group"] != group:

@@ -16,8 +16,9 @@ class Waits(Judged):
     TITLE = "Waits"
     HINTS = "Tab fold  c fold all  Enter stack"
     HELP = (
-        "Circles first; then those that others wait for and that wait for nobody, with all who wait for them below, directly or by way\n"
-        "of others. Then mailboxes that are full, and meshes with ranks that are slower than the others. Enter shows a stack."
+        "Circles first; then those that others wait for and that wait for nobody, with all who wait"
+        " for them below, directly or by way\nof others. Then mailboxes that are full, and meshes"
+        " with ranks that are slower than the others. Enter shows a stack."
     )
 
     def parts(self, verdict: Mapping[str, Any]) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
@@ -52,12 +53,18 @@ def _rank(standing: Any) -> str:
     return f"{standing['mesh']}[{standing['ranks'][0] if standing['ranks'] else 0}]"
 
 
-def _below(classes: Any, waiting: dict[int, list[int]], number: int, depth: int, seen: set[int]) -> Iterator[Row]:
+def _below(
+    classes: Any, waiting: dict[int, list[int]], number: int, depth: int, seen: set[int]
+) -> Iterator[Row]:
     for each in waiting.get(number, ()):
         standing = classes[each]
         since = f" for {duration(standing['seconds'])}" if standing["seconds"] is not None else ""
         again = "  (see above)" if each in seen else ""
-        yield [("  " * depth + "└ ", "dim"), *who(standing), (f"  {standing['reason']}{since}{again}", "yellow")]
+        yield [
+            ("  " * depth + "└ ", "dim"),
+            *who(standing),
+            (f"  {standing['reason']}{since}{again}", "yellow"),
+        ]
         if each not in seen:
             seen.add(each)
             yield from _below(classes, waiting, each, depth + 1, seen)

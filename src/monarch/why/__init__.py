@@ -1,7 +1,7 @@
 """Why does it not go on? The verdict on a running program, from two looks at all its processes.
 
-`gather` looks twice (`monarch.stacks`), `judge` compares, which is pure, and says what it finds as a `Verdict`; `report` shows it.
-``monarch why``, ``job.why()`` and `why` are the ways to ask.
+`gather` looks twice (`monarch.stacks`), `judge` compares, which is pure, and says what it finds as
+a `Verdict`; `report` shows it. ``monarch why``, ``job.why()`` and `why` are the ways to ask.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Two looks at a program.
 
-What ends the wait: each host has answered, is lost, or has not answered within `_LIMIT`; those are named, and part of the verdict.
+What ends the wait: each host has answered, is lost, or has not answered within `_LIMIT`; those are
+named, and part of the verdict.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from .nodes import told_apart
 from .pace import GetPace, Pace
 from .steps import stragglers
 
-_LIMIT = 8.0  # seconds for a host: at the first look each of a thousand processes imports what answers, on a machine that is busy
+# seconds for a host: at the first look each of a thousand processes imports what answers, on a
+# machine that is busy
+_LIMIT = 8.0
 _PACE_LIMIT = 2.0  # seconds for the steps of ranks: who takes longer has other troubles
 _PATIENCE = 0.25  # seconds without an answer of any process of a host
 
 
 def why(hosts: HostMesh | None = None, seconds: float = 1.0) -> Verdict:
-    """Say why this program does not go on, or that it does: for a watchdog. It takes little more than `seconds`.
+    """Say why this program does not go on, or that it does: for a watchdog.
+
+    It takes little more than `seconds`.
 
     Args:
         hosts: Where to look; by default on all hosts of the program.
@@ -47,17 +52,22 @@ def of_program(connection: Connection, seconds: float = 1.0) -> Verdict:
     return _look_twice(connection.hub, connection.agents, connection.owner, seconds)
 
 
-def _look_twice(hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | None, seconds: float) -> Verdict:
+def _look_twice(
+    hub: Hub, agents: Sequence[ProcAddress], root: ProcAddress | None, seconds: float
+) -> Verdict:
     if not seconds > 0:
         raise ValueError(f"`seconds` between two looks is more than 0, not {seconds!r}")
     wanted = GetHostStacks(root, patience=_PATIENCE, py_spy=False, ended=True)
     begun = time.monotonic()
     first = gather(hub, agents, wanted, seconds + _LIMIT).get()
-    answered = [proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"]
+    answered = [
+        proc.address for proc in first.procs if proc.address is not None and proc.how == "itself"
+    ]
     paces = _paces(hub, answered) if answered else None
     time.sleep(max(0.0, begun + seconds - time.monotonic()))
     between = time.monotonic() - begun
-    answer = [agent for agent in agents if agent.host not in first.silent]  # what is silent is not waited for again
+    # what is silent is not waited for again
+    answer = [agent for agent in agents if agent.host not in first.silent]
     second = gather(hub, answer, wanted, 2 * _LIMIT).get() if answer else Stacks([], {})
     first, second = told_apart(first, Stacks(second.procs, {**first.silent, **second.silent}))
     late = stragglers(second.procs, paces.get() if paces is not None else {})
@@ -71,4 +81,7 @@ def _paces(hub: Hub, procs: Sequence[ProcAddress]) -> Future[Mapping[ProcAddress
 
 class _Paces(Gathering[Mapping[ProcAddress, list[Pace]]]):
     def read(self, frames: Sequence[Any]) -> Mapping[ProcAddress, list[Pace]]:
-        return {self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers) for frame in frames}
+        return {
+            self._agents[frame.rank]: pickling.loads(frame.payload, frame.buffers)
+            for frame in frames
+        }

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 
 def circles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """The groups of two and more that all wait for each other (the strongly connected components, by Tarjan), and those that wait for
-    themselves."""
+    """The groups of two and more that all wait for each other (the strongly connected components,
+    by Tarjan), and those that wait for themselves.
+    """
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
@@ -46,7 +47,9 @@ def circles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def chain(group: Sequence[int], edges: Mapping[int, Sequence[int]]) -> list[int]:
-    """A circle within a group that all wait for each other, as short as one finds by going from the first to the nearest."""
+    """A circle within a group that all wait for each other, as short as one finds by going from the
+    first to the nearest.
+    """
     members = set(group)
     start = min(group)
     came: dict[int, int] = {start: start}

@@ -1,15 +1,18 @@
 """The verdict, from two looks at a program. Pure.
 
-*Who is to blame* is who holds up others and is held up by nobody: the ends of the ways along "waits for". An answer is owed by known
-actors, so these waits are exact. A collective ends when all ranks are in it, so those in it wait for the ranks of their mesh that are
-elsewhere. If nobody is, they wait for each other, and it is the collective itself that stands, or runs. A circle has no end: all of
-it is to blame.
+*Who is to blame* is who holds up others and is held up by nobody: the ends of the ways along "waits
+for". An answer is owed by known actors, so these waits are exact. A collective ends when all ranks
+are in it, so those in it wait for the ranks of their mesh that are elsewhere. If nobody is, they
+wait for each other, and it is the collective itself that stands, or runs. A circle has no end: all
+of it is to blame.
 
-*Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process that is stopped, C code that holds the
-GIL, a rank that has not run at all, a collective of which no thread has run, a silent host, a circle. *Slow* is one in which ranks wait
-for one of their own mesh that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same; or in which
-somebody waits for a service without any replica, which may get one; or in which the steps of a rank take longer than those of the
-others (`steps`). All else is *fine*, an idle program as well; if all that goes on stands still, it is stuck, though nobody waits.
+*Stuck* is a program in which somebody waits, by whatever ways, for what stands still: a process
+that is stopped, C code that holds the GIL, a rank that has not run at all, a collective of which no
+thread has run, a silent host, a circle. *Slow* is one in which ranks wait for one of their own mesh
+that runs, or are in a collective that runs: it gets on, or hangs and spins, which looks the same;
+or in which somebody waits for a service without any replica, which may get one; or in which the
+steps of a rank take longer than those of the others (`steps`). All else is *fine*, an idle program
+as well; if all that goes on stands still, it is stuck, though nobody waits.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ from .nodes import Node, full_mailboxes, mesh_of, nodes_of
 from .steps import Straggler
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
-# Of the time, of the processes in a collective; those in which it hangs look for data for a quarter of that.
+# Of the time, of the processes in a collective; those in which it hangs look for data for a quarter
+# of that.
 _TRANSFERS = 0.01
 _TROUBLE = {FROZEN, MUTE, SILENT}  # also where nobody waits for it
 
@@ -53,12 +57,15 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
 
     Args:
         seconds: Between them.
-        late: Ranks whose steps take longer than those of the others, the slowest first: what goes on is slow then.
+        late: Ranks whose steps take longer than those of the others, the slowest first: what goes
+            on is slow then.
     """
     verdict = _Case(first, second, seconds).verdict()
     if late and verdict.status == FINE:
         more = f"; and {len(late) - 1} more" if len(late) > 1 else ""
-        return replace(verdict, status=SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late))
+        return replace(
+            verdict, status=SLOW, sentence=f"Slow: {late[0]}{more}.", stragglers=tuple(late)
+        )
     return replace(verdict, stragglers=tuple(late))
 
 
@@ -77,7 +84,8 @@ class _Case:
         for number, node in enumerate(self._nodes):
             self._by_proc.setdefault(node.proc.address, []).append(number)
         self._edges: dict[int, list[int]] = {}
-        self._meetings: dict[object, int] = {}  # by whom all of a group wait for: one knot, not one edge for each pair
+        # by whom all of a group wait for: one knot, not one edge for each pair
+        self._meetings: dict[object, int] = {}
         self._knots = len(self._nodes) + 1_000_000
         self._find_waits()
         self._find_collectives()
@@ -96,7 +104,11 @@ class _Case:
             wait = node.wait
             if wait is None:
                 continue
-            begun = {address: by_call[address, wait.call] for address in wait.silent if (address, wait.call) in by_call}
+            begun = {
+                address: by_call[address, wait.call]
+                for address in wait.silent
+                if (address, wait.call) in by_call
+            }
             if begun:
                 self._edges.setdefault(number, []).extend(begun.values())
             # of the others any call may be before it
@@ -106,7 +118,8 @@ class _Case:
                 continue
             for address in others:
                 there = self._by_proc.get(address, [])
-                unseen = [each for each in there if self._nodes[each].actor_id == 0]  # not asked: it could be any
+                # not asked: it could be any
+                unseen = [each for each in there if self._nodes[each].actor_id == 0]
                 found = by_actor.get((address, wait.actor)) or unseen
                 if not there and address.host in self._hosts:
                     found = [self._hosts[address.host]]
@@ -151,11 +164,20 @@ class _Case:
                     self._edges[knot].extend(elsewhere)
 
     def _absent(self, mesh: object, inside: set[int]) -> list[int]:
-        """Idle ranks of a mesh in which others are in a collective; if they are many, it is one of a part of the mesh."""
-        idle = [proc for proc in self._second.procs if mesh_of(proc) == mesh and proc.rank not in inside and proc.how]
+        """Idle ranks of a mesh in which others are in a collective; if they are many, it is one of
+        a part of the mesh.
+        """
+        idle = [
+            proc
+            for proc in self._second.procs
+            if mesh_of(proc) == mesh and proc.rank not in inside and proc.how
+        ]
         if len(idle) >= len(inside):
             return []
-        made = [Node(proc, None, "", (), ABSENT, "is not in it: it waits for a message") for proc in idle]
+        made = [
+            Node(proc, None, "", (), ABSENT, "is not in it: it waits for a message")
+            for proc in idle
+        ]
         self._nodes.extend(made)
         return list(range(len(self._nodes) - len(made), len(self._nodes)))
 
@@ -165,19 +187,25 @@ class _Case:
             handling = [each for each in there if self._nodes[each].actor_id == mailbox.actor_id]
             for each in handling:
                 reason = f"its mailbox is full, {mailbox.queued:,} messages wait"
-                self._nodes[each].reason = "; ".join(filter(None, (self._nodes[each].reason, reason)))
+                self._nodes[each].reason = "; ".join(
+                    filter(None, (self._nodes[each].reason, reason))
+                )
             for address in mailbox.held:
                 for sender in self._by_proc.get(address, ()):
                     if self._nodes[sender].state in (STANDS, WAITS) and sender not in self._edges:
                         self._nodes[sender].state = WAITS
-                        self._nodes[sender].reason = f"waits for room in the mailbox of {mailbox.actor}[{proc.rank}]"
+                        self._nodes[
+                            sender
+                        ].reason = f"waits for room in the mailbox of {mailbox.actor}[{proc.rank}]"
                         self._edges[sender] = handling
 
     # the verdict
 
     def verdict(self) -> Verdict:
         nodes = self._nodes
-        circles = [[each for each in group if each < len(nodes)] for group in graph.circles(self._edges)]
+        circles = [
+            [each for each in group if each < len(nodes)] for group in graph.circles(self._edges)
+        ]
         in_circles = {each for group in circles for each in group}
         waiting = {number for number in range(len(nodes)) if self._reached(number)}
         awaited = {each for number in waiting for each in self._reached(number)}
@@ -189,19 +217,32 @@ class _Case:
             stuck = [each for each in stuck if not nodes[each].reason.startswith("accept")]
         slow = [] if stuck else self._slow(ends)
         blamed = stuck or slow
-        held_up = sorted(each for each in graph.those_who_wait(blamed, self._edges) if each < len(nodes))
-        seconds = max((s for each in (*held_up, *blamed) if (s := nodes[each].seconds) is not None), default=None)
+        held_up = sorted(
+            each for each in graph.those_who_wait(blamed, self._edges) if each < len(nodes)
+        )
+        seconds = max(
+            (s for each in (*held_up, *blamed) if (s := nodes[each].seconds) is not None),
+            default=None,
+        )
         status = STUCK if stuck else SLOW if slow else FINE
         classes, position = self._classes(set(blamed))
         trouble = words.Trouble(self._first, self._second, self._seconds)
         chains = [graph.chain(group, self._edges) for group in graph.circles(self._edges)]
-        named = tuple(tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains)
+        named = tuple(
+            tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains
+        )
         return Verdict(
             status,
-            words.sentence(status, seconds, classes, [position[each] for each in held_up], named, trouble),
+            words.sentence(
+                status, seconds, classes, [position[each] for each in held_up], named, trouble
+            ),
             seconds if stuck else None,
             classes,
-            tuple(dict.fromkeys((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))),
+            tuple(
+                dict.fromkeys(
+                    (position[a], position[b]) for a in sorted(waiting) for b in self._reached(a)
+                )
+            ),
             named,
             trouble.failures,
             trouble.full,
@@ -226,15 +267,18 @@ class _Case:
         return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
 
     def _slow(self, ends: Sequence[int]) -> list[int]:
-        """Of the ends those that run though ranks of their own mesh wait for them, the collectives that run, and who waits for a service
-        without a replica."""
+        """Of the ends those that run though ranks of their own mesh wait for them, the collectives
+        that run, and who waits for a service without a replica.
+        """
         # by whole meshes: one way through the graph for each of them, not for each end
         awaited: dict[object, set[int]] = {}
         found = []
         for number in ends:
             node = self._nodes[number]
             if node.state in (RUNS, POLLS) and node.mesh not in awaited:
-                members = [each for each, other in enumerate(self._nodes) if other.mesh == node.mesh]
+                members = [
+                    each for each, other in enumerate(self._nodes) if other.mesh == node.mesh
+                ]
                 awaited[node.mesh] = graph.those_waited_for(members, self._edges)
             no_replica = node.state == WAITS and node.reason.endswith(NO_REPLICA)
             if (
@@ -256,7 +300,11 @@ class _Case:
         order = list(meshes)
         members = sorted(
             groups.values(),
-            key=lambda each: (order.index(self._nodes[each[0]].mesh), -len(each), self._nodes[each[0]].proc.rank),
+            key=lambda each: (
+                order.index(self._nodes[each[0]].mesh),
+                -len(each),
+                self._nodes[each[0]].proc.rank,
+            ),
         )
         position = {number: index for index, group in enumerate(members) for number in group}
         return tuple(self._standing(group, blamed) for group in members), position
@@ -267,7 +315,9 @@ class _Case:
         node = nodes[0]
         proc = node.proc
         inner = (
-            {name: at for name, at in proc.coordinates.items() if name != "hosts"} if len(proc.coordinates) > 1 else {}
+            {name: at for name, at in proc.coordinates.items() if name != "hosts"}
+            if len(proc.coordinates) > 1
+            else {}
         )
         point = ", ".join(f"{name.removesuffix('s')} {at}" for name, at in inner.items())
         return Standing(
@@ -288,9 +338,12 @@ class _Case:
 
 
 def _gets_on(members: Sequence[Node]) -> bool:
-    """Return whether a collective may get on: a thread in it has run, or threads of C that do its work have, while
-    those of Python wait."""
-    return any(node.ran for node in members) or sum(node.in_process for node in members) >= _TRANSFERS * len(members)
+    """Return whether a collective may get on: a thread in it has run, or threads of C that do its
+    work have, while those of Python wait.
+    """
+    return any(node.ran for node in members) or sum(
+        node.in_process for node in members
+    ) >= _TRANSFERS * len(members)
 
 
 def _runs(node: Node) -> bool:
@@ -298,7 +351,9 @@ def _runs(node: Node) -> bool:
 
 
 def _kind(node: Node) -> object:
-    """Return the key that sets nodes of one stack apart: for whom they wait, or in what they are; not which file it is."""
+    """Return the key that sets nodes of one stack apart: for whom they wait, or in what they are;
+    not which file it is.
+    """
     thread: ThreadStack | None = node.thread
     if thread is not None and thread.wait is not None:
         return thread.wait.actor

@@ -30,7 +30,9 @@ STATES = {
     POLLS: "It stands at the same place, and has run a little: it sleeps and looks again.",
     WAITS: "It waits for the answer of actors, for room in a mailbox, or for a value on a port.",
     COLLECTIVE: "It was in a collective in both looks, which ends when all ranks are in it.",
-    STANDS: "It has not run at all, and waits for nothing that Monarch knows: a read, a lock, a sleep.",
+    STANDS: (
+        "It has not run at all, and waits for nothing that Monarch knows: a read, a lock, a sleep."
+    ),
     HOLDS: "C code holds the GIL, so that no other thread of its process runs Python.",
     FROZEN: "The process is stopped, or in a system call that nothing interrupts.",
     MUTE: "The process does not answer, and nobody knows why.",
@@ -45,16 +47,19 @@ class Standing(NamedTuple):
     """Ranks of a mesh that do the same.
 
     Attributes:
-        mesh: Name of the mesh, ``name#id`` where several have it; ``"client"`` for the program itself.
+        mesh: Name of the mesh, ``name#id`` where several have it; ``"client"`` for the program
+            itself.
         size: Ranks of that mesh.
         ranks: Those that are meant, in order.
         hosts: Names of their machines.
         pids: Their processes, in the order of `ranks`.
-        point: Where the first of them is on its host, by the dimensions of its mesh: ``gpu 1``; empty in a mesh of one dimension.
+        point: Where the first of them is on its host, by the dimensions of its mesh: ``gpu 1``;
+            empty in a mesh of one dimension.
         endpoint: What they run, as far as that is known.
         place: Where: ``all_reduce (train.py:88)``; empty where it is not known.
         state: One of `STATES`.
-        reason: What is to be said beside that: ``is stopped``, ``a read of pipe:[4711]``, ``waits for trainer.step()``.
+        reason: What is to be said beside that: ``is stopped``, ``a read of pipe:[4711]``,
+            ``waits for trainer.step()``.
         seconds: For how long, at least, as far as anybody has noted; None if nobody has.
         blamed: Whether they hold up others, and nobody holds up them.
         lines: The stack, the innermost frame first.
@@ -122,12 +127,21 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return it as what `json` takes."""
         classes = [
-            {**each._asdict(), "lines": [{"kind": line.kind, **line.frame._asdict()} for line in each.lines]}
+            {
+                **each._asdict(),
+                "lines": [{"kind": line.kind, **line.frame._asdict()} for line in each.lines],
+            }
             for each in self.classes
         ]
         waits = [{"waits": waiting, "for": awaited} for waiting, awaited in self.waits]
         late = [each._asdict() for each in self.stragglers]
-        return {**vars(self), "silent": dict(self.silent), "classes": classes, "waits": waits, "stragglers": late}
+        return {
+            **vars(self),
+            "silent": dict(self.silent),
+            "classes": classes,
+            "waits": waits,
+            "stragglers": late,
+        }
 
     def __str__(self) -> str:
         return self.sentence

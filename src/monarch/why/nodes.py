@@ -1,8 +1,8 @@
 """The activity of each rank, from two looks at it. Pure.
 
-A *node* is a call that an actor handles, the main thread of the program, or a process that can't be looked into. It *stands* if it was
-at the same place in both looks, in the same call; and it has not run at all if its thread has used no CPU time in between, which is
-what tells a hang from a loop.
+A *node* is a call that an actor handles, the main thread of the program, or a process that can't be
+looked into. It *stands* if it was at the same place in both looks, in the same call; and it has not
+run at all if its thread has used no CPU time in between, which is what tells a hang from a loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Node:
         mesh: Sets its mesh apart from others; see `mesh_of`.
         state: See `model.STATES`.
         reason: As of `Standing`.
-        ran: Whether its thread has run at all between the looks, and where it was; see `in_process`.
+        ran: Whether its thread has run at all between the looks, and where it was; see
+            `in_process`.
         in_process: Of the time between the looks, in which any thread of its process has run.
         queued: Messages that wait for the actor.
     """
@@ -114,7 +115,9 @@ def told_apart(first: Stacks, second: Stacks) -> tuple[Stacks, Stacks]:
             return proc
         return proc._replace(mesh=f"{proc.mesh}#{proc.address.mesh}")
 
-    return Stacks(list(map(named, first.procs)), first.silent), Stacks(list(map(named, second.procs)), second.silent)
+    return Stacks(list(map(named, first.procs)), first.silent), Stacks(
+        list(map(named, second.procs)), second.silent
+    )
 
 
 def place(lines: Sequence[Line]) -> str:
@@ -127,7 +130,9 @@ def place(lines: Sequence[Line]) -> str:
     return f"{called or function} ({where})"
 
 
-def nodes_of(first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds: float) -> Iterator[Node]:
+def nodes_of(
+    first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds: float
+) -> Iterator[Node]:
     """Iterate over the ranks that do something.
 
     Args:
@@ -152,11 +157,23 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
     mailboxes = {each.actor_id: each for each in proc.mailboxes}
     for thread, endpoint, lines in _primary(proc):
         mailbox = mailboxes.get(thread.actor_id)
-        stands = bool(stood[endpoint, lines, thread.call] or (not thread.call and stood[endpoint, lines]))
+        stands = bool(
+            stood[endpoint, lines, thread.call] or (not thread.call and stood[endpoint, lines])
+        )
         share, ran = _share(before, proc, thread, times, seconds)
         state, reason = _state(before, proc, thread, lines, share, ran) if stands else (RUNS, "")
         queued = mailbox.queued if mailbox is not None else 0
-        yield Node(proc, thread, endpoint, lines, state, reason, queued, ran, _in_process(before, proc, seconds))
+        yield Node(
+            proc,
+            thread,
+            endpoint,
+            lines,
+            state,
+            reason,
+            queued,
+            ran,
+            _in_process(before, proc, seconds),
+        )
 
 
 def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
@@ -164,13 +181,18 @@ def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
         return ""
     if proc.kernel.state in _STOPPED:
         return _STOPPED[proc.kernel.state]
-    both = before is not None and before.kernel is not None and before.kernel.state == "D" == proc.kernel.state
+    both = (
+        before is not None
+        and before.kernel is not None
+        and before.kernel.state == "D" == proc.kernel.state
+    )
     return _DISK if both and not proc.how else ""
 
 
 def _before(before: ProcStacks | None) -> tuple[Mapping[Any, int], dict[str, int]]:
-    """Return the activity of the process at the first look, with its call and without; and how long its threads had
-    run."""
+    """Return the activity of the process at the first look, with its call and without; and how long
+    its threads had run.
+    """
     stood: Counter[Any] = Counter()
     times: dict[str, int] = {}
     for thread, endpoint, lines in _primary(before) if before is not None else ():
@@ -185,21 +207,30 @@ def _key(thread: ThreadStack) -> str:
 
 
 def _primary(proc: ProcStacks) -> Iterator[tuple[ThreadStack, str, tuple[Line, ...]]]:
-    """The threads and tasks that do what the program asked for: calls of actors, and the main thread of the program itself."""
+    """The threads and tasks that do what the program asked for: calls of actors, and the main
+    thread of the program itself.
+    """
     for thread in proc.threads:
         endpoint, lines = essence(thread)
         if not lines:
             continue
-        is_main = proc.mesh == CLIENT and (thread.name == "MainThread" or lines[-1].frame.function == "<module>")
+        is_main = proc.mesh == CLIENT and (
+            thread.name == "MainThread" or lines[-1].frame.function == "<module>"
+        )
         if endpoint or is_main:
             yield thread, endpoint, lines
 
 
 def _share(
-    before: ProcStacks | None, proc: ProcStacks, thread: ThreadStack, times: Mapping[str, int], seconds: float
+    before: ProcStacks | None,
+    proc: ProcStacks,
+    thread: ThreadStack,
+    times: Mapping[str, int],
+    seconds: float,
 ) -> tuple[float, bool]:
-    """Of the time between the looks, in which the thread has run, and whether it has at all; of all threads of the process where
-    that is not known, of which some always run a little."""
+    """Of the time between the looks, in which the thread has run, and whether it has at all; of all
+    threads of the process where that is not known, of which some always run a little.
+    """
     then = times.get(_key(thread), -1)
     if thread.ran >= 0 and then >= 0:
         return (thread.ran - then) / 1e9 / seconds, thread.ran > then
@@ -213,7 +244,12 @@ def _in_process(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> 
 
 
 def _state(
-    before: ProcStacks | None, proc: ProcStacks, thread: ThreadStack, lines: Sequence[Line], share: float, ran: bool
+    before: ProcStacks | None,
+    proc: ProcStacks,
+    thread: ThreadStack,
+    lines: Sequence[Line],
+    share: float,
+    ran: bool,
 ) -> tuple[str, str]:
     """Of one that is where it was."""
     if any(_EDITOR in frame.file for frame in thread.frames):
@@ -221,7 +257,10 @@ def _state(
     if any(_DEBUGGER in frame.file for frame in thread.frames):
         return DEBUGGED, "is stopped in the debugger: monarch debug"
     if before is not None and proc.how == before.how == "signal":
-        return HOLDS, f"C code holds the GIL, and {'computes' if share >= _COMPUTES else 'does not run'}"
+        return (
+            HOLDS,
+            f"C code holds the GIL, and {'computes' if share >= _COMPUTES else 'does not run'}",
+        )
     if thread.wait is not None or (thread.waits_for and lines[0].kind == ENGINE):
         return WAITS, f"waits for {thread.waits_for.partition(';')[0]}"
     if _collective(thread.frames):

@@ -1,7 +1,9 @@
-"""How long the last steps of each rank have taken: asked of processes that have answered a first look.
+"""How long the last steps of each rank have taken: asked of processes that have answered a first
+look.
 
-A step is what `monarch.telemetry.step` marks. Where an actor marks none, it is a call of an endpoint, if messages are remembered. A process
-that has imported neither has nothing to say. Each of a thousand imports this module at the first look: it imports nothing else.
+A step is what `monarch.telemetry.step` marks. Where an actor marks none, it is a call of an
+endpoint, if messages are remembered. A process that has imported neither has nothing to say. Each
+of a thousand imports this module at the first look: it imports nothing else.
 """
 
 from __future__ import annotations
@@ -34,7 +36,10 @@ class Pace(NamedTuple):
 
 
 class GetPace(NamedTuple):
-    """How long have your last steps taken? A client, of the program or beside it ──▶ procs. Answer: a list of `Pace`."""
+    """How long have your last steps taken?
+
+    A client, of the program or beside it ──▶ procs. Answer: a list of `Pace`.
+    """
 
 
 @handles(GetPace)
@@ -45,7 +50,9 @@ def _get_pace(service: ControlService, request: ControlRequest, record: GetPace)
     marked = spans.recent_steps(MOST) if spans is not None else {}
     called = messages.recent_calls(MOST) if messages is not None else {}
     found = [Pace(uid, "", tuple(took), now - last) for uid, (took, last) in marked.items()]
-    found += [Pace(uid, name, tuple(took), now - last) for (uid, name), (took, last) in called.items()]
+    found += [
+        Pace(uid, name, tuple(took), now - last) for (uid, name), (took, last) in called.items()
+    ]
     request.answer(found)
 
 

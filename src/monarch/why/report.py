@@ -10,7 +10,9 @@ from .model import FINE, RUNS, SILENT, SLOW, Standing, Verdict
 from .words import who
 
 GOOD, LATE, BAD, HEAD, PLAIN, BLAMED = "good", "late", "bad", "head", "plain", "blamed"
-"""What a line is: the sentence, by the status; a heading; any other; what is about those who are to blame."""
+"""What a line is: the sentence, by the status; a heading; any other; what is about those who are to
+blame.
+"""
 
 _MOST = 8  # lines of a section
 _WIDEST = 150  # characters of a line
@@ -25,29 +27,49 @@ def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     mesh = None
     for each in shown:
         if each.mesh != mesh and each.mesh != CLIENT and each.state != SILENT:
-            yield PLAIN, f"  {each.mesh} ({each.size:,} ranks)" if each.size > 1 else f"  {each.mesh}"
+            yield (
+                PLAIN,
+                f"  {each.mesh} ({each.size:,} ranks)" if each.size > 1 else f"  {each.mesh}",
+            )
         mesh = each.mesh
-        yield BLAMED if each.blamed else PLAIN, _cut(f"  {'>' if each.blamed else ' '} {_line(each)}")
+        yield (
+            BLAMED if each.blamed else PLAIN,
+            _cut(f"  {'>' if each.blamed else ' '} {_line(each)}"),
+        )
     if len(shown) < len(verdict.classes):
-        left = sum(len(each.ranks) for each in verdict.classes) - sum(len(each.ranks) for each in shown)
-        yield PLAIN, f"    ... and {left:,} ranks at {len(verdict.classes) - len(shown)} other places"
+        left = sum(len(each.ranks) for each in verdict.classes) - sum(
+            len(each.ranks) for each in shown
+        )
+        yield (
+            PLAIN,
+            f"    ... and {left:,} ranks at {len(verdict.classes) - len(shown)} other places",
+        )
     yield from _section("who waits for whom", [_wait(verdict, *each) for each in verdict.waits])
     yield from _section("stragglers", list(map(str, verdict.stragglers)))
     yield from _section("circles", [" → ".join((*each, each[0])) for each in verdict.circles])
     yield from _section("full mailboxes", verdict.full)
     yield from _section("swapping", verdict.swapping)
     yield from _section("failures", verdict.failures)
-    yield from _section("silent hosts", [f"{host}: {reason}" for host, reason in verdict.silent.items()])
+    yield from _section(
+        "silent hosts", [f"{host}: {reason}" for host, reason in verdict.silent.items()]
+    )
     odd = next((each for each in verdict.blamed if each.lines), None)
     if odd is not None and verdict.status != FINE:
-        ranks = f" --rank {ranges(odd.ranks)}" if odd.mesh != CLIENT and len(odd.ranks) < odd.size else ""
+        ranks = (
+            f" --rank {ranges(odd.ranks)}"
+            if odd.mesh != CLIENT and len(odd.ranks) < odd.size
+            else ""
+        )
         yield HEAD, "more"
-        yield PLAIN, f"  monarch stacks --mesh {odd.mesh.rpartition('#')[2]}{ranks}"  # which takes an id as well
+        # which takes an id as well
+        yield PLAIN, f"  monarch stacks --mesh {odd.mesh.rpartition('#')[2]}{ranks}"
 
 
 def _chosen(classes: Sequence[Standing]) -> list[Standing]:
     """Those who are to blame and the largest, in their order."""
-    best = sorted(range(len(classes)), key=lambda each: (not classes[each].blamed, -len(classes[each].ranks)))
+    best = sorted(
+        range(len(classes)), key=lambda each: (not classes[each].blamed, -len(classes[each].ranks))
+    )
     return [classes[each] for each in sorted(best[: 2 * _MOST])]
 
 
@@ -61,11 +83,20 @@ def _line(each: Standing) -> str:
         else f"{count:,} {'rank' if count == 1 else 'ranks'} [{_short(each.ranks)}]"
     )
     process = f", process {each.pids[0]} on {each.hosts[0]}" if len(each.pids) == 1 else ""
-    endpoint = f"{each.endpoint}: " if each.endpoint and not each.place.startswith(f"{each.endpoint} ") else ""
+    endpoint = (
+        f"{each.endpoint}: "
+        if each.endpoint and not each.place.startswith(f"{each.endpoint} ")
+        else ""
+    )
     reason = each.reason or ("" if each.state == RUNS else each.state)
     state = "runs" if each.state == RUNS else reason
-    seconds = f" for {duration(each.seconds)}" if each.seconds is not None and each.seconds >= 1 else ""
-    return f"{ranks}{process}: {endpoint}{each.place}{'; ' if each.place and state else ''}{state}{seconds}"
+    seconds = (
+        f" for {duration(each.seconds)}" if each.seconds is not None and each.seconds >= 1 else ""
+    )
+    return (
+        f"{ranks}{process}:"
+        f" {endpoint}{each.place}{'; ' if each.place and state else ''}{state}{seconds}"
+    )
 
 
 def _wait(verdict: Verdict, waiting: int, awaited: int) -> str:
@@ -74,7 +105,11 @@ def _wait(verdict: Verdict, waiting: int, awaited: int) -> str:
 
 
 def _named(each: Standing) -> str:
-    return who(each) if each.mesh == CLIENT or each.state == SILENT else f"{each.mesh}[{_short(each.ranks)}]"
+    return (
+        who(each)
+        if each.mesh == CLIENT or each.state == SILENT
+        else f"{each.mesh}[{_short(each.ranks)}]"
+    )
 
 
 def _section(title: str, found: Sequence[str]) -> Iterator[tuple[str, str]]:

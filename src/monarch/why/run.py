@@ -30,7 +30,8 @@ _SECONDS = 60.0
 
 
 def of_run(path: str | os.PathLike[str]) -> Verdict:
-    """As `why`, of the file of a run: stuck if a process had failed, slow if actors waited for others.
+    """As `why`, of the file of a run: stuck if a process had failed, slow if actors waited for
+    others.
 
     Raises:
         FileNotFoundError: There is none.
@@ -42,13 +43,19 @@ def of_run(path: str | os.PathLike[str]) -> Verdict:
     failed = client.query(_FAILED, _SECONDS)
     waits = client.query(_WAITS, _SECONDS).rows
     failures = tuple(
-        f"{row['mesh']}[{row['rank']}] has ended: {row['reason'] or 'nobody knows why'}" for row in failed.rows
+        f"{row['mesh']}[{row['rank']}] has ended: {row['reason'] or 'nobody knows why'}"
+        for row in failed.rows
     )
-    told = [failures[0] + (f", and {len(failures) - 1} more" if len(failures) > 1 else "")] if failures else []
+    told = (
+        [failures[0] + (f", and {len(failures) - 1} more" if len(failures) > 1 else "")]
+        if failures
+        else []
+    )
     told += [_wait(waits[0])] if waits else []
     status = STUCK if failures else SLOW if waits else FINE
     sentence = (
-        f"{about.get('made', 'Then')}: {'; '.join(told) or 'no process had failed, and no actor waited for another'}."
+        f"{about.get('made', 'Then')}:"
+        f" {'; '.join(told) or 'no process had failed, and no actor waited for another'}."
     )
     return Verdict(status, sentence, failures=failures, silent=failed.silent)
 
@@ -57,4 +64,7 @@ def _wait(row: dict[str, Any]) -> str:
     many = f"{row['waiting']} ranks" if row["waiting"] > 1 else "a rank"
     seconds = f" for {duration(row['seconds'])}" if (row["seconds"] or 0) >= 1 else ""
     doing = f"in {row['endpoint']}" if row["endpoint"] else row["status"].lower()
-    return f"{many} of {row['who']} waited{seconds} for {row['name']}[{row['rank']}], which was {doing}"
+    return (
+        f"{many} of {row['who']} waited{seconds} for {row['name']}[{row['rank']}], which was"
+        f" {doing}"
+    )

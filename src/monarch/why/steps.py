@@ -2,13 +2,16 @@
 
 A rank is called one if all of this holds, for the last steps of each rank:
 
-* its median is a fifth above that of the others, at least, and a step takes long enough to be measured;
-* the quickest quarter of its steps is slower than three quarters of those of the others: so not now and then, and not because all
-  vary as much;
-* that as many of its steps are above the median of the others would come by chance in one of a hundred programs of equal ranks: a sign
-  test, with as many attempts as there are ranks. It assumes nothing of how times are distributed.
+* its median is a fifth above that of the others, at least, and a step takes long enough to be
+  measured;
+* the quickest quarter of its steps is slower than three quarters of those of the others: so not now
+  and then, and not because all vary as much;
+* that as many of its steps are above the median of the others would come by chance in one of a
+  hundred programs of equal ranks: a sign test, with as many attempts as there are ranks. It assumes
+  nothing of how times are distributed.
 
-Ranks that wait for each other in each step take equally long. Who is late is seen by where they stand then, which is not this.
+Ranks that wait for each other in each step take equally long. Who is late is seen by where they
+stand then, which is not this.
 """
 
 from __future__ import annotations
@@ -59,19 +62,26 @@ class Straggler(NamedTuple):
         many = "calls" if self.endpoint else "steps"
         slower = 100 * (self.seconds / self.usual - 1)
         return (
-            f"{self.mesh}[{self.rank}] (host {self.host}, process {self.pid}) is slower than the others by {slower:,.0f} %: "
-            f"{_time(self.seconds)} {what} where the median is {_time(self.usual)}, in the last {self.steps} {many}"
+            f"{self.mesh}[{self.rank}] (host {self.host}, process {self.pid}) is slower than the"
+            f" others by {slower:,.0f} %: {_time(self.seconds)} {what} where the median is"
+            f" {_time(self.usual)}, in the last {self.steps} {many}"
         )
 
 
-def stragglers(procs: Sequence[ProcStacks], paces: Mapping[ProcAddress, Sequence[Pace]]) -> tuple[Straggler, ...]:
-    """Those that there are, the slowest first. An actor that marks steps is looked at by these, and by its calls otherwise.
+def stragglers(
+    procs: Sequence[ProcStacks], paces: Mapping[ProcAddress, Sequence[Pace]]
+) -> tuple[Straggler, ...]:
+    """Those that there are, the slowest first.
+
+    An actor that marks steps is looked at by these, and by its calls otherwise.
 
     Args:
         paces: By address of the process.
     """
     marked = {pace.actor_id for each in paces.values() for pace in each if not pace.endpoint}
-    groups: defaultdict[tuple[int, str], list[tuple[ProcStacks, tuple[int, ...]]]] = defaultdict(list)
+    groups: defaultdict[tuple[int, str], list[tuple[ProcStacks, tuple[int, ...]]]] = defaultdict(
+        list
+    )
     for proc in procs:
         for pace in paces.get(proc.address, ()) if proc.address is not None else ():
             if (pace.endpoint and pace.actor_id in marked) or len(pace.took) < _FEWEST:
@@ -82,13 +92,21 @@ def stragglers(procs: Sequence[ProcStacks], paces: Mapping[ProcAddress, Sequence
     return tuple(sorted(found, key=lambda each: each.usual / each.seconds))
 
 
-def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, tuple[int, ...]]]) -> list[Straggler]:
+def _of_group(
+    endpoint: str, ranks: Sequence[tuple[ProcStacks, tuple[int, ...]]]
+) -> list[Straggler]:
     if len(ranks) < _RANKS:
         return []
     medians = [median(took) for _, took in ranks]
     usual = median(medians)
-    candidates = {at for at, middle in enumerate(medians) if middle >= _SLOWER * usual and middle >= 1e6 * _SHORTEST}
-    others = sorted(each for at, (_, took) in enumerate(ranks) if at not in candidates for each in took)
+    candidates = {
+        at
+        for at, middle in enumerate(medians)
+        if middle >= _SLOWER * usual and middle >= 1e6 * _SHORTEST
+    }
+    others = sorted(
+        each for at, (_, took) in enumerate(ranks) if at not in candidates for each in took
+    )
     if not candidates or 2 * len(candidates) >= len(ranks):
         return []
     middle, upper = median(others), others[3 * len(others) // 4]
@@ -96,10 +114,22 @@ def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, tuple[int, ...]]]
     for at in candidates:
         proc, took = ranks[at]
         above = sum(each > middle for each in took)
-        if sorted(took)[len(took) // 4] > upper and len(ranks) * _by_chance(above, len(took)) <= _CHANCE:
+        if (
+            sorted(took)[len(took) // 4] > upper
+            and len(ranks) * _by_chance(above, len(took)) <= _CHANCE
+        ):
             seconds = medians[at] / 1e6
             found.append(
-                Straggler(proc.mesh, proc.rank, proc.host, proc.pid, endpoint, seconds, middle / 1e6, len(took))
+                Straggler(
+                    proc.mesh,
+                    proc.rank,
+                    proc.host,
+                    proc.pid,
+                    endpoint,
+                    seconds,
+                    middle / 1e6,
+                    len(took),
+                )
             )
     return found
 
@@ -112,4 +142,10 @@ def _by_chance(heads: int, throws: int) -> float:
 def _time(seconds: float) -> str:
     if seconds < 0.1:
         return f"{1000 * seconds:.0f} ms"
-    return f"{seconds:.1f} s" if 0.95 <= seconds < 100 else f"{seconds:.2f} s" if seconds < 1 else f"{seconds:,.0f} s"
+    return (
+        f"{seconds:.1f} s"
+        if 0.95 <= seconds < 100
+        else f"{seconds:.2f} s"
+        if seconds < 1
+        else f"{seconds:,.0f} s"
+    )

@@ -30,16 +30,24 @@ class Trouble:
             if proc.note.startswith(HAS_ENDED)
         )
         self.full = tuple(
-            f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))} held back"
+            f"{box.actor}[{proc.rank}]: {box.queued:,} messages wait, {_processes(len(box.held))}"
+            " held back"
             for proc, box in full_mailboxes(second.procs)
         )
-        states = [(proc, frozen(before.get((mesh_of(proc), proc.rank, proc.pid)), proc)) for proc in second.procs]
-        self.frozen = tuple(f"{rank(proc)} (process {proc.pid} on {proc.host}) {why}" for proc, why in states if why)
-        self.swapping = tuple(
-            f"{rank(proc)} (process {proc.pid} on {proc.host}) has {proc.kernel.swapped >> 20:,} MiB in swap, and reads "
-            f"{faults / seconds:,.0f} pages a second"
+        states = [
+            (proc, frozen(before.get((mesh_of(proc), proc.rank, proc.pid)), proc))
             for proc in second.procs
-            if proc.kernel is not None and (faults := _faults(before, proc)) >= _SWAPS * seconds and proc.kernel.swapped
+        ]
+        self.frozen = tuple(
+            f"{rank(proc)} (process {proc.pid} on {proc.host}) {why}" for proc, why in states if why
+        )
+        self.swapping = tuple(
+            f"{rank(proc)} (process {proc.pid} on {proc.host}) has {proc.kernel.swapped >> 20:,}"
+            f" MiB in swap, and reads {faults / seconds:,.0f} pages a second"
+            for proc in second.procs
+            if proc.kernel is not None
+            and (faults := _faults(before, proc)) >= _SWAPS * seconds
+            and proc.kernel.swapped
         )
 
 
@@ -54,7 +62,8 @@ def sentence(
     """The verdict in one sentence.
 
     Args:
-        held_up: The classes of all who wait for those who are to blame, one number for each of them.
+        held_up: The classes of all who wait for those who are to blame, one number for each of
+            them.
     """
     if status == FINE:
         return _fine(classes, trouble)
@@ -104,13 +113,20 @@ def _who_where(each: Standing, single: bool) -> str:
 
 
 def _culprit(each: Standing, single: bool) -> str:
-    where = [f"host {each.hosts[0]}"] if len(each.hosts) == 1 and each.mesh != CLIENT and each.state != SILENT else []
+    where = (
+        [f"host {each.hosts[0]}"]
+        if len(each.hosts) == 1 and each.mesh != CLIENT and each.state != SILENT
+        else []
+    )
     point = [each.point] if each.point and len(each.ranks) == 1 else []
     process = [f"process {each.pids[0]}"] if len(each.pids) == 1 and each.state != SILENT else []
     inside = f" ({', '.join((*where, *point, *process))})" if where or point or process else ""
     place = f" in {each.place}" if each.place else ""
     if each.state == FROZEN or not place:
-        return f"{who(each, single)}{inside} {_of_many(each.reason) if len(each.ranks) > 1 else each.reason}"
+        return (
+            f"{who(each, single)}{inside}"
+            f" {_of_many(each.reason) if len(each.ranks) > 1 else each.reason}"
+        )
     reason = "runs" if each.state == RUNS and not each.reason else each.reason
     return f"{who(each, single)}{inside}{place}{f': {reason}' if reason else ''}"
 
@@ -124,13 +140,21 @@ def _of_many(reason: str) -> str:
 def _fine(classes: Sequence[Standing], trouble: Trouble) -> str:
     busy = [each for each in classes if each.mesh != CLIENT]
     ranks = {(each.mesh, at) for each in busy for at in each.ranks}
-    idle = sum(proc.mesh != CLIENT and (proc.mesh, proc.rank) not in ranks for proc in trouble.procs)
+    idle = sum(
+        proc.mesh != CLIENT and (proc.mesh, proc.rank) not in ranks for proc in trouble.procs
+    )
     program = next((each for each in classes if each.mesh == CLIENT), None)
-    at = f"the program {'runs' if program.state == RUNS else 'is'} in {program.place}" if program is not None else ""
+    at = (
+        f"the program {'runs' if program.state == RUNS else 'is'} in {program.place}"
+        if program is not None
+        else ""
+    )
     if not busy:
         waits = f"{_ranks(idle)} for a message" if idle else ""
         return f"Fine: nothing runs{f': {waits}' if waits else ''}{f'; {at}' if at else ''}."
-    text = f"{_ranks(len(ranks), 'work', 'works')}{f', {_ranks(idle)} for a message' if idle else ''}"
+    text = (
+        f"{_ranks(len(ranks), 'work', 'works')}{f', {_ranks(idle)} for a message' if idle else ''}"
+    )
     return f"Fine: {text}{f'; {at}' if at else ''}."
 
 

@@ -1,11 +1,13 @@
-"""Notes each function of the engine that is entered, in every process of a program whose PYTHONPATH has this folder.
+"""Notes each function of the engine that is entered, in every process of a program whose PYTHONPATH
+has this folder.
 
-An interpreter imports this by its name before anything else; a forked process has it from its parent. Nothing is noted until the
-program sets the byte of `switch`. The byte goes into each note, so that one program can be followed several times. An event in
-`awaited` is set when a function of its name is entered in this process.
+An interpreter imports this by its name before anything else; a forked process has it from its
+parent. Nothing is noted until the program sets the byte of `switch`. The byte goes into each note,
+so that one program can be followed several times. An event in `awaited` is set when a function of
+its name is entered in this process.
 
-Notes go to a file of each process that is mapped into memory: the process may close every descriptor, and be killed, and what it
-has noted is still there.
+Notes go to a file of each process that is mapped into memory: the process may close every
+descriptor, and be killed, and what it has noted is still there.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ _places: dict[CodeType, str] = {}
 
 
 def _place(code: CodeType) -> str:
-    """A function of the engine, by its file and first line; nothing for any other. (3.10 has no qualified names.)"""
+    """A function of the engine, by its file and first line; nothing for any other.
+
+    (3.10 has no qualified names.)
+    """
     place = _places.get(code)
     if place is None:
         name = code.co_filename
@@ -61,7 +66,8 @@ def _follow(frame: FrameType | None, event: str, argument: object) -> None:
         _numbers = itertools.count()
         _notes = _shared(str(os.getpid()), SIZE * NOTES)
     at = time.monotonic_ns()
-    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]  # `current_thread` may make one
+    # `current_thread` may make one
+    thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
     stack = []
     while frame is not None:
         if _place(frame.f_code):

@@ -1,4 +1,6 @@
-"""Gives every process whose PYTHONPATH has this folder another clock: an interpreter imports this before anything else."""
+"""Gives every process whose PYTHONPATH has this folder another clock: an interpreter imports this
+before anything else.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ class Activity(NamedTuple):
         task: The task of its event loop that handles the call; None where its thread does.
         waits_for: In words; empty if it does not wait for a future, or only for a time.
         actor_id: Of the actor.
-        call: Names the call, by who asks, its request and the rank: no other that the process handles. Empty for one that nobody waits for.
+        call: Names the call, by who asks, its request and the rank: no other that the process
+            handles. Empty for one that nobody waits for.
     """
 
     thread: int | None
@@ -45,10 +46,13 @@ def activities(hub: MessageHub) -> list[Activity]:
 
 
 def longest(cell: ActorCell) -> tuple[str | None, int | None]:
-    """Return the endpoint an actor has run longest, and its start in microseconds since 1970 if that is over about a
-    second ago."""
+    """Return the endpoint an actor has run longest, and its start in microseconds since 1970 if
+    that is over about a second ago.
+    """
     pulse = cell.hub.pulse
-    found = [(pulse.since(cell.uid, item), decode_meta(item[1].meta)[0]) for item in cell.active.values()]
+    found = [
+        (pulse.since(cell.uid, item), decode_meta(item[1].meta)[0]) for item in cell.active.values()
+    ]
     if not found:
         return None, None
     since, endpoint = min(found, key=lambda each: (each[0] is None, each[0] or 0))
@@ -59,9 +63,11 @@ class Blocked(NamedTuple):
     """A wait for a future.
 
     Attributes:
-        actor: Which waits; None where that is not noted: a wait with a time limit, or outside of actors.
+        actor: Which waits; None where that is not noted: a wait with a time limit, or outside of
+            actors.
         task: Of its event loop; None where its thread waits.
-        since: Seconds since 1970; None where that is not noted, and no tick of the pulse has seen it.
+        since: Seconds since 1970; None where that is not noted, and no tick of the pulse has seen
+            it.
         waits_for: In words.
         uid: Id of the actors that owe an answer; 0 if it waits for something else.
         silent: Their processes.
@@ -86,7 +92,9 @@ def blocked(hub: MessageHub) -> list[Blocked]:
             noted.add(future)
             found.append(_blocked(cell, task, since, future, numbers))
     others = [future for future in waited_for.copy() if future not in noted]
-    return found + [_blocked(None, None, hub.pulse.waited_since(future), future, numbers) for future in others]
+    return found + [
+        _blocked(None, None, hub.pulse.waited_since(future), future, numbers) for future in others
+    ]
 
 
 def owners_of(hub: MessageHub) -> list[BaseCell]:
@@ -95,13 +103,25 @@ def owners_of(hub: MessageHub) -> list[BaseCell]:
 
 
 def _blocked(
-    cell: ActorCell | None, task: object, since: float | None, future: FutureState, numbers: dict[int, int]
+    cell: ActorCell | None,
+    task: object,
+    since: float | None,
+    future: FutureState,
+    numbers: dict[int, int],
 ) -> Blocked:
     operation = operation_of(future)
     owed = operation.unanswered() if operation is not None else None
     if owed is None:
         return Blocked(cell, task, since, _describe(future), 0, (), 0)
-    return Blocked(cell, task, since, _describe(future), owed.uid, owed.silent, numbers.get(id(owed.request), 0))
+    return Blocked(
+        cell,
+        task,
+        since,
+        _describe(future),
+        owed.uid,
+        owed.silent,
+        numbers.get(id(owed.request), 0),
+    )
 
 
 def _of(cell: ActorCell) -> Iterator[Activity]:
@@ -109,7 +129,15 @@ def _of(cell: ActorCell) -> Iterator[Activity]:
     for task, (origin, frame) in cell.active.items():
         waits_for = _describe(noted[task][0]) if task in noted else ""
         call = f"{origin.peer} {frame.request} {frame.rank}" if frame.request else ""
-        yield Activity(cell.thread, cell.record.name, decode_meta(frame.meta)[0], task, waits_for, cell.uid, call)
+        yield Activity(
+            cell.thread,
+            cell.record.name,
+            decode_meta(frame.meta)[0],
+            task,
+            waits_for,
+            cell.uid,
+            call,
+        )
 
 
 def _describe(future: FutureState) -> str:

@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 class Actor(MeshTrait):
     """Base class of actors: private state, and endpoints that handle one message at a time.
 
-    Spawn it with ``procs.spawn(name, Class, ...)``. To type checkers a spawned mesh is an instance of the class, which
-    is why the methods of meshes are declared here; on an actor object itself they raise.
+    Spawn it with ``procs.spawn(name, Class, ...)``. To type checkers a spawned mesh is an instance
+    of the class, which is why the methods of meshes are declared here; on an actor object itself
+    they raise.
 
-    Hooks a class may define: ``__cleanup__(self, exc)``, called when the actor ends, with None or an exception that
-    describes the failure; ``__supervise__(self, failure)``, called when something it owns has failed, true if that is
-    handled; ``_handle_undeliverable_message(self, message)``, called when a one-way message of its found nobody. They
-    run on the actor's thread, between messages.
+    Hooks a class may define: ``__cleanup__(self, exc)``, called when the actor ends, with None or
+    an exception that describes the failure; ``__supervise__(self, failure)``, called when something
+    it owns has failed, true if that is handled; ``_handle_undeliverable_message(self, message)``,
+    called when a one-way message of its found nobody. They run on the actor's thread, between
+    messages.
     """
 
     @functools.cached_property  # so that a class may set its own
@@ -41,18 +43,25 @@ class Actor(MeshTrait):
 
         @property
         def initialized(self) -> Future[None]:
-            """On a mesh: done when every rank has been created (not when its ``__init__`` has returned)."""
+            """On a mesh: done when every rank has been created (not when its ``__init__`` has
+            returned).
+            """
 
         def stop(self, reason: str = "stopped by client") -> Future[None]:
             """On an owned mesh: stop every rank, now; the future is done when they have ended."""
 
         def update_class(self, cls: type[Any]) -> Future[None]:
-            """On a mesh: have every rank run the code of this class from its next message on, with the state that it has."""
+            """On a mesh: have every rank run the code of this class from its next message on, with
+            the state that it has.
+            """
 
 
 def _update_class(actor: Any, *args: Any) -> Any:
     return importlib.import_module("monarch.sync.update").take_class(actor, *args)
 
 
-OWN_METHODS: dict[str, Callable[..., Any]] = {SETTLE.decode(): lambda actor: None, UPDATE_CLASS.decode(): _update_class}
+OWN_METHODS: dict[str, Callable[..., Any]] = {
+    SETTLE.decode(): lambda actor: None,
+    UPDATE_CLASS.decode(): _update_class,
+}
 """Of every actor, beside its endpoints. They are in no count and no trace."""

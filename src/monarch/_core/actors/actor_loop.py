@@ -1,7 +1,8 @@
-"""The event loop of an async actor: while it has nothing to run, its thread reads the connection it waits for.
+"""The event loop of an async actor: while it has nothing to run, its thread reads the connection it
+waits for.
 
-As in `net.waiter`, this saves the hand-over from the poller's thread, which for an event loop would cost a write to its
-self-pipe, a wake-up and a fight for the interpreter lock.
+As in `net.waiter`, this saves the hand-over from the poller's thread, which for an event loop would
+cost a write to its self-pipe, a wake-up and a fight for the interpreter lock.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import selectors
 
 from ..net.loan import Lendable
 
-# What the timers of `asyncio.sleep`, and of `asyncio.wait` and the like, call: it only wakes the task that set them.
+# What the timers of `asyncio.sleep`, and of `asyncio.wait` and the like, call: it only wakes the
+# task that set them.
 _WAKES_ITS_MAKER = ("_set_result_unless_cancelled", "_release_waiter")
 
 
@@ -68,9 +70,13 @@ class ActorLoop(asyncio.SelectorEventLoop):
 
 
 def limited_tasks(loop: asyncio.AbstractEventLoop) -> set[object] | None:
-    """The tasks that a timer may cancel, as `asyncio.timeout` does; None if it may be any of them. On any thread."""
+    """The tasks that a timer may cancel, as `asyncio.timeout` does; None if it may be any of them.
+
+    On any thread.
+    """
     limited = set()
-    timers: list[asyncio.TimerHandle] = loop._scheduled.copy()  # type: ignore[attr-defined]  # no public way
+    # no public way
+    timers: list[asyncio.TimerHandle] = loop._scheduled.copy()  # type: ignore[attr-defined]
     for timer in timers:
         callback = timer._callback  # type: ignore[attr-defined]  # nor to tell what they are for
         if timer.cancelled() or getattr(callback, "__name__", "") in _WAKES_ITS_MAKER:

@@ -41,7 +41,8 @@ class CallOptions(NamedTuple):
     """The options of a call, as `Endpoint.options` sets them.
 
     Attributes:
-        wait_for_all: `call` completes when every rank has answered or failed, rather than with the first failure.
+        wait_for_all: `call` completes when every rank has answered or failed, rather than with the
+            first failure.
         timeout: Seconds for each attempt; None for any time.
         retries: How many more attempts there may be.
     """
@@ -70,7 +71,11 @@ class Endpoint(Generic[P, R]):
     """The call as messages show it, for example ``trainers.train()``."""
 
     def __init__(
-        self, target: Target, name: str, definition: EndpointDefinition[P, R], options: CallOptions = _DEFAULT
+        self,
+        target: Target,
+        name: str,
+        definition: EndpointDefinition[P, R],
+        options: CallOptions = _DEFAULT,
     ) -> None:
         self._target = target
         self._name = name
@@ -84,8 +89,9 @@ class Endpoint(Generic[P, R]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         """Call every rank; a future of one value per rank, arranged as the mesh is.
 
-        The future fails with the first rank that fails: `ActorError` if the endpoint raised, `SupervisionError` if the
-        actor is gone. The error tells of all ranks that are known to have failed: `ActorError.by_rank`.
+        The future fails with the first rank that fails: `ActorError` if the endpoint raised,
+        `SupervisionError` if the actor is gone. The error tells of all ranks that are known to have
+        failed: `ActorError.by_rank`.
 
         Args:
             *args: Arguments of the endpoint, pickled once and sent now.
@@ -94,15 +100,20 @@ class Endpoint(Generic[P, R]):
         Raises:
             TypeError: The arguments do not fit the endpoint's signature. Nothing was sent.
             ValueError: The arguments are larger than ``codec_max_frame_length``. Nothing was sent.
-            BackpressureError: The mailbox of an actor was full for `message_delivery_timeout` seconds. Nothing was sent.
+            BackpressureError: The mailbox of an actor was full for `message_delivery_timeout`
+                seconds. Nothing was sent.
             Exception: Raised by pickling the arguments. Nothing was sent.
         """
         self._check(args, kwargs)
         target = self._target
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
-        request = Gather(self.name, target.uid, target.procs, target.extent, site, self._options.wait_for_all)
-        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        request = Gather(
+            self.name, target.uid, target.procs, target.extent, site, self._options.wait_for_all
+        )
+        request.number = target.cast(
+            self._meta, self._pickle(args, kwargs), request, flags=self._flags
+        )
         return request.future
 
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -123,8 +134,12 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         frame = _getframe(1)
         cell = context()._cell
-        request = UnaryCall(self.name, target.uid, procs[0], cell.hub, (frame.f_code, frame.f_lineno))
-        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags, sender=cell)
+        request = UnaryCall(
+            self.name, target.uid, procs[0], cell.hub, (frame.f_code, frame.f_lineno)
+        )
+        request.number = target.cast(
+            self._meta, self._pickle(args, kwargs), request, flags=self._flags, sender=cell
+        )
         return request.future
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -142,13 +157,19 @@ class Endpoint(Generic[P, R]):
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
         target, cell = self._target, context()._cell
-        request = OneOf(self.name, target.uid, target.procs[rank], cell.hub, rank, target.extent, site)
+        request = OneOf(
+            self.name, target.uid, target.procs[rank], cell.hub, rank, target.extent, site
+        )
         content = self._pickle(args, kwargs, [rank])
-        request.number = target.cast(self._meta, content, request, [rank], flags=self._flags, sender=cell)
+        request.number = target.cast(
+            self._meta, content, request, [rank], flags=self._flags, sender=cell
+        )
         return request.future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Send to every rank, without an answer. An exception in the endpoint ends that actor, as it has no caller to go to.
+        """Send to every rank, without an answer.
+
+        An exception in the endpoint ends that actor, as it has no caller to go to.
 
         Args:
             *args: Arguments of the endpoint.
@@ -167,14 +188,16 @@ class Endpoint(Generic[P, R]):
             raise supervision_error(failure, self.name)
 
     def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
-        """Call every rank; an iterator of one future per rank, in the order in which the answers arrive; for ``async for``, too.
+        """Call every rank; an iterator of one future per rank, in the order in which the answers
+        arrive; for ``async for``, too.
 
         Args:
             *args: Arguments of the endpoint.
             **kwargs: As `args`.
 
         Returns:
-            One future per rank. Once done, it has the attribute `rank`: the `Point` of the rank that answered.
+            One future per rank. Once done, it has the attribute `rank`: the `Point` of the rank
+            that answered.
 
         Raises:
             TypeError, ValueError, BackpressureError, Exception: As for `call`.
@@ -182,16 +205,22 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target = self._target
         frame = _getframe(1)
-        request = Stream(self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno))
+        request = Stream(
+            self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno)
+        )
         answers = Answers(request.futures)
-        request.number = target.cast(self._meta, self._pickle(args, kwargs), request, flags=self._flags)
+        request.number = target.cast(
+            self._meta, self._pickle(args, kwargs), request, flags=self._flags
+        )
         return answers
 
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Call every rank; what they return stays with them, as distributed tensors. Returns at once.
+        """Call every rank; what they return stays with them, as distributed tensors.
 
-        Takes an endpoint of which ``endpoint(propagate=...)`` says what its results look like: a function of the arguments
-        without ``self``, or ``"inspect"`` for none.
+        Returns at once.
+
+        Takes an endpoint of which ``endpoint(propagate=...)`` says what its results look like: a
+        function of the arguments without ``self``, or ``"inspect"`` for none.
 
         Raises:
             NotImplementedError: The endpoint has no such ``propagate``.
@@ -202,14 +231,18 @@ class Endpoint(Generic[P, R]):
         return _rref(self, args, kwargs)
 
     def options(self, **options: Any) -> Endpoint[P, R]:
-        """The same endpoint, called in another way: ``mesh.train.options(wait_for_all=True).call()``.
+        """The same endpoint, called in another way:
+        ``mesh.train.options(wait_for_all=True).call()``.
 
         Args:
-            wait_for_all: `call` completes when every rank has answered or failed, and its error tells of all that have.
-            timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each rank has attempts of its own.
-                When it is over, what has not begun is dropped. None, the default, for any time.
-            retries: How many more attempts there are, 0 by default, where one took too long, or lost a rank that may start
-                again (`choose`: where there is another rank). What an endpoint raises is raised at once.
+            wait_for_all: `call` completes when every rank has answered or failed, and its error
+                tells of all that have.
+            timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each
+                rank has attempts of its own. When it is over, what has not begun is dropped. None,
+                the default, for any time.
+            retries: How many more attempts there are, 0 by default, where one took too long, or
+                lost a rank that may start again (`choose`: where there is another rank). What an
+                endpoint raises is raised at once.
 
         Raises:
             TypeError: There is no such option, or its value is of another type.
@@ -221,7 +254,9 @@ class Endpoint(Generic[P, R]):
                 raise TypeError(f"{self.name} has no option {name!r}; there are: {known}")
         chosen = self._options._replace(**options)
         if not isinstance(chosen.wait_for_all, bool):
-            raise TypeError(f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}")
+            raise TypeError(
+                f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}"
+            )
         if "timeout" in options or "retries" in options:
             _check_attempts(self.name, chosen)
             kind = Endpoint if chosen.timeout is None and not chosen.retries else RetryingEndpoint
@@ -229,21 +264,29 @@ class Endpoint(Generic[P, R]):
         return type(self)(self._target, self._name, self._definition, chosen)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"{self.name} is remote: write {self._target.name}.{self._name}.call(...), or another adverb")
+        raise TypeError(
+            f"{self.name} is remote: write {self._target.name}.{self._name}.call(...), or another"
+            " adverb"
+        )
 
     def __getattr__(self, adverb: str) -> Any:
         raise AttributeError(
-            f"{self.name} has no adverb {adverb!r}; they are call, call_one, choose, broadcast, stream and rref"
+            f"{self.name} has no adverb {adverb!r}; they are call, call_one, choose, broadcast,"
+            " stream and rref"
         )
 
-    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str) -> None:
+    def send(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str
+    ) -> None:
         self._check(args, kwargs)
         ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
         content = self._pickle(args, kwargs, ranks)
         for rank in ranks:
             self._target.cast(self._meta, content, None, [rank], port, self._flags)
 
-    def _pickle(self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None) -> Dumped:
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> Dumped:
         """Pickle arguments for some ranks, or for all."""
         if reducers.lender is None:
             return self._dump(args, kwargs)
@@ -261,8 +304,8 @@ class Endpoint(Generic[P, R]):
     def _not_one(self) -> ValueError:
         target = self._target
         return ValueError(
-            f"call_one requires exactly 1 actor, but mesh {target.name} has {len(target.procs)}: {target.extent}. Pick one "
-            "with slice(...), or use call or choose"
+            f"call_one requires exactly 1 actor, but mesh {target.name} has {len(target.procs)}:"
+            f" {target.extent}. Pick one with slice(...), or use call or choose"
         )
 
     def _pick(self) -> int:
@@ -282,7 +325,9 @@ def _check_attempts(name: str, options: CallOptions) -> None:
     timeout, retries = options.timeout, options.retries
     if timeout is not None:
         if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            raise TypeError(f"the option timeout of {name} is a number of seconds or None, got {timeout!r}")
+            raise TypeError(
+                f"the option timeout of {name} is a number of seconds or None, got {timeout!r}"
+            )
         if not 0 < timeout < math.inf:
             raise ValueError(f"the option timeout of {name} is > 0 and finite, got {timeout!r}")
     if isinstance(retries, bool) or not isinstance(retries, int):
@@ -299,7 +344,11 @@ class RetryingEndpoint(Endpoint[P, R]):
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         self._check(args, kwargs)
         frame = _getframe(1)
-        future: Future[Any] = _retrying().Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)).future
+        future: Future[Any] = (
+            _retrying()
+            .Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs))
+            .future
+        )
         return future
 
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -312,9 +361,13 @@ class RetryingEndpoint(Endpoint[P, R]):
         self._check(args, kwargs)
         return self._ask_one(_getframe(1), args, kwargs, self._target.extent)
 
-    def _ask_one(self, frame: FrameType, args: Any, kwargs: Any, extent: Extent | None) -> Future[R]:
+    def _ask_one(
+        self, frame: FrameType, args: Any, kwargs: Any, extent: Extent | None
+    ) -> Future[R]:
         site = frame.f_code, frame.f_lineno
-        future: Future[R] = _retrying().CallToOne(self, site, self._pickle(args, kwargs), extent).future
+        future: Future[R] = (
+            _retrying().CallToOne(self, site, self._pickle(args, kwargs), extent).future
+        )
         return future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -326,16 +379,23 @@ class RetryingEndpoint(Endpoint[P, R]):
     def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         self._refuse("rref", "its results stay with the ranks")
 
-    def send(self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str) -> None:
+    def send(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str
+    ) -> None:
         self._refuse("send", "its answers go to a port")
 
     def _refuse(self, adverb: str, why: str) -> NoReturn:
         raise TypeError(
-            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options of call, call_one and choose"
+            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options"
+            " of call, call_one and choose"
         )
 
-    def _pickle(self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None) -> Dumped:
-        """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as that is for one receiver."""
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> Dumped:
+        """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as
+        that is for one receiver.
+        """
         if not self._options.retries:
             return super()._pickle(args, kwargs, ranks)
         payload, buffers = self._dump(args, kwargs)
@@ -349,7 +409,8 @@ def _retrying() -> Any:
 
 
 def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise NotImplementedError  # replaced by the public face: tensors are a layer above, and need torch
+    # replaced by the public face: tensors are a layer above, and need torch
+    raise NotImplementedError
 
 
 def send(
@@ -365,7 +426,8 @@ def send(
         endpoint: ``mesh.method``.
         args: Positional arguments, a tuple.
         kwargs: Keyword arguments.
-        port: Where the answers go; None drops them, and an exception then ends the actor, as with `broadcast`.
+        port: Where the answers go; None drops them, and an exception then ends the actor, as with
+            `broadcast`.
         selection: ``"all"`` ranks, or ``"choose"`` for a random one.
 
     Raises:
@@ -399,7 +461,9 @@ class Accumulator(Generic[P, R, A]):
 
 
 @returns_future
-async def _fold(accumulated: A, combine: Callable[[A, Any], A], answers: Iterator[Future[Any]]) -> A:
+async def _fold(
+    accumulated: A, combine: Callable[[A, Any], A], answers: Iterator[Future[Any]]
+) -> A:
     for answer in answers:
         accumulated = combine(accumulated, await answer)
     return accumulated

@@ -1,4 +1,6 @@
-"""The answers of a `stream`, as they come, and those of a `call` that had come when its reader gave up."""
+"""The answers of a `stream`, as they come, and those of a `call` that had come when its reader gave
+up.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,12 @@ R = TypeVar("R")
 
 
 class Answers(Generic[R]):
-    """An iterator of futures, in the order in which the answers arrive. ``async for`` gives the same futures, each when it is done.
+    """An iterator of futures, in the order in which the answers arrive.
 
-    As `asyncio.as_completed` does, it raises no error of an answer: that is the future's, which also knows the rank.
+    ``async for`` gives the same futures, each when it is done.
+
+    As `asyncio.as_completed` does, it raises no error of an answer: that is the future's, which
+    also knows the rank.
     """
 
     __slots__ = ("_futures",)
@@ -51,7 +56,10 @@ class Answers(Generic[R]):
 
 
 class AnswersByRank(Mapping[Point, Any]):
-    """A mapping of ranks to their answers. A value is unpickled on first access; a pickled copy is a plain dict."""
+    """A mapping of ranks to their answers.
+
+    A value is unpickled on first access; a pickled copy is a plain dict.
+    """
 
     def __init__(self, extent: Extent, frames: Mapping[int, Frame]) -> None:
         self._extent = extent

@@ -1,8 +1,8 @@
 """An actor whose endpoints are coroutines: one thread, one event loop, one endpoint at a time.
 
-Three kinds of tasks share the loop: `_main` (construct, wait for the end, clean up), `_serve` (one endpoint after the
-other, without a task of its own each), and one task per concurrent endpoint. Supervision hooks and tasks that the actor
-made run whenever an endpoint suspends.
+Three kinds of tasks share the loop: `_main` (construct, wait for the end, clean up), `_serve` (one
+endpoint after the other, without a task of its own each), and one task per concurrent endpoint.
+Supervision hooks and tasks that the actor made run whenever an endpoint suspends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _YIELD_EVERY = 64  # messages, so that a backlog cannot starve the other tasks o
 
 
 class Slots:
-    """How many invocations of one endpoint run, and which calls of it wait for one to end. Waits for nothing.
+    """How many invocations of one endpoint run, and which calls of it wait for one to end.
+
+    Waits for nothing.
 
     Used on the actor's thread. What waits may be taken out on any thread, when the actor ends.
     """
@@ -47,7 +49,8 @@ class Slots:
         """Claim a slot if fewer than `bound` are taken, and return whether it was claimed.
 
         Args:
-            bound: How many may run at a time. Another class may have another one, which counts those of the old class, too.
+            bound: How many may run at a time. Another class may have another one, which counts
+                those of the old class, too.
         """
         self._bound = bound
         if self._running >= bound:
@@ -106,7 +109,9 @@ class AsyncCell(ActorCell):
         self._in_loop(lambda: self._start_task(self._call_hook(function)))
 
     def _in_loop(self, callback: Callable[[], object]) -> None:
-        """Run on the loop; before there is one, or after its end, the callback waits, or is dropped."""
+        """Run on the loop; before there is one, or after its end, the callback waits, or is
+        dropped.
+        """
         with self._lock:
             if self._loop is None:
                 self._early.append(callback)
@@ -206,7 +211,11 @@ class AsyncCell(ActorCell):
     def _serve_ended(self, task: asyncio.Task[None]) -> None:
         if self._ending is None:
             error = None if task.cancelled() else task.exception()
-            self._fail(error if error is not None else RuntimeError("the task that handles its messages was cancelled"))
+            self._fail(
+                error
+                if error is not None
+                else RuntimeError("the task that handles its messages was cancelled")
+            )
 
     async def _end_steps(self) -> None:
         failure = self._refuse_active()
@@ -345,7 +354,8 @@ class AsyncCell(ActorCell):
         method = self._method(name)
         if inspect.iscoroutinefunction(method):
             return await method(self.actor, *args, **kwargs)
-        asyncio._set_running_loop(None)  # a plain function, called through as_endpoint, may block as in a sync actor
+        # a plain function, called through as_endpoint, may block as in a sync actor
+        asyncio._set_running_loop(None)
         try:
             return method(self.actor, *args, **kwargs)
         finally:
@@ -381,7 +391,9 @@ class AsyncCell(ActorCell):
             self._run_concurrent(item, slots)
 
     def queue_again(self) -> None:
-        """Have calls that wait for a slot be looked at once more: their endpoint may have another bound now, or none."""
+        """Have calls that wait for a slot be looked at once more: their endpoint may have another
+        bound now, or none.
+        """
         for slots in self._slots.values():
             with suppress(IndexError):  # whoever ends this actor may drain, too
                 while True:
@@ -421,7 +433,9 @@ class AsyncCell(ActorCell):
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end, or for `cleanup_timeout`: a task may swallow its cancellation."""
+    """Cancel tasks and wait for their end, or for `cleanup_timeout`: a task may swallow its
+    cancellation.
+    """
     pending = {task for task in tasks if not task.done()}
     for task in pending:
         task.cancel()

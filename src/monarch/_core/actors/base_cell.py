@@ -1,6 +1,7 @@
 """The base of the client's root actor and of every spawned actor: an identity, and owned meshes.
 
-Supervision arrives here: events go to `Ownership`, which is pure, and its instructions are carried out.
+Supervision arrives here: events go to `Ownership`, which is pure, and its instructions are carried
+out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..supervision.failure import STOPPED, UNSTARTED, Failure, MeshFailure
-from ..supervision.ownership import Abandon, AskSupervisor, Fail, Instruction, OwnedMesh, Ownership, Restart
+from ..supervision.ownership import (
+    Abandon,
+    AskSupervisor,
+    Fail,
+    Instruction,
+    OwnedMesh,
+    Ownership,
+    Restart,
+)
 from ..supervision.restart import Plan, RestartGroup, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
@@ -113,7 +122,8 @@ class BaseCell:
 
     def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
         """A process is gone, on which this actor may own something."""
-        if failure.is_stop or failure.cause == UNSTARTED:  # stops are meant, and `initialized` tells what did not start
+        # stops are meant, and `initialized` tells what did not start
+        if failure.is_stop or failure.cause == UNSTARTED:
             return
         with self._owning:
             for mesh in self.ownership.meshes():  # its actors can't say it themselves
@@ -125,7 +135,9 @@ class BaseCell:
         self._carry_out(instructions)
 
     def note_spawned(self, procs: Sequence[ProcAddress]) -> None:
-        """A mesh was spawned: its owner hears of ranks on processes that were gone before, as of those that go later."""
+        """A mesh was spawned: its owner hears of ranks on processes that were gone before, as of
+        those that go later.
+        """
         for address in procs:
             failure = self.hub.process_fate(address)
             if failure is not None:
@@ -161,7 +173,12 @@ class BaseCell:
                     if mesh is not None:  # not stopped meanwhile
                         mesh.abandon(ranks)
             elif isinstance(instruction, Fail):
-                note("failures", "%s fails, as it did not handle: %s", self.record, instruction.failure.explain)
+                note(
+                    "failures",
+                    "%s fails, as it did not handle: %s",
+                    self.record,
+                    instruction.failure.explain,
+                )
                 self.fail_unhandled(instruction.failure)
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
@@ -192,7 +209,9 @@ class BaseCell:
         """Let the actor end at its own request; on any thread."""
         self.end(self.own_failure(STOPPED, reason))
 
-    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
+    def own_failure(
+        self, cause: str, reason: str, source: Failure | None = None, error: bytes = b""
+    ) -> Failure:
         """A failure of this actor, with everything known about where it is."""
         record = self.record
         proc = f"{record.proc_mesh.name}{record.rank!r}" if record.proc_mesh is not None else ""

@@ -1,13 +1,16 @@
-"""The cell of an actor: its mailbox, its start and its end. `sync_cell` and `async_cell` add the thread.
+"""The cell of an actor: its mailbox, its start and its end.
+
+`sync_cell` and `async_cell` add the thread.
 
 Life of a cell::
 
     constructing ──▶ serving ──▶ ending ──▶ ended
          └── raised ─────────────▲
 
-Ending, in this order: queued calls are answered with the reason, and the owner hears of a failure, at once; the message
-in progress ends; owned meshes are stopped, youngest first; ``__cleanup__`` runs; whoever asked for the stop is told. What bounds it:
-`cleanup_timeout` after a stop was asked for, the cell counts as ended whatever its thread still does.
+Ending, in this order: queued calls are answered with the reason, and the owner hears of a failure,
+at once; the message in progress ends; owned meshes are stopped, youngest first; ``__cleanup__``
+runs; whoever asked for the stop is told. What bounds it: `cleanup_timeout` after a stop was asked
+for, the cell counts as ended whatever its thread still does.
 """
 
 from __future__ import annotations
@@ -65,7 +68,8 @@ class ActorCell(BaseCell):
         on_failed: Told of a failure in place of the owner, for actors that nobody owns.
 
     Attributes:
-        begun: How many calls it has begun to handle, by endpoint; `raised`: how many of these have raised.
+        begun: How many calls it has begun to handle, by endpoint; `raised`: how many of these have
+            raised.
         sampler: Looks at some of them; None without telemetry.
     """
 
@@ -77,7 +81,9 @@ class ActorCell(BaseCell):
         init: tuple[Any, list[Any]],
         on_failed: Callable[[Failure], None] | None = None,
     ) -> None:
-        record = CreatorInstance(spec.name, spec.class_name, Point(rank, spec.extent), spec.proc_mesh, spec.creator)
+        record = CreatorInstance(
+            spec.name, spec.class_name, Point(rank, spec.extent), spec.proc_mesh, spec.creator
+        )
         super().__init__(hub, spec.uid, record)
         self._spec = spec
         self._init: tuple[Any, list[Any]] | None = init
@@ -92,7 +98,8 @@ class ActorCell(BaseCell):
         self.pressure = Pressure(spec.uid, self._inbox)
         self.begun: defaultdict[str, int] = defaultdict(int)
         self.raised: defaultdict[str, int] = defaultdict(int)
-        self._active: dict[object, tuple[Origin, Frame]] = {}  # by activity: the thread (None), or a task
+        # by activity: the thread (None), or a task
+        self._active: dict[object, tuple[Origin, Frame]] = {}
         self.waits: dict[object, WaitRecord] = {}  # by activity as well
         self.detector = hub.detector
         self.on_finished: Callable[[], None] | None = None
@@ -110,7 +117,9 @@ class ActorCell(BaseCell):
     def ending(self) -> Failure | None:
         return self._ending
 
-    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
+    def own_failure(
+        self, cause: str, reason: str, source: Failure | None = None, error: bytes = b""
+    ) -> Failure:
         failure = super().own_failure(cause, reason, source, error)
         return failure._replace(restarts=self._spec.restarts, incarnation=self._spec.incarnation)
 
@@ -140,7 +149,8 @@ class ActorCell(BaseCell):
     def stop_itself(self, reason: str) -> None:
         failure = self.own_failure(STOPPED, reason)._replace(restarts=False)
         if self._on_failed is None:
-            self._tell_owner(failure)  # first: who is refused from now on must not know more than the owner
+            # first: who is refused from now on must not know more than the owner
+            self._tell_owner(failure)
         self.end(failure)
 
     def abandon(self) -> None:
@@ -148,7 +158,9 @@ class ActorCell(BaseCell):
         self._next_is(_end_child)
 
     def _next_is(self, function: Callable[[], object]) -> None:
-        """Have this called as soon as the code that runs gives control back, before anything else."""
+        """Have this called as soon as the code that runs gives control back, before anything
+        else.
+        """
         raise NotImplementedError
 
     def _fail(self, error: BaseException) -> None:
@@ -158,7 +170,9 @@ class ActorCell(BaseCell):
         raise NotImplementedError
 
     def _close_inbox(self, failure: Failure) -> None:
-        """First step of the end, at once, whatever the actor's thread does: nobody queues here any more."""
+        """First step of the end, at once, whatever the actor's thread does: nobody queues here any
+        more.
+        """
         self.hub.actors.unregister(self.uid, failure)
         self._refuse_queued(failure)
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
@@ -170,7 +184,9 @@ class ActorCell(BaseCell):
         self.pressure.release()  # also those who were told to wait at this very moment
 
     def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
-        """Stop what it owns, one after the other, youngest first; from now on it cannot own anything more."""
+        """Stop what it owns, one after the other, youngest first; from now on it cannot own
+        anything more.
+        """
         reason = failure.reason if failure.is_stop else f"its owner {self.record} failed"
         with self._owning:
             owned = self.ownership.ended()
@@ -234,14 +250,19 @@ class ActorCell(BaseCell):
         return None if self._thread is None else self._thread.ident
 
     def miss_thread(self) -> None:
-        """The actor has failed if its thread has vanished. Python does not know: to `is_alive`, it lives."""
+        """The actor has failed if its thread has vanished.
+
+        Python does not know: to `is_alive`, it lives.
+        """
         number = None if self._thread is None else self._thread.native_id
         if number is None or thread_lives(number):
             return
         with self._lock:
             if self._ended:  # as it should, and its thread with it
                 return
-        reason = "its thread has vanished: code in C has ended it (pthread_exit), or a system call has"
+        reason = (
+            "its thread has vanished: code in C has ended it (pthread_exit), or a system call has"
+        )
         self.end(self.own_failure(EXCEPTION, reason))
         self._finished()
 
@@ -250,7 +271,9 @@ class ActorCell(BaseCell):
         raise NotImplementedError
 
     def try_to_start(self) -> None:
-        """Start its thread, unless it was stopped before; it fails where the system has no thread to give."""
+        """Start its thread, unless it was stopped before; it fails where the system has no thread
+        to give.
+        """
         if self._ending is not None:
             self._finished()
             return
@@ -261,9 +284,13 @@ class ActorCell(BaseCell):
             self._finished()
 
     def discard(self, answer: Callable[[Origin, Frame], None]) -> None:
-        """It will never run, as what had to happen first has failed: nobody's failure but that one's."""
+        """It will never run, as what had to happen first has failed: nobody's failure but that
+        one's.
+        """
         with self._lock:
-            self._ending = self._ending or Failure(STOPPED, "it was never started", str(self.record))
+            self._ending = self._ending or Failure(
+                STOPPED, "it was never started", str(self.record)
+            )
         for origin, frame in self._drain():
             answer(origin, frame)
         self._finished()
@@ -278,7 +305,11 @@ class ActorCell(BaseCell):
             try:
                 cls, args, kwargs = pickling.loads(*self._init)
             except Exception as error:
-                explain(error, f"the class could not be read in {self._place}, where its module must be importable")
+                explain(
+                    error,
+                    f"the class could not be read in {self._place}, where its module must be"
+                    " importable",
+                )
                 raise
             self._init = None
             refuse_gevent()  # its module may have patched this process just now
@@ -304,11 +335,17 @@ class ActorCell(BaseCell):
         attribute = getattr(type(self.actor), name)
         return getattr(attribute, "method", attribute)
 
-    def _arguments(self, origin: Origin, frame: Frame, explicit: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def _arguments(
+        self, origin: Origin, frame: Frame, explicit: bool
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         try:
             args, kwargs = read_value(frame)
         except Exception as error:
-            explain(error, f"the arguments could not be read in {self._place}, where their modules must be importable")
+            explain(
+                error,
+                f"the arguments could not be read in {self._place}, where their modules must be"
+                " importable",
+            )
             raise
         if explicit:
             args = (self._response_port(origin, frame), *args)
@@ -319,7 +356,9 @@ class ActorCell(BaseCell):
             return ResponsePort(origin.peer, self.uid, frame, _nothing)
         key = origin.peer, frame.request, frame.rank
         self.hub.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
-        return ResponsePort(origin.peer, self.uid, frame, functools.partial(self._response_dropped, key))
+        return ResponsePort(
+            origin.peer, self.uid, frame, functools.partial(self._response_dropped, key)
+        )
 
     def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
         """A response port is gone; on any thread, inside of any lock."""
@@ -327,7 +366,8 @@ class ActorCell(BaseCell):
             self.hub.poller.call_soon(functools.partial(self._answer_dropped, key))
 
     def _answer_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
-        if self._ending is not None:  # which is the better reason, and is told to everybody who waits
+        # which is the better reason, and is told to everybody who waits
+        if self._ending is not None:
             return
         unanswered = self.hub.open_responses.pop(key, None)
         if unanswered is None:
@@ -335,8 +375,8 @@ class ActorCell(BaseCell):
         _, origin, frame = unanswered
         name, _ = decode_meta(frame.meta)
         error = RuntimeError(
-            f"the response port of {self.record.name}.{name}() was dropped without an answer: send a value or an exception "
-            "through it, or keep it until you do"
+            f"the response port of {self.record.name}.{name}() was dropped without an answer: send"
+            " a value or an exception through it, or keep it until you do"
         )
         self._answer_error(origin, frame, name, error)
 
@@ -354,7 +394,9 @@ class ActorCell(BaseCell):
             self._answer_error(origin, frame, name, error)
             return
         flags = prints.flag(origin.peer, self.hub.root) if prints.unshown else VALUE
-        reply = new_frame((REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers))
+        reply = new_frame(
+            (REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers)
+        )
         try:
             origin.send(reply)
         except BackpressureError:  # the caller does not read; the reply is queued for when it does
@@ -365,9 +407,13 @@ class ActorCell(BaseCell):
         payload = dump_error(error, message)
         with suppress(BackpressureError):
             flags = ERROR | (prints.flag(origin.peer, self.hub.root) if prints.unshown else 0)
-            origin.send(Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload))
+            origin.send(
+                Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload)
+            )
 
-    def _raised(self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool) -> None:
+    def _raised(
+        self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool
+    ) -> None:
         """An endpoint raised: its caller's concern if there is one, else the owner's."""
         self.raised[name] += 1
         if self.sampler is not None:
@@ -385,7 +431,10 @@ class ActorCell(BaseCell):
     def fail_unhandled(self, failure: Failure, error: BaseException | None = None) -> None:
         reason = f"{self.record} did not handle a failure of what it owns:\n{failure.explain()}"
         if error is not None:
-            reason = f"{format_remote(error)}\nThis error occurred while handling another failure:\n{failure.explain()}"
+            reason = (
+                f"{format_remote(error)}\nThis error occurred while handling another"
+                f" failure:\n{failure.explain()}"
+            )
         self.end(self.own_failure(UNHANDLED, reason, failure))
 
     def undeliverable(self, address: ActorAddress, failure: Failure) -> None:
@@ -393,7 +442,9 @@ class ActorCell(BaseCell):
         hook = getattr(self.actor, "_handle_undeliverable_message", None)
         if hook is not None:
             self.call_soon(
-                lambda: hook(UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain()))
+                lambda: hook(
+                    UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain())
+                )
             )
 
     def heard(self, origin: Origin, frame: Frame) -> None:
@@ -404,7 +455,18 @@ class ActorCell(BaseCell):
             asker, call = item
             if call.request == frame.request and asker.peer == origin.peer and self._remove(item):
                 with suppress(BackpressureError):
-                    asker.send(Frame(REPLY, CANCELLED, call.rank, self.uid, call.sender, call.request, b"", b""))
+                    asker.send(
+                        Frame(
+                            REPLY,
+                            CANCELLED,
+                            call.rank,
+                            self.uid,
+                            call.sender,
+                            call.request,
+                            b"",
+                            b"",
+                        )
+                    )
 
     def _remove(self, item: tuple[Origin, Frame]) -> bool:
         """Take a message out of the mailbox; False if it is not there any more."""
@@ -426,7 +488,9 @@ class ActorCell(BaseCell):
 
     def handling(self) -> dict[object, str]:
         """The names of their endpoints, by the same activities."""
-        return {activity: decode_meta(frame.meta)[0] for activity, (_, frame) in self.active.items()}
+        return {
+            activity: decode_meta(frame.meta)[0] for activity, (_, frame) in self.active.items()
+        }
 
     @property
     def serving(self) -> object:
@@ -438,12 +502,16 @@ class ActorCell(BaseCell):
         raise NotImplementedError
 
     def limited(self) -> Collection[object] | None:
-        """The tasks that a timer may cancel, whatever they wait for; None if it may be any of them."""
+        """The tasks that a timer may cancel, whatever they wait for; None if it may be any of
+        them.
+        """
         return ()
 
 
 def actors_of(hub: MessageHub) -> list[ActorCell]:
-    """The actors of this process that have not ended: who each is (`instance`), and which thread runs it (`thread`)."""
+    """The actors of this process that have not ended: who each is (`instance`), and which thread
+    runs it (`thread`).
+    """
     return [each for each in list(hub.actors.values()) if isinstance(each, ActorCell)]
 
 
@@ -466,14 +534,18 @@ class UndeliverableMessageEnvelope(NamedTuple):
 
 def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
     """A raising ``__cleanup__`` ends nothing more, but is not lost."""
-    with suppress(OSError, ValueError, AttributeError):  # stderr may be gone, with the host agent for one
+    # stderr may be gone, with the host agent for one
+    with suppress(OSError, ValueError, AttributeError):
         print(f"{record}: __cleanup__ raised\n{format_remote(error)}", file=sys.stderr, flush=True)
 
 
 def _end_child() -> None:
-    """In a forked child whose code has returned to the actor that forked it: that lives on in the parent, and only there."""
+    """In a forked child whose code has returned to the actor that forked it: that lives on in the
+    parent, and only there.
+    """
     report = (
-        "a child that an actor has forked must end by os._exit(): there is no actor in it to return to, or to await in"
+        "a child that an actor has forked must end by os._exit(): there is no actor in it to return"
+        " to, or to await in"
     )
     with suppress(OSError, ValueError, AttributeError):
         print(report, file=sys.stderr)
@@ -484,7 +556,9 @@ def _end_child() -> None:
 
 
 def thread_lives(number: int) -> bool:
-    """Return whether the thread with this `native_id` exists in this process; True where that is unknown."""
+    """Return whether the thread with this `native_id` exists in this process; True where that is
+    unknown.
+    """
     try:
         tasks = os.listdir("/proc/self/task")
     except OSError:

@@ -1,8 +1,8 @@
 """The current context: the running actor, and the rank of the message it handles.
 
-Kept in a context variable, so it follows asyncio tasks and `asyncio.to_thread`. Threads that an actor starts belong to
-that actor; they do not inherit context variables, so each process that runs actors notes, as a thread starts, who
-started it. Everything else in the client is the root client.
+Kept in a context variable, so it follows asyncio tasks and `asyncio.to_thread`. Threads that an
+actor starts belong to that actor; they do not inherit context variables, so each process that runs
+actors notes, as a thread starts, who started it. Everything else in the client is the root client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ EndHook = Callable[[Any, "BaseException | None"], Any]
 
 
 class NotYet(Exception):
-    """Raised as arguments are read on an event loop: they are not there yet, and waiting must not block the loop.
+    """Raised as arguments are read on an event loop: they are not there yet, and waiting must not
+    block the loop.
 
     Attributes:
         subscribe: Takes a function that is called, on some thread, when it is worth trying again.
@@ -49,7 +50,9 @@ class Context:
 
     __slots__ = ("_cell", "_endpoint", "_extent", "_hooks", "_rank")
 
-    def __init__(self, cell: Owner, rank: int = 0, extent: Extent = NO_EXTENT, endpoint: str = "") -> None:
+    def __init__(
+        self, cell: Owner, rank: int = 0, extent: Extent = NO_EXTENT, endpoint: str = ""
+    ) -> None:
         self._cell = cell
         self._endpoint = endpoint
         self._rank = rank
@@ -70,7 +73,9 @@ class Context:
         return getattr(self._endpoint, "trace", "")
 
     def _when_handled(self, hook: EndHook) -> None:
-        """Have something called when the message has been handled: for arguments that were only lent."""
+        """Have something called when the message has been handled: for arguments that were only
+        lent.
+        """
         self._hooks = [*(self._hooks or ()), hook]
 
     def _handled(self, result: Any = None, error: BaseException | None = None) -> Any:
@@ -92,7 +97,9 @@ _fallback: Callable[[], Context] | None = None
 
 
 def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
-    """Set the answer of `context()` outside actors: in the client the root client, booted on first use."""
+    """Set the answer of `context()` outside actors: in the client the root client, booted on first
+    use.
+    """
     global _fallback
     if override or _fallback is None:
         _fallback = make
@@ -104,7 +111,10 @@ def running() -> Context | None:
 
 
 def context() -> Context:
-    """The current context; never fails. On the client, outside of actors, that of the root client."""
+    """The current context; never fails.
+
+    On the client, outside of actors, that of the root client.
+    """
     # as `running()`, without its call: each use of the API passes here
     found = current.get(None) or getattr(threading.current_thread(), "_monarch_context", None)
     if found is not None:
@@ -124,7 +134,9 @@ reducers.own_classes = _own_classes
 
 
 def forget() -> None:
-    """In a forked child, which is another process: the actor that has forked it does not run here."""
+    """In a forked child, which is another process: the actor that has forked it does not run
+    here.
+    """
     current.set(None)
     vars(threading.current_thread()).pop("_monarch_context", None)
 
@@ -148,7 +160,8 @@ def note_thread_starters() -> None:
         start(thread)
 
     start_noting._monarch = True  # type: ignore[attr-defined]  # marks the patch
-    threading.Thread.start = start_noting  # type: ignore[method-assign, assignment]  # no hook before Python 3.14
+    # no hook before Python 3.14
+    threading.Thread.start = start_noting  # type: ignore[method-assign, assignment]
 
 
 def current_rank() -> Point:

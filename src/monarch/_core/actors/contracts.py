@@ -1,6 +1,7 @@
 """Protocols between the parts of an actor: its cell, and the things it owns.
 
-`base_cell` implements `Owner`; contexts, the actor's own `Instance` and the restarter know it as this protocol only.
+`base_cell` implements `Owner`; contexts, the actor's own `Instance` and the restarter know it as
+this protocol only.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class Owned(OwnedMesh):
         raise NotImplementedError
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
-        """Start the next incarnation of ranks that have ended; they are there when all the futures are done."""
+        """Start the next incarnation of ranks that have ended; they are there when all the futures
+        are done.
+        """
         raise NotImplementedError
 
     def abandon(self, ranks: Sequence[int]) -> None:
@@ -56,7 +59,8 @@ class Owner(Protocol):
         record: Who it is.
         instance: The same, for its own code.
         ownership: The meshes that it has spawned.
-        classes: Those that have come to it by value, by their ids; None in the client, where they are from.
+        classes: Those that have come to it by value, by their ids; None in the client, where they
+            are from.
     """
 
     hub: MessageHub
@@ -76,7 +80,9 @@ class Owner(Protocol):
 
     @property
     def thread(self) -> int | None:
-        """The thread that runs it, as `threading.get_ident` has it; None if it has none of its own."""
+        """The thread that runs it, as `threading.get_ident` has it; None if it has none of its
+        own.
+        """
 
     @property
     def ending(self) -> Failure | None:
@@ -88,7 +94,9 @@ class Owner(Protocol):
     def stop_itself(self, reason: str) -> None:
         """Let it end at its own request; on any thread."""
 
-    def own_failure(self, cause: str, reason: str, source: Failure | None = None, error: bytes = b"") -> Failure:
+    def own_failure(
+        self, cause: str, reason: str, source: Failure | None = None, error: bytes = b""
+    ) -> Failure:
         """A failure of this actor, with everything known about where it is."""
 
     # what it owns

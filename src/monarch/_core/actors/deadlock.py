@@ -1,14 +1,19 @@
-"""Finds actors that wait for each other. The rules, and why they hold, are in `supervision.deadlock`.
+"""Finds actors that wait for each other.
 
-What waits has noted itself (`waits`). Everything else is done on the poller's thread, once per `deadlock_check_interval` and
-only while something waits; a process in which nothing waits has no timer.
+The rules, and why they hold, are in `supervision.deadlock`.
 
-What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task that the program
-started itself, as the actor goes on without it; for a value on a port, which anyone may send; for the next answer of a
-`stream`, which any rank may give; of the root client, which nobody calls.
+What waits has noted itself (`waits`). Everything else is done on the poller's thread, once per
+`deadlock_check_interval` and only while something waits; a process in which nothing waits has no
+timer.
 
-A wait for room in a full mailbox (`pressure`) is a wait for the actor whose mailbox that is. A circle with one in it needs no
-error: the one who sends is let go, and the mailbox takes more than it should.
+What is no wait: one with a timeout, or in reach of one (`asyncio.timeout`); of a thread or task
+that the program started itself, as the actor goes on without it; for a value on a port, which
+anyone may send; for the next answer of a `stream`, which any rank may give; of the root client,
+which nobody calls.
+
+A wait for room in a full mailbox (`pressure`) is a wait for the actor whose mailbox that is. A
+circle with one in it needs no error: the one who sends is let go, and the mailbox takes more than
+it should.
 """
 
 from __future__ import annotations
@@ -47,7 +52,9 @@ class BlockedWait(NamedTuple):
 
 
 class DeadlockDetector:
-    """Asks what keeps the calls that this process waits for, and answers that question for others."""
+    """Asks what keeps the calls that this process waits for, and answers that question for
+    others.
+    """
 
     def __init__(self, hub: MessageHub) -> None:
         self._hub = hub
@@ -70,7 +77,8 @@ class DeadlockDetector:
 
     def _sweep(self) -> None:
         self._timer = None
-        self.watching = False  # before looking: what begins to wait from here on sets the next timer itself
+        # before looking: what begins to wait from here on sets the next timer itself
+        self.watching = False
         numbers = {id(request): number for number, request in self._hub.requests.copy().items()}
         waits: dict[WaitId, BlockedWait] = {}
         for cell in filter(None, map(_as_cell, list(self._hub.actors.values()))):
@@ -103,7 +111,9 @@ class DeadlockDetector:
                 send_record(self._hub, probe.process, AskWhatKeeps(probe))
 
     def receive(self, probe: Probe) -> None:
-        """Somebody asks what keeps a call from being answered by an actor of this process; on any thread."""
+        """Somebody asks what keeps a call from being answered by an actor of this process; on any
+        thread.
+        """
         self._hub.poller.call_soon(functools.partial(self._chase, probe))
 
     def _chase(self, probe: Probe) -> None:
@@ -112,7 +122,10 @@ class DeadlockDetector:
         if blocked is None:
             return
         request = blocked.awaited.request
-        number = next((number for number, other in self._hub.requests.copy().items() if other is request), None)
+        number = next(
+            (number for number, other in self._hub.requests.copy().items() if other is request),
+            None,
+        )
         if number is None:  # the answer is here
             return
         wait_id = self._id(blocked, number)
@@ -122,7 +135,9 @@ class DeadlockDetector:
             self._send(self._chaser.pass_on(probe, _described(wait_id, blocked)))
 
     def _break(self, probe: Probe, youngest: BlockedWait) -> None:
-        """Give up one wait of a circle: one for room in a mailbox if there is any, of which the program need not hear."""
+        """Give up one wait of a circle: one for room in a mailbox if there is any, of which the
+        program need not hear.
+        """
         for wait in probe.path:
             if _is_for_room(wait.call):
                 send_record(self._hub, wait.call.process, LetGo(wait.call.request))
@@ -138,9 +153,12 @@ def _is_for_room(call: Call) -> bool:
 
 def _keeper(cell: ActorCell, call: Call) -> BlockedWait | None:
     """The wait because of which an actor cannot answer a call."""
-    if cell.gate is not None and cell.gate.bootstrap is not None:  # it begins when that has answered
+    # it begins when that has answered
+    if cell.gate is not None and cell.gate.bootstrap is not None:
         cell = cell.gate.bootstrap
-        call = next((owed for each in cell.active.values() if (owed := _owed(*each)) is not None), call)
+        call = next(
+            (owed for each in cell.active.values() if (owed := _owed(*each)) is not None), call
+        )
     waits = cell.waits.copy()
     if _is_for_room(call):
         queued = [call] if call.process in cell.pressure.held else []
@@ -158,13 +176,17 @@ def _keeper(cell: ActorCell, call: Call) -> BlockedWait | None:
 
 
 def _owed(origin: Origin, frame: Frame) -> Call | None:
-    """A call that only its handler can answer. One with a response port may be answered by whoever has that by now."""
+    """A call that only its handler can answer.
+
+    One with a response port may be answered by whoever has that by now.
+    """
     return None if frame.flags & EXPLICIT else Call(origin.peer, frame.request)
 
 
 def _as_cell(actor: Receiver | None) -> ActorCell | None:
     """An actor, if it is one that may wait: not the root client, nor a process."""
-    return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]  # only a cell has them
+    # only a cell has them
+    return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]
 
 
 def _awaited(noted: WaitRecord) -> PendingCall | None:
@@ -189,7 +211,8 @@ def _doing(cell: ActorCell, activity: object) -> str:
     """In words, what an actor does in an activity."""
     active = cell.active
     handled = active.get(activity) or active.get(cell.serving)
-    calls = active.values() if handled is None else [handled]  # its thread was stopped by one of its tasks
+    # its thread was stopped by one of its tasks
+    calls = active.values() if handled is None else [handled]
     names = sorted({f"{decode_meta(frame.meta)[0]}()" for _, frame in calls})
     if names:
         return "in " + " or ".join(names)

@@ -13,7 +13,9 @@ _PLANE = "monarch.debugger"
 
 
 def install() -> None:
-    """Have ``breakpoint()`` stop the actor that runs, and lines of source come from the client where only that one has them."""
+    """Have ``breakpoint()`` stop the actor that runs, and lines of source come from the client
+    where only that one has them.
+    """
     import linecache  # which a proc has imported anyway, and a client may never need
 
     update: Any = getattr(linecache.updatecache, "__wrapped__", linecache.updatecache)
@@ -49,8 +51,8 @@ def _stop(*args: object, **kwargs: object) -> None:
 
 def _refuse(*args: object, **kwargs: object) -> None:
     raise NotImplementedError(
-        "breakpoint() in a process that an actor has forked: the debugger does not reach it. Call it in the actor itself: "
-        "run what the child runs there (for a DataLoader: num_workers=0)"
+        "breakpoint() in a process that an actor has forked: the debugger does not reach it. Call"
+        " it in the actor itself: run what the child runs there (for a DataLoader: num_workers=0)"
     )
 
 

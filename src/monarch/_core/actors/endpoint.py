@@ -1,7 +1,7 @@
 """The declaration of an actor class: its endpoints, checked once per class.
 
-An endpoint is a method marked with `endpoint`. On the class it is an `EndpointDefinition`; on a spawned mesh the same
-attribute is an `Endpoint` with the adverbs (`adverbs`).
+An endpoint is a method marked with `endpoint`. On the class it is an `EndpointDefinition`; on a
+spawned mesh the same attribute is an `Endpoint` with the adverbs (`adverbs`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,17 @@ import functools
 import weakref
 from collections.abc import Callable, Coroutine
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from ..._namedtuple import NamedTuple
 from ..calls.returns_future import is_async_function, is_generator_function
@@ -72,7 +82,9 @@ class EndpointDefinition(Generic[P, R_co]):
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
-    if TYPE_CHECKING:  # on an actor object it is itself; on a mesh, which the type checker takes for one, an `Endpoint`
+    # on an actor object it is itself; on a mesh, which the type checker takes for one, an
+    # `Endpoint`
+    if TYPE_CHECKING:
 
         def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[P, R_co]: ...
 
@@ -82,14 +94,16 @@ class EndpointDefinition(Generic[P, R_co]):
             return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method here, as any method: in a test of the plain object, by way of ``super()``, as ``self.name()``."""
+        """Run the method here, as any method: in a test of the plain object, by way of ``super()``,
+        as ``self.name()``.
+        """
         return self.method(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name in ("call", "call_one", "choose", "broadcast", "stream", "rref"):
             raise TypeError(
-                f"{name} is for a spawned mesh, `mesh.{self.name}.{name}(...)`; on the actor object itself {self.name} is a "
-                f"plain method: `self.{self.name}(...)`"
+                f"{name} is for a spawned mesh, `mesh.{self.name}.{name}(...)`; on the actor object"
+                f" itself {self.name} is a plain method: `self.{self.name}(...)`"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -99,11 +113,13 @@ class EndpointDefinition(Generic[P, R_co]):
 
 
 class ArgumentCheck:
-    """Binds arguments to a signature as a local call would; plain positional calls are checked by counting.
+    """Binds arguments to a signature as a local call would; plain positional calls are checked by
+    counting.
 
     Args:
         function: Who will take the arguments.
-        skip: How many it gets before them: ``self``, a response port. Where it takes those as part of ``*args``, that stays.
+        skip: How many it gets before them: ``self``, a response port. Where it takes those as part
+            of ``*args``, that stays.
         name: What it is called, for errors.
     """
 
@@ -136,7 +152,9 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
-    """How few and how many positional arguments alone make a valid call; an empty range where they cannot."""
+    """How few and how many positional arguments alone make a valid call; an empty range where they
+    cannot.
+    """
     positional = [p for p in parameters if _is_positional(p)]
     required = sum(p.default is p.empty for p in positional)
     if any(p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in parameters):
@@ -152,8 +170,8 @@ def _check_method(method: Any) -> None:
         raise TypeError(f"endpoint decorates a method, got {method!r}")
     if is_generator_function(method):
         raise TypeError(
-            f"{method.__qualname__} yields: an endpoint returns one value. Return a list, or take a Port as argument and "
-            "send each value through it"
+            f"{method.__qualname__} yields: an endpoint returns one value. Return a list, or take a"
+            " Port as argument and send each value through it"
         )
 
 
@@ -161,24 +179,32 @@ class _Decorator(Protocol):
     """`endpoint(...)` with options, waiting for its method."""
 
     @overload
-    def __call__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> EndpointDefinition[P, R]: ...
+    def __call__(
+        self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]
+    ) -> EndpointDefinition[P, R]: ...
     @overload
     def __call__(self, method: Callable[Concatenate[Any, P], R]) -> EndpointDefinition[P, R]: ...
 
 
 class _PortDecorator(Protocol):
-    """`endpoint(explicit_response_port=True)`: callers do not see the port, and get what is sent through it."""
+    """`endpoint(explicit_response_port=True)`: callers do not see the port, and get what is sent
+    through it.
+    """
 
     @overload
     def __call__(
         self, method: Callable[Concatenate[Any, Port[R], P], Coroutine[Any, Any, None]]
     ) -> EndpointDefinition[P, R]: ...
     @overload
-    def __call__(self, method: Callable[Concatenate[Any, Port[R], P], None]) -> EndpointDefinition[P, R]: ...
+    def __call__(
+        self, method: Callable[Concatenate[Any, Port[R], P], None]
+    ) -> EndpointDefinition[P, R]: ...
 
 
 @overload
-def endpoint(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> EndpointDefinition[P, R]: ...
+def endpoint(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> EndpointDefinition[P, R]: ...
 @overload
 def endpoint(method: Callable[Concatenate[Any, P], R]) -> EndpointDefinition[P, R]: ...
 @overload
@@ -210,12 +236,14 @@ def endpoint(
     Args:
         method: A ``def`` or ``async def`` method; all endpoints of one class must be of one kind.
         propagate: For `rref`: a function from argument shapes to result shapes.
-        explicit_response_port: The method gets, after ``self``, a `Port` and answers through it, now or later; what it
-            returns is dropped. An exception it raises ends the actor. If it lets go of the port without an answer, its
-            caller gets an `ActorError` of a `RuntimeError`; a port that it has sent elsewhere may be answered there.
+        explicit_response_port: The method gets, after ``self``, a `Port` and answers through it,
+            now or later; what it returns is dropped. An exception it raises ends the actor. If it
+            lets go of the port without an answer, its caller gets an `ActorError` of a
+            `RuntimeError`; a port that it has sent elsewhere may be answered there.
         instrument: Trace each invocation.
-        concurrency: How many invocations of an ``async def`` method may overlap in one actor. Further calls of it wait, in
-            order; the actor goes on to other messages. By default it handles one message at a time.
+        concurrency: How many invocations of an ``async def`` method may overlap in one actor.
+            Further calls of it wait, in order; the actor goes on to other messages. By default it
+            handles one message at a time.
 
     Raises:
         TypeError: The method is a generator, or `concurrency` is no int.
@@ -223,7 +251,9 @@ def endpoint(
     """
     if concurrency is not None:
         _check_concurrency(concurrency)
-    return _define(method, concurrency is not None, propagate, explicit_response_port, instrument, concurrency)
+    return _define(
+        method, concurrency is not None, propagate, explicit_response_port, instrument, concurrency
+    )
 
 
 @overload
@@ -232,7 +262,10 @@ def concurrent_endpoint(
 ) -> EndpointDefinition[P, R]: ...
 @overload
 def concurrent_endpoint(
-    *, propagate: Propagate = ..., explicit_response_port: Literal[False] = ..., instrument: bool = ...
+    *,
+    propagate: Propagate = ...,
+    explicit_response_port: Literal[False] = ...,
+    instrument: bool = ...,
 ) -> _Decorator: ...
 @overload
 def concurrent_endpoint(
@@ -245,7 +278,8 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """Mark an ``async def`` method whose invocations may overlap: each message starts a task, then the next is taken.
+    """Mark an ``async def`` method whose invocations may overlap: each message starts a task, then
+    the next is taken.
 
     Bodies start in the order in which one sender sent them. Options as for `endpoint`.
 
@@ -264,8 +298,15 @@ def _define(
     concurrency: int | None = None,
 ) -> Any:
     def decorate(method: Callable[..., Any]) -> EndpointDefinition[Any, Any]:
-        if concurrency is not None and not isinstance(method, EndpointDefinition) and not is_async_function(method):
-            raise ValueError(f"endpoint(concurrency=...) is for async endpoints; write `async def {method.__name__}`")
+        if (
+            concurrency is not None
+            and not isinstance(method, EndpointDefinition)
+            and not is_async_function(method)
+        ):
+            raise ValueError(
+                "endpoint(concurrency=...) is for async endpoints; write `async def"
+                f" {method.__name__}`"
+            )
         if concurrent:
             _check_concurrent(method)
         return EndpointDefinition(
@@ -289,9 +330,14 @@ def _check_concurrency(concurrency: Any) -> None:
 
 def _check_concurrent(method: Any) -> None:
     if isinstance(method, EndpointDefinition):
-        raise ValueError("concurrent_endpoint does not wrap @endpoint; use concurrent_endpoint alone")
+        raise ValueError(
+            "concurrent_endpoint does not wrap @endpoint; use concurrent_endpoint alone"
+        )
     if not is_async_function(method):
-        raise ValueError(f"concurrent_endpoint can only wrap async endpoints; write `async def {method.__name__}`")
+        raise ValueError(
+            "concurrent_endpoint can only wrap async endpoints; write `async def"
+            f" {method.__name__}`"
+        )
 
 
 class ActorClass(NamedTuple):
@@ -333,8 +379,8 @@ def _describe(cls: type) -> ActorClass:
         sync = sorted(name for name, definition in endpoints.items() if not definition.is_async)
         others = sorted(set(endpoints) - set(sync))
         raise ValueError(
-            f"{cls.__qualname__} mixes both async and sync endpoints. Sync: {', '.join(sync)}; async: {', '.join(others)}. "
-            "Make them all `def` or all `async def`"
+            f"{cls.__qualname__} mixes both async and sync endpoints. Sync: {', '.join(sync)};"
+            f" async: {', '.join(others)}. Make them all `def` or all `async def`"
         )
     is_async = colours != {False}
     _check_hooks(cls, is_async)
@@ -342,17 +388,23 @@ def _describe(cls: type) -> ActorClass:
 
 
 def _check_not_hidden(cls: type, name: str, attribute: Any) -> None:
-    """Refuse an endpoint wrapped by `functools.wraps`: the wrapper is a plain function, which no message reaches."""
+    """Refuse an endpoint wrapped by `functools.wraps`: the wrapper is a plain function, which no
+    message reaches.
+    """
     wrapped = getattr(attribute, "__wrapped__", None) if callable(attribute) else None
     if isinstance(wrapped, EndpointDefinition):
         raise ValueError(
-            f"a decorator above @endpoint hides the endpoint {cls.__qualname__}.{name}. Put @endpoint on top:\n"
-            f"    @endpoint\n    @the_other_decorator\n    def {name}(self, ...)"
+            f"a decorator above @endpoint hides the endpoint {cls.__qualname__}.{name}. Put"
+            f" @endpoint on top:\n    @endpoint\n    @the_other_decorator\n    def {name}(self,"
+            " ...)"
         )
 
 
 def _constructor(cls: Any) -> Callable[..., Any]:
-    """Return the function that takes the arguments of ``cls(...)``. The signatures of `object` accept anything."""
+    """Return the function that takes the arguments of ``cls(...)``.
+
+    The signatures of `object` accept anything.
+    """
     own: Callable[..., Any] = cls.__init__
     if own is object.__init__:
         own = cls.__new__
@@ -370,4 +422,6 @@ def _check_hooks(cls: type, is_async: bool) -> None:
     for name in _HOOKS:
         hook = getattr(cls, name, None)
         if not is_async and is_async_function(hook):
-            raise ValueError(f"{cls.__qualname__}.{name} must be `def`, as the endpoints of this sync actor are")
+            raise ValueError(
+                f"{cls.__qualname__}.{name} must be `def`, as the endpoints of this sync actor are"
+            )

@@ -116,4 +116,7 @@ class Instance:
     __repr__ = __str__
 
     def __reduce__(self) -> Any:
-        raise TypeError("an Instance cannot be sent to another process; send str(instance), or its creator record")
+        raise TypeError(
+            "an Instance cannot be sent to another process; send str(instance), or its creator"
+            " record"
+        )

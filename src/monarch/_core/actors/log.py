@@ -1,4 +1,5 @@
-"""`logging` records of an actor say which actor wrote them, and what a proc prints says which actor, or record, it is of.
+"""`logging` records of an actor say which actor wrote them, and what a proc prints says which
+actor, or record, it is of.
 
 `logging` is imported with the first actor of a process: before that there is nothing to say.
 """
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     import logging
 
 prefix_enabled = True
-"""Whether log messages get the prefix ``[actor=...]``; programs set `monarch.actor.config.prefix_python_logs_with_actor`."""
+"""Whether log messages get the prefix ``[actor=...]``; programs set
+`monarch.actor.config.prefix_python_logs_with_actor`.
+"""
 
 _make_record: Any = None  # what made records before
 _handling = threading.local()  # `record`: that which a handler writes on this thread
@@ -34,20 +37,32 @@ def settings() -> LogSettings | None:
     for handler in root.handlers:
         stream: Any = getattr(handler, "stream", None)
         name = next(
-            (name for name in ("stdout", "stderr") if stream is not None and stream is getattr(sys, name)), None
+            (
+                name
+                for name in ("stdout", "stderr")
+                if stream is not None and stream is getattr(sys, name)
+            ),
+            None,
         )
         if name is not None:
             made: Any = handler.formatter or logging.Formatter()
             known: Any = logging._STYLES
             styles = [style for style, (kind, _) in known.items() if type(made._style) is kind]
             template = made._fmt if styles else None
-            return LogSettings(root.level, handler.level, name, template, made.datefmt, styles[0] if styles else "%")
+            return LogSettings(
+                root.level,
+                handler.level,
+                name,
+                template,
+                made.datefmt,
+                styles[0] if styles else "%",
+            )
     return None
 
 
 def take_over(client: LogSettings | None) -> None:
-    """Log as the client does, as long as the actors of this process configure nothing themselves: the handler is the one
-    that `logging` falls back to where there is no other.
+    """Log as the client does, as long as the actors of this process configure nothing themselves:
+    the handler is the one that `logging` falls back to where there is no other.
     """
     if client is not None:
         import logging
@@ -58,7 +73,8 @@ def take_over(client: LogSettings | None) -> None:
 
         @wraps(configure)
         def basic_config(**options: Any) -> None:
-            # `logging.error(...)` and its like call this where the root logger has no handler, and then ours is there
+            # `logging.error(...)` and its like call this where the root logger has no handler, and
+            # then ours is there
             if sys._getframe(1).f_globals is not vars(logging):
                 configure(**options)
 
@@ -70,7 +86,8 @@ def set_level(level: int) -> None:
     import logging
 
     logging.root.setLevel(level)
-    if logging.lastResort is not None:  # writes where nothing is configured, by itself from WARNING on
+    # writes where nothing is configured, by itself from WARNING on
+    if logging.lastResort is not None:
         logging.lastResort.setLevel(level)
 
 
@@ -109,7 +126,8 @@ def install() -> None:
             finally:
                 _handling.record = before
 
-        # whatever a handler of anybody's prints is of the record: no handler of ours has to write it a second time
+        # whatever a handler of anybody's prints is of the record: no handler of ours has to write
+        # it a second time
         logging.Handler.handle = handle_known  # type: ignore[method-assign, assignment]
 
 

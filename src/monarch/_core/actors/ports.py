@@ -1,4 +1,6 @@
-"""Ports: one-way handles that can be sent anywhere, and the receiving end, which stays where it was opened."""
+"""Ports: one-way handles that can be sent anywhere, and the receiving end, which stays where it was
+opened.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
-from ..calls.pending import FutureState, PendingOperation, has_failed, operation_of, subscribe, unread
+from ..calls.pending import (
+    FutureState,
+    PendingOperation,
+    has_failed,
+    operation_of,
+    subscribe,
+    unread,
+)
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..calls.remote_error import explain, format_remote, to_exception
@@ -32,10 +41,13 @@ T = TypeVar("T")
 
 
 class Port(Generic[T]):
-    """The sending end. Picklable; may be used from any thread, any number of times unless it was opened with ``once``.
+    """The sending end.
 
-    Values of one sender arrive in the order in which it sent them. Sending waits for the receiver only while more values than
-    `mailbox_bytes_limit` and `mailbox_limit` allow have not been read; a port whose receiver is gone swallows what is sent to it.
+    Picklable; may be used from any thread, any number of times unless it was opened with ``once``.
+
+    Values of one sender arrive in the order in which it sent them. Sending waits for the receiver
+    only while more values than `mailbox_bytes_limit` and `mailbox_limit` allow have not been read;
+    a port whose receiver is gone swallows what is sent to it.
     """
 
     __slots__ = ("_address", "_frame", "_once", "_used", "return_undeliverable")
@@ -56,7 +68,8 @@ class Port(Generic[T]):
         Raises:
             RuntimeError: The port was opened for one value, and that has been sent.
             ValueError: The value is larger than ``codec_max_frame_length``.
-            BackpressureError: The port was full, and its receiver read nothing, for `message_delivery_timeout` seconds.
+            BackpressureError: The port was full, and its receiver read nothing, for
+                `message_delivery_timeout` seconds.
             Exception: Raised by pickling the value.
         """
         self._claim_use()
@@ -85,7 +98,10 @@ class Port(Generic[T]):
 
     def _claim_use(self) -> None:
         if self._once and self._used:
-            raise RuntimeError("this port was opened for one value, and that has been sent (OncePortRef already used)")
+            raise RuntimeError(
+                "this port was opened for one value, and that has been sent (OncePortRef already"
+                " used)"
+            )
         self._used = True
 
     def _await_room(self) -> None:
@@ -93,7 +109,14 @@ class Port(Generic[T]):
         if full and self._frame.kind == PORT:
             full.wait((self._address,), self._frame.target)
 
-    def _post(self, flags: int, payload: Any, buffers: Any = (), rank: int | None = None, meta: bytes = b"") -> None:
+    def _post(
+        self,
+        flags: int,
+        payload: Any,
+        buffers: Any = (),
+        rank: int | None = None,
+        meta: bytes = b"",
+    ) -> None:
         hub = current_hub()
         if prints.unshown:
             flags |= prints.flag(self._address, hub.root)
@@ -125,14 +148,18 @@ class ResponsePort(Port[Any]):
         address: The process of the caller.
         uid: The actor that answers.
         call: What it answers.
-        dropped: Called when this is gone and no copy was sent elsewhere, which could still answer: on any thread, inside
-            of any lock, as garbage is collected anywhere.
+        dropped: Called when this is gone and no copy was sent elsewhere, which could still answer:
+            on any thread, inside of any lock, as garbage is collected anywhere.
     """
 
     __slots__ = ("_dropped",)
 
-    def __init__(self, address: ProcAddress, uid: int, call: Frame, dropped: Callable[[], None]) -> None:
-        super().__init__(address, Frame(REPLY, VALUE, call.rank, uid, call.sender, call.request, b"", b""))
+    def __init__(
+        self, address: ProcAddress, uid: int, call: Frame, dropped: Callable[[], None]
+    ) -> None:
+        super().__init__(
+            address, Frame(REPLY, VALUE, call.rank, uid, call.sender, call.request, b"", b"")
+        )
         self._dropped: Callable[[], None] | None = dropped
 
     def __reduce__(self) -> Any:
@@ -161,8 +188,8 @@ class PortReceiver(Generic[T]):
     def recv(self) -> Future[T]:
         """A future of the next value: places are taken in the order of the ``recv()`` calls.
 
-        A wait that times out gives its place back; reading the same future again takes a new place at the end.
-        The future raises EOFError when the actor that opened the port has ended.
+        A wait that times out gives its place back; reading the same future again takes a new place
+        at the end. The future raises EOFError when the actor that opened the port has ended.
 
         Raises:
             ValueError: The port was opened for one value, and that has been asked for.
@@ -186,10 +213,12 @@ class PortReceiver(Generic[T]):
             raise
 
     def tied_to(self, call: Future[Any]) -> PortReceiver[T]:
-        """Tie this receiver to a call: once the call has failed and all earlier values are read, `recv` raises its error.
+        """Tie this receiver to a call: once the call has failed and all earlier values are read,
+        `recv` raises its error.
 
-        A sender that dies ends no port, as others may send as well. So tie a port that you give to a call to that call:
-        ``port, pages = Channel.open()``, then ``pages.tied_to(crawlers.crawl.call(port))``.
+        A sender that dies ends no port, as others may send as well. So tie a port that you give to
+        a call to that call: ``port, pages = Channel.open()``, then
+        ``pages.tied_to(crawlers.crawl.call(port))``.
 
         Args:
             call: The future of the call.
@@ -213,7 +242,10 @@ class PortReceiver(Generic[T]):
         return f"<PortReceiver {self._queue.describe()}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError("cannot pickle a PortReceiver: it stays with the actor that opened it. Send the Port instead")
+        raise TypeError(
+            "cannot pickle a PortReceiver: it stays with the actor that opened it. Send the Port"
+            " instead"
+        )
 
 
 class Channel(Generic[T]):
@@ -237,10 +269,13 @@ class Channel(Generic[T]):
 
 
 class _Queue:
-    """Values that arrived, and futures that wait for some. Held by the hub while its receiver lives.
+    """Values that arrived, and futures that wait for some.
 
-    A future is completed under the lock, so that it either waits or is done: in between, a reader would give it a second
-    place, whose value would be lost, and one whose time is up would miss the value that has just been taken for it.
+    Held by the hub while its receiver lives.
+
+    A future is completed under the lock, so that it either waits or is done: in between, a reader
+    would give it a second place, whose value would be lost, and one whose time is up would miss the
+    value that has just been taken for it.
     """
 
     def __init__(self, once: bool) -> None:
@@ -274,9 +309,13 @@ class _Queue:
         return promise.future
 
     def enlist_again(self, future: FutureState) -> None:
-        """Give a future that had given its place back the next value, or a place at the end; one that did not keeps what it has."""
+        """Give a future that had given its place back the next value, or a place at the end; one
+        that did not keeps what it has.
+        """
         with self._lock:
-            if operation_of(future) is not None and all(entry() is not future for entry in self._waiting):
+            if operation_of(future) is not None and all(
+                entry() is not future for entry in self._waiting
+            ):
                 self._enlist(future)
 
     def _enlist(self, future: FutureState) -> None:
@@ -303,7 +342,9 @@ class _Queue:
         return False
 
     def take_back(self, future: FutureState) -> None:
-        """Put back a value that was given to a future at the moment at which its reader was cancelled."""
+        """Put back a value that was given to a future at the moment at which its reader was
+        cancelled.
+        """
         with self._lock:
             frame = unread(future)
             if frame is not None:
@@ -319,7 +360,8 @@ class _Queue:
             future = self._next_waiting()
             if future is None:
                 self._frames.append(frame)
-                if origin.peer != self._hub.address:  # here, the thread that sends may be the one that is to read
+                # here, the thread that sends may be the one that is to read
+                if origin.peer != self._hub.address:
                     self._pressure.came(origin, frame)
             else:
                 self._give(future, frame)
@@ -367,7 +409,9 @@ class _Queue:
     @staticmethod
     def _fail(future: FutureState, call: Future[Any]) -> None:
         def read(_: object) -> Any:
-            raise Outcome(call.exception() or EOFError("the call that the receiver is tied to has ended"))
+            raise Outcome(
+                call.exception() or EOFError("the call that the receiver is tied to has ended")
+            )
 
         Promise.of(future).resolve(None, read)
 
@@ -381,7 +425,10 @@ class _Queue:
 
 
 class _Sink:
-    """The receiver registered in the hub. It holds the port weakly, so that a forgotten receiver ends its port."""
+    """The receiver registered in the hub.
+
+    It holds the port weakly, so that a forgotten receiver ends its port.
+    """
 
     def __init__(self, queue: _Queue) -> None:
         self._queue = weakref.ref(queue)
@@ -432,6 +479,7 @@ class _Claim(PendingOperation):
             return value
         if frame.rank == NO_RANK:
             raise ValueError(
-                "this value carries no rank: a ranked receiver takes answers to send(), not bare port.send()"
+                "this value carries no rank: a ranked receiver takes answers to send(), not bare"
+                " port.send()"
             )
         return frame.rank, value

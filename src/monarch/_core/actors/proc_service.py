@@ -80,7 +80,8 @@ class ProcService(ControlService):
     def cell_class(self, is_async: bool) -> type[SyncCell | AsyncCell]:
         if not is_async:
             return SyncCell
-        from .async_cell import AsyncCell  # brings asyncio, which a program of sync actors never needs
+        # brings asyncio, which a program of sync actors never needs
+        from .async_cell import AsyncCell
 
         return AsyncCell
 
@@ -151,7 +152,9 @@ class ProcService(ControlService):
         if cell is None:
             ended()
         else:
-            failure = Failure(STOPPED, reason, str(cell.record), restarts=again, incarnation=cell.incarnation)
+            failure = Failure(
+                STOPPED, reason, str(cell.record), restarts=again, incarnation=cell.incarnation
+            )
             cell.stop(failure, ended)
 
     @handles(GetIncarnation)
@@ -182,8 +185,11 @@ class ProcService(ControlService):
     def _let_go(self, request: ControlRequest, record: LetGo) -> None:
         self.hub.full.let_go(record.wait)
 
-    def stop_all(self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False) -> None:
-        """Stop every actor here; `done` is called on the poller's thread when all have ended, within `cleanup_timeout`.
+    def stop_all(
+        self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False
+    ) -> None:
+        """Stop every actor here; `done` is called on the poller's thread when all have ended,
+        within `cleanup_timeout`.
 
         Args:
             restarts: Whether this process may start again, and they with it.
@@ -191,18 +197,25 @@ class ProcService(ControlService):
         cells = self.cells
         ended = countdown(len(cells), lambda: self.hub.poller.call_soon(done))
         for cell in cells:
-            failure = Failure(cause, reason, str(cell.record), host=self.hub.address.host, restarts=restarts)
+            failure = Failure(
+                cause, reason, str(cell.record), host=self.hub.address.host, restarts=restarts
+            )
             cell.stop(failure, ended)
 
     def _requester_lost(self, address: ProcAddress) -> None:
         """A process is gone that talked to this one: what its actors owned here goes with it."""
         for cell in self.cells:
             if cell._spec.owner.proc == address:
-                cell.end(Failure(STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)))
+                cell.end(
+                    Failure(
+                        STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)
+                    )
+                )
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
         actors = [actor for actor in list(self.hub.actors.values()) if isinstance(actor, BaseCell)]
-        if address.proc == AGENT:  # with a host goes all that runs on it, also what nobody here has talked to
+        # with a host goes all that runs on it, also what nobody here has talked to
+        if address.proc == AGENT:
             owned = {proc for actor in actors for proc in actor.ownership.processes()}
             self.hub.forget_peers([proc for proc in owned if proc.agent == address], failure)
         for actor in actors:
@@ -210,7 +223,9 @@ class ProcService(ControlService):
 
 
 class _Refuser:
-    """Stands for an actor of a proc whose bootstrap function failed: whoever calls it gets that error."""
+    """Stands for an actor of a proc whose bootstrap function failed: whoever calls it gets that
+    error.
+    """
 
     def __init__(self, error: bytes) -> None:
         self._error = error
@@ -219,11 +234,26 @@ class _Refuser:
         if frame.request:
             with suppress(BackpressureError):
                 origin.send(
-                    Frame(REPLY, ERROR, frame.rank, frame.target, frame.sender, frame.request, b"", self._error)
+                    Frame(
+                        REPLY,
+                        ERROR,
+                        frame.rank,
+                        frame.target,
+                        frame.sender,
+                        frame.request,
+                        b"",
+                        self._error,
+                    )
                 )
 
 
-def spawn_record(spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True) -> SpawnActor:
-    """The record of a spawn; large constructor arguments stay out of band, though they were pickled before."""
+def spawn_record(
+    spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True
+) -> SpawnActor:
+    """The record of a spawn; large constructor arguments stay out of band, though they were pickled
+    before.
+    """
     payload, buffers = init
-    return SpawnActor(spec, is_async, PickleBuffer(payload), [PickleBuffer(buffer) for buffer in buffers], gated)
+    return SpawnActor(
+        spec, is_async, PickleBuffer(payload), [PickleBuffer(buffer) for buffer in buffers], gated
+    )

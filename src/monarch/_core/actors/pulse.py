@@ -1,9 +1,10 @@
-"""Once a second, while actors of this process do something: what has not changed since is stuck, and since when. No message has a
-clock for that.
+"""Once a second, while actors of this process do something: what has not changed since is stuck,
+and since when. No message has a clock for that.
 
-An actor starts the pulse when it begins to serve, and, if it has stopped, whenever its thread has waited for a message; one that is
-flooded never looks. It stops when nothing is handled and nothing is queued, after one more look: a thread may have seen it go on just
-before. So an idle process has no wake-up for it.
+An actor starts the pulse when it begins to serve, and, if it has stopped, whenever its thread has
+waited for a message; one that is flooded never looks. It stops when nothing is handled and nothing
+is queued, after one more look: a thread may have seen it go on just before. So an idle process has
+no wake-up for it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from .cell import ActorCell
 
 _PERIOD = 1.0  # seconds
-_STEP = 1_000_000  # nanoseconds: a clock that differs by more was set, all else is how long it takes to read two
+# nanoseconds: a clock that differs by more was set, all else is how long it takes to read two
+_STEP = 1_000_000
 _offset = 0
 _FIRST = 0.1  # seconds after which it looks when something gets active
 _MOST = 128  # actors in a report; those that handle something are first
@@ -40,7 +42,8 @@ class _Seen(NamedTuple):
     Attributes:
         activity: Gives the task that handles it; None where the actor's thread does.
         begun: How many calls of this endpoint had begun then.
-        since: The time of the first tick that saw it; `time.monotonic_ns`, as a clock on the wall may be set meanwhile.
+        since: The time of the first tick that saw it; `time.monotonic_ns`, as a clock on the wall
+            may be set meanwhile.
     """
 
     activity: Callable[[], object] | None
@@ -80,13 +83,18 @@ class ActorPulse:
         self._poller.call_soon(self._go_on)
 
     def serves(self, cell: ActorCell) -> None:
-        """An actor begins to take messages; on its thread. Who it is must be known also if it does not live until the next report."""
+        """An actor begins to take messages; on its thread.
+
+        Who it is must be known also if it does not live until the next report.
+        """
         if life.box is not None:
             life.box.happened(_actor(cell, life.IDLE, 0, 0))
         self.start()
 
     def since(self, uid: int, item: object) -> int | None:
-        """Since when an actor handles this, good to a second, in nanoseconds since 1970; None: for less than that."""
+        """Since when an actor handles this, good to a second, in nanoseconds since 1970; None: for
+        less than that.
+        """
         seen = self._seen.get((uid, id(item)))
         return _shown(seen.since) if seen is not None else None
 
@@ -102,14 +110,18 @@ class ActorPulse:
     def _tick(self) -> None:
         self._timer = None
         self.ticks += 1
-        went_on, self.beating = self.beating, False  # first: who gets active from here on starts it again
+        # first: who gets active from here on starts it again
+        went_on, self.beating = self.beating, False
         cells = self._cells()
         self._look(cells)
         if self._seen or any(cell.queued() for cell in cells):
             self.beating = True
         now = time.monotonic_ns()
-        waits = waited_for.copy() if self.beating else ()  # nothing is held by a process that is idle
-        self._waits = weakref.WeakKeyDictionary({future: self._waits.get(future, now) for future in waits})
+        # nothing is held by a process that is idle
+        waits = waited_for.copy() if self.beating else ()
+        self._waits = weakref.WeakKeyDictionary(
+            {future: self._waits.get(future, now) for future in waits}
+        )
         if went_on or self.beating:
             self._go_on(_PERIOD)
         for hook in self.hooks:
@@ -126,8 +138,11 @@ class ActorPulse:
                 begun = cell.begun[endpoint]
                 key = cell.uid, id(item)
                 seen = before.pop(key, None)
-                # the memory of a call that is over may be that of the next one; but that one has then begun after it
-                if seen is None or (begun != seen.begun and not (seen.activity and seen.activity() is activity)):
+                # the memory of a call that is over may be that of the next one; but that one has
+                # then begun after it
+                if seen is None or (
+                    begun != seen.begun and not (seen.activity and seen.activity() is activity)
+                ):
                     alone = activity is None or activity is cell.serving
                     seen = _Seen(None if alone else weakref.ref(activity), endpoint, begun, now)
                 self._seen[key] = seen
@@ -147,7 +162,9 @@ class ActorPulse:
 
 
 def _shown(at: int) -> int:
-    """A time of `time.monotonic_ns` in nanoseconds since 1970; the same each time, unless the clock is set."""
+    """A time of `time.monotonic_ns` in nanoseconds since 1970; the same each time, unless the clock
+    is set.
+    """
     global _offset
     offset = time.time_ns() - time.monotonic_ns()
     if abs(offset - _offset) > _STEP:

@@ -1,7 +1,8 @@
 """Calls that wait for replies: one answer, one per rank gathered, or one per rank as they come.
 
-Each is told of every reply and of every process that is gone, by the thread that learns of it, and completes its
-futures. Nothing here waits. A request leaves the hub's table with its last reply or failure.
+Each is told of every reply and of every process that is gone, by the thread that learns of it, and
+completes its futures. Nothing here waits. A request leaves the hub's table with its last reply or
+failure.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ R = TypeVar("R")
 
 
 def read_reply(reply: Reply, endpoint: str) -> Any:
-    """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling runs user code."""
+    """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling
+    runs user code.
+    """
     if isinstance(reply, Failure):
         raise supervision_error(reply, endpoint)
     if reply.flags == VALUE:
@@ -50,12 +53,15 @@ def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
-    """Why the current thread must not block on a call to these actors: one of them is the actor that it runs."""
+    """Why the current thread must not block on a call to these actors: one of them is the actor
+    that it runs.
+    """
     running = running_actor()
     if running is not None and running.uid == uid and running.address.proc in procs:
         return (
-            f"{endpoint} would wait for the very actor that is waiting: it can handle the call only after the endpoint "
-            "that waits has returned. Call a plain method of self, or do not wait for the answer"
+            f"{endpoint} would wait for the very actor that is waiting: it can handle the call only"
+            " after the endpoint that waits has returned. Call a plain method of self, or do not"
+            " wait for the answer"
         )
     return None
 
@@ -77,7 +83,12 @@ class UnaryCall(PendingOperation, Promise[Any]):
     number: int  # of the request, from when it has been sent
 
     def __init__(
-        self, endpoint: str, uid: int, proc: ProcAddress, hub: MessageHub, site: CallSite | None = None
+        self,
+        endpoint: str,
+        uid: int,
+        proc: ProcAddress,
+        hub: MessageHub,
+        site: CallSite | None = None,
     ) -> None:
         self.name = endpoint
         self._site = site
@@ -153,7 +164,12 @@ class _MeshCall(PendingOperation):
     number: int
 
     def __init__(
-        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
+        self,
+        endpoint: str,
+        uid: int,
+        procs: Sequence[ProcAddress],
+        extent: Extent,
+        site: CallSite | None = None,
     ) -> None:
         self.name = endpoint
         self._site = site
@@ -211,7 +227,9 @@ class _PerRank(PendingOperation):
 
 
 class Gather(_PerRank, _MeshCall):
-    """Done with the last answer, or with the first that is not a value, unless it shall wait for all."""
+    """Done with the last answer, or with the first that is not a value, unless it shall wait for
+    all.
+    """
 
     __slots__ = ("_left", "_promise", "_replies", "_wait_for_all", "future")
 
@@ -247,7 +265,8 @@ class Gather(_PerRank, _MeshCall):
         if self._replies[rank] is None:
             self._replies[rank] = reply
             if isinstance(reply, Failure) or reply.flags != VALUE:
-                call = self._note_failure(rank, reply)  # before it is counted: whoever counts last must know
+                # before it is counted: whoever counts last must know
+                call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
                     self._end_as_failed(call, reply)
             self._left = left = self._left - 1
@@ -271,12 +290,16 @@ class Gather(_PerRank, _MeshCall):
 
     def timed_out(self, text: str) -> TimeoutError:
         came = {
-            rank: reply for rank, reply in enumerate(self._replies) if isinstance(reply, Frame) and reply.flags == VALUE
+            rank: reply
+            for rank, reply in enumerate(self._replies)
+            if isinstance(reply, Frame) and reply.flags == VALUE
         }
         return CallTimeoutError(text, AnswersByRank(self._extent, came))
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
-        return [(rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None]
+        return [
+            (rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None
+        ]
 
     def awaited(self) -> PendingCall | None:
         return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
@@ -308,11 +331,19 @@ class Stream(_MeshCall):
     __slots__ = ("_answered", "futures")
 
     def __init__(
-        self, endpoint: str, uid: int, procs: Sequence[ProcAddress], extent: Extent, site: CallSite | None = None
+        self,
+        endpoint: str,
+        uid: int,
+        procs: Sequence[ProcAddress],
+        extent: Extent,
+        site: CallSite | None = None,
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
-        self.futures: deque[StreamFuture[Any]] = deque(Promise(self, StreamFuture).future for _ in procs)  # type: ignore[misc]
+        self.futures: deque[StreamFuture[Any]] = deque(
+            Promise(self, StreamFuture).future  # type: ignore[misc]
+            for _ in procs
+        )
 
     def reply(self, frame: Frame) -> bool:
         # several sends of one rank, through an explicit port, take several places
@@ -359,13 +390,19 @@ class SystemCall(_PerRank, Promise[Any]):
 
     Args:
         what: For time-outs: what is waited for.
-        procs: The process behind each expected answer, by the rank with which it is called; a list where those are 0, 1, ...
+        procs: The process behind each expected answer, by the rank with which it is called; a list
+            where those are 0, 1, ...
         result: What the future gives.
     """
 
     __slots__ = ("_answered", "_left", "_procs", "_result", "name")
 
-    def __init__(self, what: str, procs: Sequence[ProcAddress] | Mapping[int, ProcAddress], result: Any = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        procs: Sequence[ProcAddress] | Mapping[int, ProcAddress],
+        result: Any = None,
+    ) -> None:
         self.name = what
         self._procs = procs if isinstance(procs, Mapping) else dict(enumerate(procs))
         self._left = len(procs)
@@ -426,7 +463,11 @@ class SpawnCall(SystemCall):
 
     def awaited(self) -> PendingCall:
         """The actors themselves, which a bootstrap function may hold back."""
-        return PendingCall(self, self._uid, [proc for rank, proc in self._procs.items() if rank not in self._answered])
+        return PendingCall(
+            self,
+            self._uid,
+            [proc for rank, proc in self._procs.items() if rank not in self._answered],
+        )
 
     def _read(self, reply: Reply) -> Any:
         return read_reply(reply, self.name)

@@ -1,4 +1,6 @@
-"""Carries out restarts: stop what still runs, start processes, then the actors on them, in the order of their creation."""
+"""Carries out restarts: stop what still runs, start processes, then the actors on them, in the
+order of their creation.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,14 @@ _PAUSE = 0.1  # seconds, for the system to have a thread to give by then
 
 
 class Restarter:
-    """Carries out the plans of one group. A plan runs on a thread of its own, as restarts are rare and wait for processes.
+    """Carries out the plans of one group.
 
-    What ends its waits: ranks end within `cleanup_timeout` and `process_exit_timeout`, and start, or fail to, within
-    `host_spawn_ready_timeout`; the bootstrap function, like any code of the program, takes the time it takes. When the
-    owner ends, its meshes are stopped, and with them whatever this waits for.
+    A plan runs on a thread of its own, as restarts are rare and wait for processes.
+
+    What ends its waits: ranks end within `cleanup_timeout` and `process_exit_timeout`, and start,
+    or fail to, within `host_spawn_ready_timeout`; the bootstrap function, like any code of the
+    program, takes the time it takes. When the owner ends, its meshes are stopped, and with them
+    whatever this waits for.
     """
 
     def __init__(self, cell: Owner, group: RestartGroup) -> None:
@@ -35,7 +40,9 @@ class Restarter:
             self._cell.hub.thread(target=self._run, args=(plan,), name="monarch-restart").start()
         except RuntimeError as error:  # the system has no thread to give
             reason = str(error)
-            self._cell.hub.poller.call_later(_PAUSE, lambda: self._cell.restarted(self._group, plan, reason))
+            self._cell.hub.poller.call_later(
+                _PAUSE, lambda: self._cell.restarted(self._group, plan, reason)
+            )
 
     def _run(self, plan: Plan) -> None:
         current.set(Context(self._cell))
@@ -49,8 +56,14 @@ class Restarter:
         self._cell.restarted(self._group, plan, error)
 
     def _carry_out(self, plan: Plan) -> None:
-        meshes = [(mesh, ranks) for uid, ranks in plan.ranks.items() if (mesh := self._cell.ownership.get(uid))]
-        processes = {mesh.processes[rank] for mesh, ranks in meshes if mesh.are_processes for rank in ranks}
+        meshes = [
+            (mesh, ranks)
+            for uid, ranks in plan.ranks.items()
+            if (mesh := self._cell.ownership.get(uid))
+        ]
+        processes = {
+            mesh.processes[rank] for mesh, ranks in meshes if mesh.are_processes for rank in ranks
+        }
         self._stop(meshes, processes)
         for mesh, ranks in meshes:
             startable = self._cell.startable(mesh, ranks)
@@ -58,19 +71,34 @@ class Restarter:
                 started.get()
 
     def _stop(self, meshes: list[tuple[Owned, list[int]]], processes: set[ProcAddress]) -> None:
-        """End what of the old incarnations still runs; the actors of a process end, or have ended, with it."""
+        """End what of the old incarnations still runs; the actors of a process end, or have ended,
+        with it.
+        """
         stopping = []
         for mesh, ranks in meshes:
-            own = [rank for rank in ranks if mesh.are_processes or mesh.processes[rank] not in processes]
+            own = [
+                rank
+                for rank in ranks
+                if mesh.are_processes or mesh.processes[rank] not in processes
+            ]
             own = self._cell.startable(mesh, own)
             if own:
-                stopping.append(mesh.stop_ranks(own, "it starts again, as something it belongs to has failed"))
+                stopping.append(
+                    mesh.stop_ranks(own, "it starts again, as something it belongs to has failed")
+                )
         for stopped in stopping:
             stopped.get()
 
     def _announce(self, plan: Plan) -> str:
         strategy = self._group.strategy
-        names = [f"{mesh.name}{ranks}" for uid, ranks in plan.ranks.items() if (mesh := self._cell.ownership.get(uid))]
-        why = "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures)) or "spawned during a restart"
+        names = [
+            f"{mesh.name}{ranks}"
+            for uid, ranks in plan.ranks.items()
+            if (mesh := self._cell.ownership.get(uid))
+        ]
+        why = (
+            "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures))
+            or "spawned during a restart"
+        )
         limit = f"{plan.attempt} of {strategy.max_restarts} within {strategy.within:g}s"
         return f"restarting {', '.join(names)} ({limit}): {why}"

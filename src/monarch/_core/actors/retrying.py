@@ -1,11 +1,14 @@
-"""Calls that may be repeated: `Endpoint.options(timeout=5, retries=3)`. Imported by programs that have some.
+"""Calls that may be repeated: `Endpoint.options(timeout=5, retries=3)`.
 
-Each rank has attempts of its own. One ends with the rank's answer, which settles it; with `timeout`, and what has not begun is
-then dropped; or with the loss of a rank that may start again. After `retries` more, the last failure is the rank's. An answer
-counts whichever attempt it belongs to: a rank that is slow is not asked in vain.
+Imported by programs that have some.
 
-Nothing here waits. Whoever hears of an answer or a loss notes it; messages are sent again by the poller's thread, on which
-sending never waits for room.
+Each rank has attempts of its own. One ends with the rank's answer, which settles it; with
+`timeout`, and what has not begun is then dropped; or with the loss of a rank that may start again.
+After `retries` more, the last failure is the rank's. An answer counts whichever attempt it belongs
+to: a rank that is slow is not asked in vain.
+
+Nothing here waits. Whoever hears of an answer or a loss notes it; messages are sent again by the
+poller's thread, on which sending never waits for room.
 """
 
 from __future__ import annotations
@@ -84,7 +87,9 @@ class _Due:
 
     __slots__ = ("_attempt", "_call", "_failure", "_hub", "_rank")
 
-    def __init__(self, call: _Repeated, hub: MessageHub, attempt: _Attempt, rank: int, failure: Reply) -> None:
+    def __init__(
+        self, call: _Repeated, hub: MessageHub, attempt: _Attempt, rank: int, failure: Reply
+    ) -> None:
         self._call = call
         self._hub = hub
         self._attempt = attempt
@@ -149,10 +154,13 @@ class _Repeated(PendingOperation):
         with self._lock:
             self._attempts.append(attempt)
             self._made.update(dict.fromkeys(ranks, number))
-        if len(ranks) == len(procs):  # as any call: tables of those on other hosts are kept by the very sequence
+        # as any call: tables of those on other hosts are kept by the very sequence
+        if len(ranks) == len(procs):
             attempt.request = self._send(procs, request=attempt)
         else:
-            attempt.request = self._send([procs[rank] for rank in ranks], request=attempt, ranks=ranks)
+            attempt.request = self._send(
+                [procs[rank] for rank in ranks], request=attempt, ranks=ranks
+            )
         if self._options.timeout is not None:
             expire = functools.partial(self._expire, attempt)
             attempt.timer = self._home.poller.call_later(self._options.timeout, expire)
@@ -174,7 +182,8 @@ class _Repeated(PendingOperation):
                 self.settle(rank, reply, attempt)
         if again:
             self._ask_soon(attempt, rank, reply)
-        elif is_answer and len(self._attempts) > 1:  # not here: this thread may be one that must not wait for room
+        elif is_answer and len(self._attempts) > 1:
+            # not here: this thread may be one that must not wait for room
             self._home.poller.call_soon(functools.partial(self._drop, rank))
 
     def _may_repeat(self, attempt: _Attempt) -> bool:
@@ -206,11 +215,16 @@ class _Repeated(PendingOperation):
             Promise.of(self.future).reject(error)
 
     def _expire(self, attempt: _Attempt, was_debugged: bool = False) -> None:
-        """The time of an attempt is up; it begins anew behind the debugger. On the poller's thread."""
+        """The time of an attempt is up; it begins anew behind the debugger.
+
+        On the poller's thread.
+        """
         debugged = is_debugged(attempt.unanswered())
         if debugged or was_debugged:
             seconds = 1.0 if debugged else self._options.timeout or 0.0
-            attempt.timer = self._home.poller.call_later(seconds, functools.partial(self._expire, attempt, debugged))
+            attempt.timer = self._home.poller.call_later(
+                seconds, functools.partial(self._expire, attempt, debugged)
+            )
             return
         with self._lock:
             late = sorted(attempt.open)
@@ -228,7 +242,9 @@ class _Repeated(PendingOperation):
     def _cancel(self, attempt: _Attempt, ranks: Sequence[int]) -> None:
         procs = self._target.procs
         if attempt.request:  # it is sent; number 0 is that of one-way messages
-            self._home.cancel(attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks])
+            self._home.cancel(
+                attempt.request, self._target.uid, [(rank, procs[rank]) for rank in ranks]
+            )
 
     def _drop(self, rank: int) -> None:
         """It has answered an attempt: what was asked again meanwhile need not be done."""
@@ -278,7 +294,8 @@ class _Repeated(PendingOperation):
     def awaited(self) -> PendingCall | None:
         if self._options.timeout is None:
             for attempt in self._attempts.copy():
-                # of several, a circle is found through each that is still open when the others are not
+                # of several, a circle is found through each that is still open when the others are
+                # not
                 if attempt.open:
                     return PendingCall(attempt, self._target.uid, list(attempt.silent.values()))
         return None
@@ -287,9 +304,13 @@ class _Repeated(PendingOperation):
 class Call(_Repeated, Gather):
     """`call`: every rank is asked until it has answered."""
 
-    def __init__(self, endpoint: Endpoint[..., Any], site: CallSite, content: tuple[bytes, Sequence[Bytes]]) -> None:
+    def __init__(
+        self, endpoint: Endpoint[..., Any], site: CallSite, content: tuple[bytes, Sequence[Bytes]]
+    ) -> None:
         target, options = endpoint._target, endpoint._options
-        Gather.__init__(self, endpoint.name, target.uid, target.procs, target.extent, site, options.wait_for_all)
+        Gather.__init__(
+            self, endpoint.name, target.uid, target.procs, target.extent, site, options.wait_for_all
+        )
         self._late: dict[int, str] = {}
         self._begin(endpoint, content)
 
@@ -315,7 +336,9 @@ class Call(_Repeated, Gather):
     def _note_failure(self, rank: int, reply: Reply) -> FailedCall:
         with self._lock:
             if self._failed is None:
-                self._failed = _FailedAttempts(self.name, self._extent, self._site, self._made, self._late)
+                self._failed = _FailedAttempts(
+                    self.name, self._extent, self._site, self._made, self._late
+                )
         return super()._note_failure(rank, reply)
 
 
@@ -334,7 +357,9 @@ class CallToOne(_Repeated, UnaryCall):
         extent: Extent | None,
     ) -> None:
         target = endpoint._target
-        UnaryCall.__init__(self, endpoint.name, target.uid, target.procs[0], context()._cell.hub, site)
+        UnaryCall.__init__(
+            self, endpoint.name, target.uid, target.procs[0], context()._cell.hub, site
+        )
         self._extent = extent
         self._begin(endpoint, content)
 
@@ -349,7 +374,9 @@ class CallToOne(_Repeated, UnaryCall):
     def _living(self) -> list[int]:
         """The ranks that are not known to be gone."""
         fate, uid = self._home.fate, self._target.uid
-        return [rank for rank, address in enumerate(self._target.procs) if fate(address, uid) is None]
+        return [
+            rank for rank, address in enumerate(self._target.procs) if fate(address, uid) is None
+        ]
 
     def _has_hope(self, failure: Failure) -> bool:
         return failure.restarts or bool(self._extent is not None and self._living())
@@ -372,7 +399,8 @@ class CallToOne(_Repeated, UnaryCall):
 
 
 class _FailedAttempts(FailedCall):
-    """Says of ranks that are gone how many attempts were made, and of others that they had no more time.
+    """Says of ranks that are gone how many attempts were made, and of others that they had no more
+    time.
 
     Args:
         made: Attempts by rank.
@@ -382,7 +410,12 @@ class _FailedAttempts(FailedCall):
     __slots__ = ("_late", "_made")
 
     def __init__(
-        self, endpoint: str, extent: Extent | None, site: CallSite | None, made: dict[int, int], late: dict[int, str]
+        self,
+        endpoint: str,
+        extent: Extent | None,
+        site: CallSite | None,
+        made: dict[int, int],
+        late: dict[int, str],
     ) -> None:
         super().__init__(endpoint, extent, site)
         self._made = made

@@ -15,15 +15,17 @@ if TYPE_CHECKING:
     from ..wire.frame import Frame
 
 OFF = "off"
-_COLLECTORS = [f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "METRICS_", "TRACES_", "LOGS_")]
+_COLLECTORS = [
+    f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT" for signal in ("", "METRICS_", "TRACES_", "LOGS_")
+]
 
 
 class Sampler(Protocol):
     """Looks at some of the messages of an actor.
 
     Attributes:
-        gap: Messages until the next that it looks at, that one included. The cell counts down: to ask for each message costs more than
-            to handle some. Set anew by `begin`.
+        gap: Messages until the next that it looks at, that one included. The cell counts down: to
+            ask for each message costs more than to handle some. Set anew by `begin`.
     """
 
     gap: int

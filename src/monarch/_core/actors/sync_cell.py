@@ -1,4 +1,6 @@
-"""An actor whose endpoints are plain functions: one thread, one message at a time, no event loop."""
+"""An actor whose endpoints are plain functions: one thread, one message at a time, no event
+loop.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,23 @@ if TYPE_CHECKING:
 
 
 class SyncCell(ActorCell):
-    """Its thread waits for its next message; while it does, it reads the connection that the last one came over.
+    """Its thread waits for its next message; while it does, it reads the connection that the last
+    one came over.
 
-    What ends that wait: a message, a supervision event, or `end`, all of which come through the mailbox.
+    What ends that wait: a message, a supervision event, or `end`, all of which come through the
+    mailbox.
     """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._inbox: deque[tuple[Origin, Frame] | None]
-        self._arrivals: SimpleQueue[None] = SimpleQueue()  # one per message: this can wait, `_inbox` can be looked into
-        self._waiter: Waiter | None = None  # set while the thread waits at a connection, not at the mailbox
+        # one per message: this can wait, `_inbox` can be looked into
+        self._arrivals: SimpleQueue[None] = SimpleQueue()
+        # set while the thread waits at a connection, not at the mailbox
+        self._waiter: Waiter | None = None
         self._first: deque[Callable[[], object]] = deque()  # what runs before the next message
-        self._loop: asyncio.AbstractEventLoop | None = None  # while an endpoint runs one, by `run_awaitable`
+        # while an endpoint runs one, by `run_awaitable`
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.flags & ASIDE:
@@ -121,7 +128,8 @@ class SyncCell(ActorCell):
         try:
             if self._construct():
                 self._serve()
-        except BaseException as error:  # nothing of ours may leave an actor that takes calls and handles none
+        except BaseException as error:
+            # nothing of ours may leave an actor that takes calls and handles none
             self._fail(error)
         finally:
             self._finish()

@@ -46,7 +46,9 @@ class Target:
         flags: int = 0,
         sender: Owner | None = None,
     ) -> int:
-        """Send a call to some ranks, or to all, of the actor `sender`, by default the current one; returns the request's number."""
+        """Send a call to some ranks, or to all, of the actor `sender`, by default the current one;
+        returns the request's number.
+        """
         cell = context()._cell if sender is None else sender
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
         if reply_to is not None:
@@ -56,7 +58,10 @@ class Target:
         return cell.hub.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
 
     def known_failure(self, hub: MessageHub) -> Failure | None:
-        """Why the first rank that is known to be gone, and for good, is. Each one-way message asks: so few calls for each rank."""
+        """Why the first rank that is known to be gone, and for good, is.
+
+        Each one-way message asks: so few calls for each rank.
+        """
         fates = hub.actors.fates
         for address in self.procs:
             peer = hub.peers.get(address)
@@ -69,7 +74,9 @@ class Target:
     def living_ranks(self) -> list[int]:
         """Ranks that are not known to be gone."""
         hub = context()._cell.hub
-        return [rank for rank, address in enumerate(self.procs) if hub.fate(address, self.uid) is None]
+        return [
+            rank for rank, address in enumerate(self.procs) if hub.fate(address, self.uid) is None
+        ]
 
     def __reduce__(self) -> Any:
         return Target, (self.uid, self.name, tuple(self.procs), self.extent)

@@ -1,4 +1,6 @@
-"""The threads that run what is attached to futures: callbacks of programs, and what the engine goes on with."""
+"""The threads that run what is attached to futures: callbacks of programs, and what the engine goes
+on with.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from queue import SimpleQueue
 
 
 class CallbackThread:
-    """Calls what must not be called where it comes up, as it may block: on the I/O thread, in a finalizer. Started on first use."""
+    """Calls what must not be called where it comes up, as it may block: on the I/O thread, in a
+    finalizer. Started on first use.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -18,7 +22,9 @@ class CallbackThread:
         self._jobs: SimpleQueue[Callable[[], object]] | None = None
 
     def jobs(self) -> SimpleQueue[Callable[[], object]]:
-        """Return the queue whose jobs are called in order. Putting is safe everywhere, finalizers included.
+        """Return the queue whose jobs are called in order.
+
+        Putting is safe everywhere, finalizers included.
 
         Raises:
             RuntimeError: The system has no thread to give.
@@ -28,7 +34,9 @@ class CallbackThread:
         with self._lock:
             if self._jobs is None:
                 jobs: SimpleQueue[Callable[[], object]] = SimpleQueue()
-                threading.Thread(target=self._run, args=(jobs,), name=self.name, daemon=True).start()
+                threading.Thread(
+                    target=self._run, args=(jobs,), name=self.name, daemon=True
+                ).start()
                 self._jobs = jobs
             return self._jobs
 

@@ -8,7 +8,8 @@ from typing import Any
 
 def cancelled_error(what: str) -> Exception:
     """Make the error that the reader of a cancelled future gets."""
-    from concurrent.futures import CancelledError  # here: few programs cancel, and every one would pay for it
+    # here: few programs cancel, and every one would pay for it
+    from concurrent.futures import CancelledError
 
     return CancelledError(f"{what} was cancelled before it had begun")
 

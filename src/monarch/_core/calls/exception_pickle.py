@@ -1,7 +1,7 @@
 """Exceptions as bytes that can always be written and always be read.
 
-What an exception holds and can't be pickled, such as the open response in an `HTTPError`, is None over there; a stand-in
-replaces an exception of which not even that is left.
+What an exception holds and can't be pickled, such as the open response in an `HTTPError`, is None
+over there; a stand-in replaces an exception of which not even that is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from .rebuild import rebuild
 def dump_exception(error: BaseException) -> bytes:
     """An exception as bytes; the outer pickle holds builtins only."""
     kind = type(error)
-    type_name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    type_name = (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
     text = text_of(error)
     pickled = parts = b""
     why = ""
@@ -73,7 +77,8 @@ failure.load_exception = load_exception
 
 
 def _from_parts(parts: bytes) -> BaseException:
-    """The exception from what `_dump_parts` wrote, for classes whose constructor takes something else.
+    """The exception from what `_dump_parts` wrote, for classes whose constructor takes something
+    else.
 
     Raises:
         Exception: It can't be made.

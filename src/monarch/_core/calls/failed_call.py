@@ -33,11 +33,15 @@ Reply = Frame | Failure
 CallSite = tuple[CodeType, int]
 """What ran when a call was made, and the line."""
 
-_OURS = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "")
+_OURS = os.path.join(
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), ""
+)
 
 
 class Outcome(Exception):
-    """Raised by what decodes an answer that is an error, which may be no `Exception`: such are sent through ports."""
+    """Raised by what decodes an answer that is an error, which may be no `Exception`: such are sent
+    through ports.
+    """
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -54,17 +58,21 @@ class FailedCall:
 
     __slots__ = ("_errors", "_extent", "_raised", "_replies", "endpoint", "noticed", "site")
 
-    def __init__(self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None) -> None:
+    def __init__(
+        self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None
+    ) -> None:
         self.endpoint = endpoint
         self.site = site
         self._extent = extent
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, BaseException] = {}
         self._raised = False
-        self.noticed = False  # whether the program has read one of them, or was warned that it has not
+        # whether the program has read one of them, or was warned that it has not
+        self.noticed = False
 
     def add(self, rank: int, reply: Reply) -> None:
-        if self._raised and _is_stop(reply):  # whoever has seen the failure ends the others, which are none
+        # whoever has seen the failure ends the others, which are none
+        if self._raised and _is_stop(reply):
             return
         self._replies[rank] = reply
         if self.noticed:
@@ -78,10 +86,16 @@ class FailedCall:
 
     def points(self) -> list[Point]:
         """The ranks that are known to have failed by now, in order."""
-        return [Point(rank, self._extent) for rank in sorted(self._replies)] if self._extent is not None else []
+        return (
+            [Point(rank, self._extent) for rank in sorted(self._replies)]
+            if self._extent is not None
+            else []
+        )
 
     def error(self, rank: int) -> BaseException:
-        """Return the exception of a rank, the same object each time. Making it runs code of its class.
+        """Return the exception of a rank, the same object each time.
+
+        Making it runs code of its class.
 
         Raises:
             KeyError: It is not known to have failed.
@@ -95,10 +109,13 @@ class FailedCall:
         """The error that a reply stands for."""
         if isinstance(reply, Failure):
             return supervision_error(reply, self.endpoint)
-        return to_exception(reply, self.endpoint, None if self._extent is None else Point(rank, self._extent))
+        return to_exception(
+            reply, self.endpoint, None if self._extent is None else Point(rank, self._extent)
+        )
 
     def root_cause(self) -> BaseException:
-        """The error of the lowest rank that did not fail because another had; of the lowest at all if none is like that.
+        """The error of the lowest rank that did not fail because another had; of the lowest at all
+        if none is like that.
 
         It knows of all others, see `ActorError.by_rank`.
         """
@@ -113,14 +130,22 @@ class FailedCall:
         return error
 
     def warning(self) -> str | None:
-        """Describe the exceptions of endpoints without running their code; None if there are none."""
+        """Describe the exceptions of endpoints without running their code; None if there are
+        none.
+        """
         replies = sorted(self._replies.items(), key=itemgetter(0))
         raised = {
-            rank: reply for rank, reply in replies if isinstance(reply, Frame) and reply.flags not in (DEAD, CANCELLED)
+            rank: reply
+            for rank, reply in replies
+            if isinstance(reply, Frame) and reply.flags not in (DEAD, CANCELLED)
         }
         if not raised:
             return None
-        where = f" on {name_some([Point(rank, self._extent) for rank in raised])}" if self._extent is not None else ""
+        where = (
+            f" on {name_some([Point(rank, self._extent) for rank in raised])}"
+            if self._extent is not None
+            else ""
+        )
         told = said_by(next(iter(raised.values())))
         return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {told}"
 
@@ -133,7 +158,9 @@ def _is_stop(reply: Reply) -> bool:
 
 
 def _is_consequence(error: BaseException) -> bool:
-    """Return whether the error follows from another end: a stopped actor, a lost callee, a timeout."""
+    """Return whether the error follows from another end: a stopped actor, a lost callee, a
+    timeout.
+    """
     if not isinstance(error, SupervisionError):
         return is_cancelled(error) or isinstance(error, TimeoutError)
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop
@@ -170,10 +197,12 @@ _telling = RLock()  # again by the same thread where what shows a warning has on
 
 
 class Unread:
-    """Makes the error of a failed future when it is first read. If it never is, a warning follows the future's end.
+    """Makes the error of a failed future when it is first read.
 
-    Garbage is collected on any thread and inside of any lock, so that only leaves word for the thread that runs
-    callbacks. What is still unread when the program ends is told then.
+    If it never is, a warning follows the future's end.
+
+    Garbage is collected on any thread and inside of any lock, so that only leaves word for the
+    thread that runs callbacks. What is still unread when the program ends is told then.
 
     Args:
         call: What failed.

@@ -1,7 +1,8 @@
 """Futures: one result, any number of readers, in threads and event loops.
 
-The thread that receives an answer stores it and wakes whoever waits; decoding it (unpickling runs user code) is left to
-the first reader. What ends a wait: the answer, the failure of whoever owed it, the reader's own timeout, or Ctrl-C.
+The thread that receives an answer stores it and wakes whoever waits; decoding it (unpickling runs
+user code) is left to the first reader. What ends a wait: the answer, the failure of whoever owed
+it, the reader's own timeout, or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -28,23 +29,30 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 unshown: Prelude | None = None
-"""Set by the client while ranks have printed something that may not be shown yet, and have answered since."""
+"""Set by the client while ranks have printed something that may not be shown yet, and have answered
+since.
+"""
 
 
 class Future(FutureState, Generic[R]):
     """The result of an operation that goes on elsewhere. Monarch makes them; programs read them.
 
-    Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many threads and loops
-    as you like. The operation was started by whoever made the future and does not depend on anyone reading it.
+    Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many
+    threads and loops as you like. The operation was started by whoever made the future and does not
+    depend on anyone reading it.
 
-    It is true, as any object: ``if future:`` asks whether there is one. Its result is ``future.get()``.
+    It is true, as any object: ``if future:`` asks whether there is one. Its result is
+    ``future.get()``.
     """
 
     __slots__ = ("_outside",)
     _outside: Outside  # only where it is waited for from outside
 
     def __init__(self) -> None:
-        raise TypeError("Future cannot be constructed; calls, recv(), stop() and returns_future functions return one")
+        raise TypeError(
+            "Future cannot be constructed; calls, recv(), stop() and returns_future functions"
+            " return one"
+        )
 
     def get(self, timeout: float | None = None) -> R:
         """Block until the result is there and return it.
@@ -55,7 +63,8 @@ class Future(FutureState, Generic[R]):
         Raises:
             TimeoutError: It did not end in time; it goes on, and may be read again later.
             ValueError: `timeout` is negative or not finite.
-            DeadlockError: Nothing could end this wait, because the answer needs the code that waits.
+            DeadlockError: Nothing could end this wait, because the answer needs the code that
+                waits.
             BaseException: What the operation raised.
         """
         if timeout is not None:
@@ -66,9 +75,11 @@ class Future(FutureState, Generic[R]):
             unshown.wait(timeout)
         error = self._failure(timeout)
         if error is not None:
-            # here, so that a traceback shows one line of ours; each raise would add to the traceback of the one before
+            # here, so that a traceback shows one line of ours; each raise would add to the
+            # traceback of the one before
             raise error.with_traceback(None)
-        return self._value  # type: ignore[no-any-return]  # set by whoever made this future for an R
+        # set by whoever made this future for an R
+        return self._value  # type: ignore[no-any-return]
 
     result = get
 
@@ -93,15 +104,20 @@ class Future(FutureState, Generic[R]):
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
         """Call ``callback(self)`` once when the operation ends, at once if it has.
 
-        Added from code that an event loop runs, it runs on that loop. Otherwise it runs on a thread that this process
-        keeps for such callbacks, one at a time, in the order of completion; exceptions go to ``threading.excepthook``.
+        Added from code that an event loop runs, it runs on that loop. Otherwise it runs on a thread
+        that this process keeps for such callbacks, one at a time, in the order of completion;
+        exceptions go to ``threading.excepthook``.
         """
         subscribe(self, _UserCallback(callback, self, running_loop()))
 
     def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
         """Remove a callback that has not been called yet; return how often it had been added."""
         with self._lock:
-            kept = [c for c in self._callbacks if not (isinstance(c, _UserCallback) and c.callback == callback)]
+            kept = [
+                c
+                for c in self._callbacks
+                if not (isinstance(c, _UserCallback) and c.callback == callback)
+            ]
             removed = len(self._callbacks) - len(kept)
             self._callbacks[:] = kept
         return removed
@@ -109,12 +125,13 @@ class Future(FutureState, Generic[R]):
     def cancel(self) -> bool:
         """Drop the operation unless it has begun. An operation that has begun goes on.
 
-        A call that waits in the mailbox of an actor is taken out, and the future raises `concurrent.futures.CancelledError`.
-        A `call` to many ranks is dropped by those that have not begun; the others finish it.
+        A call that waits in the mailbox of an actor is taken out, and the future raises
+        `concurrent.futures.CancelledError`. A `call` to many ranks is dropped by those that have
+        not begun; the others finish it.
 
         Returns:
-            True if the request was sent; False if the future is done, or its operation can't be dropped. The future tells
-            whether the request came in time.
+            True if the request was sent; False if the future is done, or its operation can't be
+            dropped. The future tells whether the request came in time.
         """
         operation = self._operation
         return operation is not None and operation.cancel(self)
@@ -134,7 +151,9 @@ class Future(FutureState, Generic[R]):
         return self._value  # type: ignore[no-any-return]  # as in `get`
 
     def as_asyncio(self) -> asyncio.Future[R]:
-        """Return an asyncio future of the running loop with the same outcome. Cancelling it leaves the operation alone.
+        """Return an asyncio future of the running loop with the same outcome.
+
+        Cancelling it leaves the operation alone.
 
         Raises:
             RuntimeError: No event loop runs in this thread.
@@ -149,7 +168,9 @@ class Future(FutureState, Generic[R]):
         return f"<Future {state} {what}>" if what else f"<Future {state}>"
 
     def __reduce__(self) -> Any:
-        raise TypeError("a Future cannot be sent to another process; send a Port, or the value once it is there")
+        raise TypeError(
+            "a Future cannot be sent to another process; send a Port, or the value once it is there"
+        )
 
     @property
     def _condition(self) -> Outside:
@@ -157,7 +178,8 @@ class Future(FutureState, Generic[R]):
         try:
             return self._outside
         except AttributeError:
-            from .waitable import Outside  # here: few programs wait in that way, and every one would pay for it
+            # here: few programs wait in that way, and every one would pay for it
+            from .waitable import Outside
 
             with self._lock:
                 if not hasattr(self, "_outside"):
@@ -204,7 +226,10 @@ class _UserCallback:
     __slots__ = ("_context", "_future", "_loop", "callback")
 
     def __init__(
-        self, callback: Callable[[Future[Any]], object], future: Future[Any], loop: asyncio.AbstractEventLoop | None
+        self,
+        callback: Callable[[Future[Any]], object],
+        future: Future[Any],
+        loop: asyncio.AbstractEventLoop | None,
     ) -> None:
         self.callback = callback
         self._future = future
@@ -214,15 +239,18 @@ class _UserCallback:
     def __call__(self) -> None:
         notice(self._future)
         if self._loop is None:
-            callback_thread.jobs().put(functools.partial(self._context.run, self.callback, self._future))
+            callback_thread.jobs().put(
+                functools.partial(self._context.run, self.callback, self._future)
+            )
             return
         with suppress(RuntimeError):  # that loop was closed: nobody is there to be called
             self._loop.call_soon_threadsafe(self.callback, self._future, context=self._context)
 
 
 def when_done(future: Future[Any], callback: Callable[[Future[Any]], object]) -> None:
-    """`add_done_callback` of what the engine goes on with: neither on an event loop nor beside callbacks of the program, as both may
-    stand in a ``get`` that waits for this very callback."""
+    """`add_done_callback` of what the engine goes on with: neither on an event loop nor beside
+    callbacks of the program, as both may stand in a ``get`` that waits for this very callback.
+    """
     go_on = functools.partial(copy_context().run, callback, future)
 
     def done() -> None:
@@ -234,4 +262,7 @@ def when_done(future: Future[Any], callback: Callable[[Future[Any]], object]) ->
 
 def _check_timeout(timeout: float) -> None:
     if not isinstance(timeout, (int, float)) or not math.isfinite(timeout) or timeout < 0:
-        raise ValueError(f"invalid timeout {timeout!r}: expected a non-negative, finite number of seconds, or None")
+        raise ValueError(
+            f"invalid timeout {timeout!r}: expected a non-negative, finite number of seconds, or"
+            " None"
+        )

@@ -1,11 +1,13 @@
-"""Signals while the main thread reads a connection: noted at once, delivered when the connection is whole again.
+"""Signals while the main thread reads a connection: noted at once, delivered when the connection is
+whole again.
 
-The interpreter runs signal handlers in the main thread between any two instructions. One that raises there could lose
-bytes that were read but not yet handed on. While it reads, the main thread therefore has a handler that only takes a
-note and ends the wait; afterwards the program's own handler runs, as if the signal had come a moment later.
+The interpreter runs signal handlers in the main thread between any two instructions. One that
+raises there could lose bytes that were read but not yet handed on. While it reads, the main thread
+therefore has a handler that only takes a note and ends the wait; afterwards the program's own
+handler runs, as if the signal had come a moment later.
 
-That goes for each signal that has a handler of the program at that moment. All are looked at each time: a microsecond, in
-which the answer is on its way.
+That goes for each signal that has a handler of the program at that moment. All are looked at each
+time: a microsecond, in which the answer is on its way.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ _getsignal = _signal.getsignal
 # `signal` wraps the same functions in enums, which costs 5 µs here
 _SIGNALS = tuple(sorted(_signal.valid_signals()))
 _known: tuple[list[Any], Sequence[Handler]] = [], ()
-"""The handlers of all signals when they were last looked at, and those of the program among them."""
+"""The handlers of all signals when they were last looked at, and those of the program among
+them.
+"""
 
 
 _main_thread = threading.main_thread().ident
@@ -99,7 +103,9 @@ def _programs_handlers() -> Sequence[Handler]:
     if found != _known[0]:
         pairs = zip(_SIGNALS, found, strict=True)
         handlers = [
-            (number, handler) for number, handler in pairs if handler.__class__ is not int and handler is not None
+            (number, handler)
+            for number, handler in pairs
+            if handler.__class__ is not int and handler is not None
         ]
         _known = found, handlers  # at once, as a handler may run, and raise, before the next line
         return handlers

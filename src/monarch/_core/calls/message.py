@@ -1,6 +1,7 @@
 """The head of a call: the method, and the geometry of the mesh or slice it was sent to.
 
-It is the same for every call of one endpoint, so it is encoded once per endpoint and decoded once per receiver.
+It is the same for every call of one endpoint, so it is encoded once per endpoint and decoded once
+per receiver.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""A pending operation, and the state that its future and its promise share: the result, and who is to hear of it.
+"""A pending operation, and the state that its future and its promise share: the result, and who is
+to hear of it.
 
-`Promise` writes that state, `Future` reads it. Here is what both need, and what may be asked of a future from outside.
+`Promise` writes that state, `Future` reads it. Here is what both need, and what may be asked of a
+future from outside.
 """
 
 from __future__ import annotations
@@ -40,16 +42,25 @@ class PendingCall(NamedTuple):
 
 
 debugged: set[tuple[ProcAddress, int]] = set()
-"""Processes and ids of actors that are in the debugger, or wait for such: time limits of calls to them do not run out."""
+"""Processes and ids of actors that are in the debugger, or wait for such: time limits of calls to
+them do not run out.
+"""
 
 
 def is_debugged(call: PendingCall | None) -> bool:
     """Return whether a rank that owes an answer is in the debugger."""
-    return bool(debugged) and call is not None and any((process, call.uid) in debugged for process in call.silent)
+    return (
+        bool(debugged)
+        and call is not None
+        and any((process, call.uid) in debugged for process in call.silent)
+    )
 
 
 class FutureState:
-    """The result of an operation, once it is there, and the callbacks that wait for it. A base of `Future` alone."""
+    """The result of an operation, once it is there, and the callbacks that wait for it.
+
+    A base of `Future` alone.
+    """
 
     __slots__ = (
         "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_forks", "_lock", "_name", "_operation", "_value",
@@ -60,7 +71,8 @@ class FutureState:
     _value: Any
     _error: BaseException | None
     _decode: Callable[[Any], Any] | None
-    _decoding: Any  # held by the reader that does it: a lock of its own, as decoding runs code of the program
+    # held by the reader that does it: a lock of its own, as decoding runs code of the program
+    _decoding: Any
     _callbacks: list[Callable[[], object]]
     # until it is done: it holds this future, and would keep its result from being freed
     _operation: PendingOperation | None
@@ -69,7 +81,9 @@ class FutureState:
 
 
 class PendingOperation:
-    """The operation behind a future: it describes the wait, ends it where nothing else would, and learns of readers."""
+    """The operation behind a future: it describes the wait, ends it where nothing else would, and
+    learns of readers.
+    """
 
     __slots__ = ()
     name: str = "an operation"
@@ -94,7 +108,9 @@ class PendingOperation:
             raise DeadlockError(reason)
 
     def awaited(self) -> PendingCall | None:
-        """The call that must be answered, by all it says, before the wait ends; None if something else may end it."""
+        """The call that must be answered, by all it says, before the wait ends; None if something
+        else may end it.
+        """
         return None
 
     def unanswered(self) -> PendingCall | None:
@@ -134,7 +150,10 @@ class Described(PendingOperation):
 
 
 def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
-    """Call `callback` when a future is done, on the thread that completes it: it must be quick. At once if it is done."""
+    """Call `callback` when a future is done, on the thread that completes it: it must be quick.
+
+    At once if it is done.
+    """
     with future._lock:
         if not future._done:
             future._callbacks.append(callback)
@@ -152,7 +171,10 @@ def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
 
 
 def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:
-    """Return a function whose `count`-th call, on any thread, calls `done`. If `count` is 0, `done` is called now."""
+    """Return a function whose `count`-th call, on any thread, calls `done`.
+
+    If `count` is 0, `done` is called now.
+    """
     left = itertools.count(count - 1, -1)
 
     def one_less() -> None:
@@ -175,7 +197,9 @@ def has_failed(future: FutureState) -> bool:
 
 
 def notice(future: FutureState) -> None:
-    """Somebody knows of the error in a future, if there is one: there is no warning that nobody has read it."""
+    """Somebody knows of the error in a future, if there is one: there is no warning that nobody has
+    read it.
+    """
     if isinstance(future._decode, Unread):
         future._decode.noticed()
 

@@ -1,8 +1,12 @@
-"""Promises: the side of a future that completes it. Programs hold futures; only the engine and its planes hold promises."""
+"""Promises: the side of a future that completes it.
+
+Programs hold futures; only the engine and its planes hold promises.
+"""
 
 from __future__ import annotations
 
-from _thread import RLock, allocate_lock  # what `threading` gives, without the Python function around the first
+# what `threading` gives, without the Python function around the first
+from _thread import RLock, allocate_lock
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,7 +27,8 @@ logger = lazy_logger("monarch.runtime")
 class Promise(Generic[R]):
     """Completes a future, once, from any thread; what comes later is dropped.
 
-    An operation with one future is best both: ``class Question(PendingOperation, Promise)``, which is one object less.
+    An operation with one future is best both: ``class Question(PendingOperation, Promise)``, which
+    is one object less.
 
     Args:
         operation: What the future waits for: in words, or with all that an operation knows.
@@ -36,7 +41,9 @@ class Promise(Generic[R]):
     __slots__ = ("future",)
     future: Future[R]
 
-    def __init__(self, operation: PendingOperation | str | None = None, kind: type[Future[R]] = Future) -> None:
+    def __init__(
+        self, operation: PendingOperation | str | None = None, kind: type[Future[R]] = Future
+    ) -> None:
         self.future = future = object.__new__(kind)
         future._lock = allocate_lock()
         future._decoding = RLock()
@@ -49,7 +56,9 @@ class Promise(Generic[R]):
 
     @classmethod
     def of(cls, future: FutureState) -> Promise[Any]:
-        """The promise of a future that is there already: for its operation, and for what ends the waits of others."""
+        """The promise of a future that is there already: for its operation, and for what ends the
+        waits of others.
+        """
         promise: Promise[Any] = object.__new__(Promise)
         promise.future = future  # type: ignore[assignment]  # the state of a future is that future
         return promise
@@ -68,7 +77,9 @@ class Promise(Generic[R]):
         self._complete(None, error, None)
 
     def fail(self, call: FailedCall, make: Callable[[], BaseException]) -> None:
-        """Complete it with an error of a call, which `make` makes in the thread of the first reader."""
+        """Complete it with an error of a call, which `make` makes in the thread of the first
+        reader.
+        """
         if self.future._done:
             return
         unread = Unread(call, make)
@@ -82,7 +93,9 @@ class Promise(Generic[R]):
             operation.abandoned(self.future)
         self.reject(error)
 
-    def _complete(self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None) -> bool:
+    def _complete(
+        self, value: Any, error: BaseException | None, decode: Callable[[Any], Any] | None
+    ) -> bool:
         """Complete the future, and return whether it was still open."""
         future = self.future
         with future._lock:
@@ -97,14 +110,17 @@ class Promise(Generic[R]):
         for callback in callbacks:
             try:
                 callback()
-            except Exception:  # no thread for a callback of the program, for one: others wait to be woken
+            except Exception:
+                # no thread for a callback of the program, for one: others wait to be woken
                 logger.exception("a callback of %r failed", future)
         return True
 
 
 class _Original(PendingOperation):
-    """The operation of a future that follows another. Only the original future is known to, and completed by, its
-    operation."""
+    """The operation of a future that follows another.
+
+    Only the original future is known to, and completed by, its operation.
+    """
 
     __slots__ = ("_future", "_operation", "name")
 
@@ -158,7 +174,9 @@ def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
 
 
 def after(future: Future[Any], read: Callable[[], R]) -> Future[R]:
-    """A future that is done when `future` is; `read` makes its result, in the thread of the first reader."""
+    """A future that is done when `future` is; `read` makes its result, in the thread of the first
+    reader.
+    """
     operation = operation_of(future)
     following: Promise[R] = Promise(None if operation is None else _Original(future, operation))
     following.future._name = future._name

@@ -1,4 +1,7 @@
-"""Objects from elsewhere are rebuilt by code of their classes. Whatever that raises must not end the process that reads them."""
+"""Objects from elsewhere are rebuilt by code of their classes.
+
+Whatever that raises must not end the process that reads them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ def read_value(frame: Frame) -> Any:
 
 def _load_again(error: BaseException, load: Callable[..., T], *args: Any) -> T:
     """Continue `rebuild` after `load` has raised `error`, which is no `Exception`."""
-    if threading.current_thread() is not threading.main_thread():  # the only one in which signal handlers run
+    # the only one in which signal handlers run
+    if threading.current_thread() is not threading.main_thread():
         raise _explained(error)
     with HeldInterrupts(_nothing):
         try:

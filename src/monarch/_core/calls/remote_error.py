@@ -1,4 +1,6 @@
-"""Exceptions that cross processes: pickled where the endpoint raised, raised again where its caller waits."""
+"""Exceptions that cross processes: pickled where the endpoint raised, raised again where its caller
+waits.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,13 @@ def dump_error(error: BaseException, message: str) -> bytes:
 
 
 def relay_error(error: BaseException) -> bytes:
-    """As `dump_error`, for what another call has raised here: an `ActorError` is passed on as it is."""
+    """As `dump_error`, for what another call has raised here: an `ActorError` is passed on as it
+    is.
+    """
     if isinstance(error, ActorError):
-        return pickling.dumps_inline((dump_exception(error.exception), error.message, error.exception_formatted))
+        return pickling.dumps_inline(
+            (dump_exception(error.exception), error.message, error.exception_formatted)
+        )
     return dump_error(error, "")
 
 
@@ -77,7 +83,13 @@ def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | N
     Raises:
         Exception: What the handler has raised, or what `lost` has made.
     """
-    failure = reply if isinstance(reply, Failure) else pickling.loads(reply.payload) if reply.flags == DEAD else None
+    failure = (
+        reply
+        if isinstance(reply, Failure)
+        else pickling.loads(reply.payload)
+        if reply.flags == DEAD
+        else None
+    )
     if failure is not None:
         raise lost(failure) if lost is not None else supervision_error(failure, "ask()")
     assert isinstance(reply, Frame)
@@ -124,11 +136,15 @@ def _parts(shown: traceback.TracebackException) -> Iterator[traceback.TracebackE
     while pending:
         part = pending.pop()
         yield part
-        pending += filter(None, (part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())))
+        pending += filter(
+            None, (part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ()))
+        )
 
 
 def with_lines(text: str) -> str:
-    """A traceback of another process, with the lines that only this one knows: those of cells, and of a prompt."""
+    """A traceback of another process, with the lines that only this one knows: those of cells, and
+    of a prompt.
+    """
     if 'File "' not in text:
         return text
     import linecache
@@ -139,7 +155,12 @@ def with_lines(text: str) -> str:
         line = linecache.getline(name, number).strip() if name in linecache.cache else ""
         return f"{whole}{indent}  {line}\n" if line else whole
 
-    return re.sub(r'^([ |]*)File "([^"\n]+)", line (\d+)(?:, in .*)?\n(?!\1  \S)', line_of, text, flags=re.MULTILINE)
+    return re.sub(
+        r'^([ |]*)File "([^"\n]+)", line (\d+)(?:, in .*)?\n(?!\1  \S)',
+        line_of,
+        text,
+        flags=re.MULTILINE,
+    )
 
 
 def explain(error: Exception, what: str) -> None:
@@ -150,8 +171,12 @@ def explain(error: Exception, what: str) -> None:
         error.add_note(what)
 
 
-def explain_arguments(error: Exception, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Make the error of arguments that do not pickle name the one that is to blame, and say what to do."""
+def explain_arguments(
+    error: Exception, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Make the error of arguments that do not pickle name the one that is to blame, and say what to
+    do.
+    """
     named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
     named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
     for name, arg in named:
@@ -170,7 +195,11 @@ def explain_result(error: Exception, call: str, result: Any) -> None:
 
 def _describe_unsendable(value: Any) -> str:
     path, part = find_unsendable(value)
-    where = f", cannot be sent because of its {path.removeprefix('.')}, {_kind(part)}" if path else " cannot be sent"
+    where = (
+        f", cannot be sent because of its {path.removeprefix('.')}, {_kind(part)}"
+        if path
+        else " cannot be sent"
+    )
     return f"{_kind(value)}{where} (make it inside the actor, or give its class a __getstate__)"
 
 

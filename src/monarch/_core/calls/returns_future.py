@@ -22,7 +22,9 @@ R = TypeVar("R")
 
 
 class _Body(PendingOperation):
-    """An async function whose first reader starts it: on the reader's loop, or on a thread with a loop of its own."""
+    """An async function whose first reader starts it: on the reader's loop, or on a thread with a
+    loop of its own.
+    """
 
     __slots__ = ("_context", "_lock", "_make", "_started", "_task", "_thread", "name")
 
@@ -70,7 +72,8 @@ class _Body(PendingOperation):
 
         try:
             asyncio.run(self._run(promise))
-        except BaseException as error:  # the body's own, which its readers get; or no loop could be made
+        except BaseException as error:
+            # the body's own, which its readers get; or no loop could be made
             promise.reject(error)
 
     async def _run(self, promise: Promise[Any]) -> None:
@@ -108,8 +111,9 @@ def is_generator_function(function: object) -> bool:
 def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Future[R]]:
     """Make an async function return a `Future`, readable with ``get()`` and with ``await``.
 
-    The body starts when the future is first read and runs once: on the loop of the first reader that awaits, or on a
-    thread of its own when the first reader blocks. A reader's timeout ends only that reader's wait.
+    The body starts when the future is first read and runs once: on the loop of the first reader
+    that awaits, or on a thread of its own when the first reader blocks. A reader's timeout ends
+    only that reader's wait.
 
     Raises:
         TypeError: `function` is not an ``async def``.
@@ -119,7 +123,9 @@ def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P,
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        promise: Promise[R] = Promise(_Body(function.__name__, functools.partial(function, *args, **kwargs)))
+        promise: Promise[R] = Promise(
+            _Body(function.__name__, functools.partial(function, *args, **kwargs))
+        )
         return promise.future
 
     return call

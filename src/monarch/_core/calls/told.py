@@ -1,4 +1,7 @@
-"""Failures that the program has got as the answer to a call. Where nobody handles them, that is no news to it."""
+"""Failures that the program has got as the answer to a call.
+
+Where nobody handles them, that is no news to it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.frame import DEAD, Frame
 
-_END = 200  # characters of a reason, enough to know it by; it begins in other words for each actor of a process
+# characters of a reason, enough to know it by; it begins in other words for each actor of a process
+_END = 200
 
 _told: deque[tuple[str, int, str, str]] = deque(maxlen=1024)
 
@@ -26,6 +30,7 @@ def note(reply: Frame | Failure) -> None:
 def knows(failure: Failure) -> bool:
     """Return whether the program has seen this failure, or that of the process behind it."""
     return any(
-        (host, pid, cause) == (failure.host, failure.pid, failure.cause) and failure.reason.endswith(reason)
+        (host, pid, cause) == (failure.host, failure.pid, failure.cause)
+        and failure.reason.endswith(reason)
         for host, pid, cause, reason in _told.copy()
     )

@@ -1,4 +1,5 @@
-"""Errors of calls that are of the type that the endpoint raised, too: ``except ValueError`` works around a call.
+"""Errors of calls that are of the type that the endpoint raised, too: ``except ValueError`` works
+around a call.
 
 The classes are made when the first error of a type arrives, and forgotten with the last.
 """
@@ -16,13 +17,18 @@ from ...errors import ActorError, RemoteException
 from .exception_pickle import dump_exception, load_exception
 
 _MISLEADING = (StopIteration, StopAsyncIteration, TimeoutError, RemoteException)
-"""Of these types an error of a call must not be: the interpreter or the caller would take it for its own."""
+"""Of these types an error of a call must not be: the interpreter or the caller would take it for
+its own.
+"""
 _classes: WeakValueDictionary[type, type[ActorError]] = WeakValueDictionary()
 
 
-def actor_error(exception: BaseException, message: str, formatted: str = "", rank: Any = None) -> ActorError:
+def actor_error(
+    exception: BaseException, message: str, formatted: str = "", rank: Any = None
+) -> ActorError:
     """An `ActorError`, of the type of `exception` as well where a class can be both."""
-    with suppress(Exception):  # layouts that conflict, constructors and attributes that refuse: whatever classes can do
+    # layouts that conflict, constructors and attributes that refuse: whatever classes can do
+    with suppress(Exception):
         return _class_for(type(exception))(exception, message, formatted, rank)
     return ActorError(exception, message, formatted, rank)
 
@@ -31,7 +37,9 @@ class _Typed(ActorError):
     """Base of the classes made here."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Ends here: a hook of the original, one that keeps a registry for example, must not hear of our classes."""
+        """Ends here: a hook of the original, one that keeps a registry for example, must not hear
+        of our classes.
+        """
 
     def __new__(cls, exception: BaseException, *args: Any) -> _Typed:
         error: _Typed = _native_new(cls)(cls, *exception.args)
@@ -59,21 +67,31 @@ def _restore(exception: bytes, *args: Any) -> ActorError:
 def _class_for(kind: type[BaseException]) -> type[ActorError]:
     if issubclass(kind, _Typed):  # a call within a call: it is what the innermost endpoint raised
         return kind
-    if not issubclass(kind, Exception) or issubclass(kind, _MISLEADING) or type(kind) not in (type, ABCMeta):
+    if (
+        not issubclass(kind, Exception)
+        or issubclass(kind, _MISLEADING)
+        or type(kind) not in (type, ABCMeta)
+    ):
         return ActorError
     if issubclass(ActorError, kind):
         return ActorError
     found = _classes.get(kind)
     if found is None:
         name = f"ActorError[{kind.__name__}]"
-        attributes = {"__module__": ActorError.__module__, "__qualname__": name, "__doc__": ActorError.__doc__}
+        attributes = {
+            "__module__": ActorError.__module__,
+            "__qualname__": name,
+            "__doc__": ActorError.__doc__,
+        }
         make: Any = type(kind)
         found = _classes[kind] = make(name, (_Typed, kind), attributes)
     return found
 
 
 def _native_new(cls: type) -> Callable[..., Any]:
-    """The interpreter's own ``__new__`` for objects of this layout: a program's may take something else, and do anything."""
+    """The interpreter's own ``__new__`` for objects of this layout: a program's may take something
+    else, and do anything.
+    """
     base: Any = cls
     while not isinstance(vars(base).get("__new__"), BuiltinFunctionType):
         base = base.__base__
@@ -82,15 +100,24 @@ def _native_new(cls: type) -> Callable[..., Any]:
 
 
 def _copy_attributes(source: BaseException, target: BaseException) -> None:
-    """Those in slots, those that the interpreter keeps in C, and the rest. Notes are in the remote traceback already."""
+    """Those in slots, those that the interpreter keeps in C, and the rest.
+
+    Notes are in the remote traceback already.
+    """
     for base in type(source).__mro__:
         if base in (BaseException, object):
             continue
         for name, descriptor in vars(base).items():
-            if isinstance(descriptor, (MemberDescriptorType, GetSetDescriptorType)) and name not in _NO_ATTRIBUTES:
-                with suppress(AttributeError, TypeError):  # not set, or set by `__new__` and read-only
+            if (
+                isinstance(descriptor, (MemberDescriptorType, GetSetDescriptorType))
+                and name not in _NO_ATTRIBUTES
+            ):
+                # not set, or set by `__new__` and read-only
+                with suppress(AttributeError, TypeError):
                     descriptor.__set__(target, descriptor.__get__(source))
-    vars(target).update({name: value for name, value in vars(source).items() if name != "__notes__"})
+    vars(target).update(
+        {name: value for name, value in vars(source).items() if name != "__notes__"}
+    )
 
 
 _NO_ATTRIBUTES = ("__dict__", "__weakref__")

@@ -11,14 +11,16 @@ from ..wire import pickling
 
 
 def find_unsendable(value: Any) -> tuple[str, Any]:
-    """The innermost part that cannot be pickled: how Python would reach it from `value`, and the part itself.
+    """The innermost part that cannot be pickled: how Python would reach it from `value`, and the
+    part itself.
 
     Args:
         value: What has just failed to pickle.
     """
     path = ""
     seen = {id(value)}
-    with suppress(Exception):  # another thread changes it, a key has no text: what was found so far is a hint as well
+    # another thread changes it, a key has no text: what was found so far is a hint as well
+    with suppress(Exception):
         while (found := _unsendable_part(value, seen)) is not None:
             step, value = found
             path += step
@@ -27,7 +29,14 @@ def find_unsendable(value: Any) -> tuple[str, Any]:
 
 
 def _unsendable_part(value: Any, seen: set[int]) -> tuple[str, Any] | None:
-    return next(((step, part) for step, part in _parts(value) if id(part) not in seen and not _can_be_sent(part)), None)
+    return next(
+        (
+            (step, part)
+            for step, part in _parts(value)
+            if id(part) not in seen and not _can_be_sent(part)
+        ),
+        None,
+    )
 
 
 def _can_be_sent(value: Any) -> bool:
@@ -39,7 +48,9 @@ def _can_be_sent(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Iterate over the parts that pickle visits to write a value, where its type leaves no doubt."""
+    """Iterate over the parts that pickle visits to write a value, where its type leaves no
+    doubt.
+    """
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
         yield from ((f".keys() -> {key!r}", key) for key in value)

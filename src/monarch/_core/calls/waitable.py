@@ -1,8 +1,9 @@
 """The protocol of `concurrent.futures.wait` and `as_completed`: a lock, a state, a list of waiters.
 
-They read the state of all futures, and put themselves on their lists, with all the locks held. Here the lock holds nobody up:
-what a future said while it was taken stays what it says, until it is let go. So whoever completes it never waits for a reader.
-Imported with the first future that is waited for in that way.
+They read the state of all futures, and put themselves on their lists, with all the locks held. Here
+the lock holds nobody up: what a future said while it was taken stays what it says, until it is let
+go. So whoever completes it never waits for a reader. Imported with the first future that is waited
+for in that way.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Outside:
         return "FINISHED" if done else "PENDING"
 
     def append(self, waiter: Any) -> None:
-        """Tell `waiter` when the future is done, unless the state that it has read says so; with the lock held."""
+        """Tell `waiter` when the future is done, unless the state that it has read says so; with
+        the lock held.
+        """
         future = self._future
         if self._was_done:
             return

@@ -1,4 +1,6 @@
-"""How threads and tasks wait for a future: by reading the connection that the answer comes over, or until they are woken."""
+"""How threads and tasks wait for a future: by reading the connection that the answer comes over, or
+until they are woken.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def wait(future: FutureState, timeout: float | None) -> float | None:
 
 
 def block(future: FutureState, timeout: float | None, asked: float | None = None) -> float | None:
-    """Wait until another thread completes it; returns the time that is left. Neither noted nor warned of, as what `wait` does.
+    """Wait until another thread completes it; returns the time that is left.
+
+    Neither noted nor warned of, as what `wait` does.
 
     Args:
         timeout: Seconds to wait; None waits until the operation ends.
@@ -64,7 +68,8 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
         while not came and limit and pending.debugged and _is_debugged(future):
             while not came and _is_debugged(future):
                 came = waiter.acquire(timeout=1.0)
-            came = came or waiter.acquire(timeout=min(limit, LONGEST))  # which begins anew behind the debugger
+            # which begins anew behind the debugger
+            came = came or waiter.acquire(timeout=min(limit, LONGEST))
     except BaseException:  # Ctrl-C
         unsubscribe(future, wake)
         raise
@@ -80,10 +85,14 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
     return None if end is None else max(0.0, end - time.monotonic())
 
 
-def _read_until_done(future: FutureState, connection: Lendable, timeout: float | None) -> float | None:
-    """Read the connection that the answer comes over, in this thread; returns the time that is left.
+def _read_until_done(
+    future: FutureState, connection: Lendable, timeout: float | None
+) -> float | None:
+    """Read the connection that the answer comes over, in this thread; returns the time that is
+    left.
 
-    Ends without an answer when the time is up, and where the connection cannot be read here, or no longer.
+    Ends without an answer when the time is up, and where the connection cannot be read here, or no
+    longer.
     """
     try:
         waiter = take_waiter()
@@ -113,15 +122,17 @@ def _read_until_done(future: FutureState, connection: Lendable, timeout: float |
 
 
 def _before_blocking(future: FutureState) -> Lendable | None:
-    """Refuse what could not end, warn of what is unwise; the connection that the answer comes over, if one is known."""
+    """Refuse what could not end, warn of what is unwise; the connection that the answer comes over,
+    if one is known.
+    """
     _check_process(future)
     operation = future._operation
     if operation is not None:
         operation.before_blocking(future)
     if running_loop() is not None and not _in_a_notebook():
         warnings.warn(
-            "Blocking get() was called from a running asyncio event loop; it stops everything else on that loop. "
-            "Write `await future` instead.",
+            "Blocking get() was called from a running asyncio event loop; it stops everything else"
+            " on that loop. Write `await future` instead.",
             UserWarning,
             stacklevel=4,
         )
@@ -157,7 +168,8 @@ async def wait_in_loop(future: FutureState) -> None:
             pass
 
     subscribe(future, wake)
-    task = asyncio.current_task(loop) or loop  # where a program drives a coroutine by hand there is none
+    # where a program drives a coroutine by hand there is none
+    task = asyncio.current_task(loop) or loop
     waits = note_wait(future, task)
     waited_for.add(future)
     try:
@@ -181,7 +193,8 @@ def _check_process(future: FutureState) -> None:
     """
     if future._forks != pending.forks:
         raise RuntimeError(
-            f"{future!r} was made before this process was forked: its result goes to the parent; ask again"
+            f"{future!r} was made before this process was forked: its result goes to the parent;"
+            " ask again"
         )
 
 
@@ -191,7 +204,9 @@ def _set_if_pending(waiter: asyncio.Future[None]) -> None:
 
 
 def asyncio_module() -> Any:
-    """asyncio, which costs more to import than all of this package: only programs that use it pay."""
+    """asyncio, which costs more to import than all of this package: only programs that use it
+    pay.
+    """
     import asyncio
 
     return asyncio
@@ -200,12 +215,16 @@ def asyncio_module() -> Any:
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs in this thread, if one does."""
     module: Any = sys.modules.get("asyncio.events")
-    loop: asyncio.AbstractEventLoop | None = module._get_running_loop() if module is not None else None
+    loop: asyncio.AbstractEventLoop | None = (
+        module._get_running_loop() if module is not None else None
+    )
     return loop
 
 
 def _in_a_notebook() -> bool:
-    """Return whether this thread runs the cells of a notebook: one after the other, whatever a cell waits for."""
+    """Return whether this thread runs the cells of a notebook: one after the other, whatever a cell
+    waits for.
+    """
     kernel: Any = sys.modules.get("ipykernel.kernelapp")
     is_kernel = kernel is not None and kernel.IPKernelApp.initialized()
     return is_kernel and threading.current_thread() is threading.main_thread()

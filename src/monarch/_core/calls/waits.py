@@ -1,7 +1,9 @@
-"""The waits of this process that may never end: who waits, for which future, for whose answers. `deadlock` looks at them.
+"""The waits of this process that may never end: who waits, for which future, for whose answers.
 
-A thread, or task, that runs an endpoint notes itself in the `waits` of its actor while it waits for a future without a time
-limit. That is all that an ordinary call pays, some tenths of a microsecond.
+`deadlock` looks at them.
+
+A thread, or task, that runs an endpoint notes itself in the `waits` of its actor while it waits for
+a future without a time limit. That is all that an ordinary call pays, some tenths of a microsecond.
 """
 
 from __future__ import annotations

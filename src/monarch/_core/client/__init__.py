@@ -1,5 +1,6 @@
 """The user's own process, root of the supervision tree.
 
-Lives here: what a script needs beyond what any process with actors does. Read `client`, then `faults` (what becomes of a failure
-that nobody handled), `attached` (the hosts it has taken into use), `unshown` (output comes before the answer).
+Lives here: what a script needs beyond what any process with actors does. Read `client`, then
+`faults` (what becomes of a failure that nobody handled), `attached` (the hosts it has taken into
+use), `unshown` (output comes before the answer).
 """

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 Greet = Callable[[Sequence[ProcAddress]], None]
 
-_LEAVE_BOUND = 1.0  # seconds beyond the grace time in which other hosts say that what the client had there is gone
+# seconds beyond the grace time in which other hosts say that what the client had there is gone
+_LEAVE_BOUND = 1.0
 AFTER = 3.0  # seconds that hosts which are up may need; a wait worth a word is longer
 _INTERVAL = 1.0  # seconds
 _MOST_NAMES = 8
@@ -45,10 +46,13 @@ class AttachedHosts:
         greet: Called with agents that are attached, before anything else is sent to them.
 
     Attributes:
-            looks_on: Whether this client only looks at what others do there: hosts that it attaches from now on keep their settings.
+            looks_on: Whether this client only looks at what others do there: hosts that it attaches
+            from now on keep their settings.
     """
 
-    def __init__(self, hub: MessageHub, show: Callable[[ProcAddress, Any], None], greet: Greet) -> None:
+    def __init__(
+        self, hub: MessageHub, show: Callable[[ProcAddress, Any], None], greet: Greet
+    ) -> None:
         self._hub = hub
         self._show = show
         self._greet = greet
@@ -57,7 +61,8 @@ class AttachedHosts:
         self._trust: dict[str, Trust] = {}  # how each of them was attached
         self._left: set[str] = set()  # hosts that were attached
         self._given_up: set[str] = set()  # hosts that were let go before they were attached
-        self._workers: dict[str, str] = {}  # identities of those that have answered, and their names
+        # identities of those that have answered, and their names
+        self._workers: dict[str, str] = {}
         self._attaching: set[Future[bool]] = set()
         self.looks_on = False
 
@@ -67,13 +72,16 @@ class AttachedHosts:
         return list(self._hosts)
 
     def no_way_in(self, host: str) -> Failure | None:
-        """Why a host can't be used, if that is known: one that is not attached is opened by the shared secret, if there is one."""
+        """Why a host can't be used, if that is known: one that is not attached is opened by the
+        shared secret, if there is one.
+        """
         if host in self._hosts:
             return None
         self._hub.unattached.add(host)
         if self._hosts or self._left:  # the agent has a way to prove itself
             return None
-        from ..net.trust import require_secret  # brings TLS, which a program on one machine never needs
+        # brings TLS, which a program on one machine never needs
+        from ..net.trust import require_secret
 
         try:
             require_secret(host)
@@ -86,13 +94,16 @@ class AttachedHosts:
         return tuple(ProcAddress(host, AGENT) for host in hosts)
 
     def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
-        """Say hello to the agent of each; from then on they watch over each other for this client, until `by` detaches them.
+        """Say hello to the agent of each; from then on they watch over each other for this client,
+        until `by` detaches them.
 
-        The future is done when all have answered. It raises RuntimeError as soon as one can't be reached: within
-        `mesh_attach_config_timeout` if nobody listens there, at once if it is clear that waiting does not help.
+        The future is done when all have answered. It raises RuntimeError as soon as one can't be
+        reached: within `mesh_attach_config_timeout` if nobody listens there, at once if it is clear
+        that waiting does not help.
 
         Raises:
-            ValueError: One of them is attached already by another secret, or other certificates. Nothing was done.
+            ValueError: One of them is attached already by another secret, or other certificates.
+                Nothing was done.
         """
         with self._lock:
             for host in hosts:
@@ -105,10 +116,21 @@ class AttachedHosts:
             self._left.difference_update(hosts)
             self._hub.unattached.difference_update(hosts)
             self._given_up.difference_update(hosts)
-            send_record(self._hub, self._hub.address.agent, JoinHosts(tuple(hosts), trust, config.exported()))
+            send_record(
+                self._hub,
+                self._hub.address.agent,
+                JoinHosts(tuple(hosts), trust, config.exported()),
+            )
         attach = Attach(None if self.looks_on else config.exported())
         request = _Attaching(
-            self._hub, self.agents(hosts), attach, known, self._given_up, self._workers, self._show, self._greet
+            self._hub,
+            self.agents(hosts),
+            attach,
+            known,
+            self._given_up,
+            self._workers,
+            self._show,
+            self._greet,
         )
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
@@ -116,26 +138,33 @@ class AttachedHosts:
         return request.future
 
     def _check_trust(self, host: str, trust: Trust) -> None:
-        """Both sides have proved who they are when the link was made; nobody would look at another proof."""
+        """Both sides have proved who they are when the link was made; nobody would look at another
+        proof.
+        """
         attached = self._trust.get(host)
         if attached is None or attached == trust or host in self._hub.unreached:
             return
         if not host.startswith(("tcp://", "metatls://")):
             return
         raise ValueError(
-            f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is something else, at which "
-            "nobody would look: pass the same, or stop the first mesh of hosts"
+            f"{host} is attached already ({attached.mode}); what is given now ({trust.mode}) is"
+            " something else, at which nobody would look: pass the same, or stop the first mesh of"
+            " hosts"
         )
 
     def settle(self, timeout: float) -> None:
-        """Wait until the hosts that are about to be attached are, or can't be; for `timeout` seconds at most."""
+        """Wait until the hosts that are about to be attached are, or can't be; for `timeout`
+        seconds at most.
+        """
         end = time.monotonic() + timeout
         for future in list(self._attaching):
             with suppress(RuntimeError, TimeoutError):
                 future.get(timeout=max(0.0, end - time.monotonic()))
 
     def give_up(self, hosts: Sequence[str], why: str, by: object) -> None:
-        """Wait no longer for those that have not answered yet, unless others have attached them as well."""
+        """Wait no longer for those that have not answered yet, unless others have attached them as
+        well.
+        """
         for host in hosts:
             if host in self._hub.unreached and self._hosts.get(host) == {by}:
                 self._given_up.add(host)
@@ -143,7 +172,9 @@ class AttachedHosts:
                 self._hub.others.gone(ProcAddress(host, AGENT), failure, asks=False)
 
     def detach(self, hosts: Sequence[str], by: Set[object]) -> None:
-        """Let go of hosts: unless others have attached them as well, what this client has there ends."""
+        """Let go of hosts: unless others have attached them as well, what this client has there
+        ends.
+        """
         with self._lock:
             for host in hosts:
                 if host in self._hosts:  # else who has shut it down has let go of it for all
@@ -151,15 +182,20 @@ class AttachedHosts:
                     if not self._hosts[host]:
                         del self._hosts[host], self._trust[host]
                         self._left.add(host)
-            for identity in [identity for identity, host in self._workers.items() if host not in self._hosts]:
+            for identity in [
+                identity for identity, host in self._workers.items() if host not in self._hosts
+            ]:
                 del self._workers[identity]
-            # all: hosts that were attached together are watched together, and each may have been left at another time
+            # all: hosts that were attached together are watched together, and each may have been
+            # left at another time
             send_record(self._hub, self._hub.address.agent, Detach(tuple(self._left)))
 
     def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
-        """Stop what runs on hosts, then end their workers, when all have answered: each passes on what others say.
+        """Stop what runs on hosts, then end their workers, when all have answered: each passes on
+        what others say.
 
-        A host that is lost has ended. What bounds it: the grace time, and the loss of those that do not answer.
+        A host that is lost has ended. What bounds it: the grace time, and the loss of those that do
+        not answer.
         """
         agents = self.agents(hosts)
         holders = {by for host in hosts for by in self._hosts.get(host, ())}
@@ -176,7 +212,10 @@ class AttachedHosts:
         return done.future
 
     def leave(self, others: Sequence[ProcAddress], reason: str, grace: float) -> Future[None]:
-        """Stop what this client has on these hosts, and at `others`. What bounds it: the grace time, and a second."""
+        """Stop what this client has on these hosts, and at `others`.
+
+        What bounds it: the grace time, and a second.
+        """
         agents = (*self.agents(list(self._hosts)), *others)
         if not agents:
             return completed(None)
@@ -188,12 +227,13 @@ class AttachedHosts:
 
 
 class _Attaching(Promise[bool]):
-    """The answers of the hosts, and then the output of what runs there: never done, as long as they are attached.
+    """The answers of the hosts, and then the output of what runs there: never done, as long as they
+    are attached.
 
     Args:
         attach: What each is sent.
-        known: Hosts to which there may be a link that is about to be lost, as another worker runs there now. They are
-            given a second chance.
+        known: Hosts to which there may be a link that is about to be lost, as another worker runs
+            there now. They are given a second chance.
         given_up: Hosts that nobody waits for any more.
         workers: Names of those that have answered, by identity.
     """
@@ -240,7 +280,8 @@ class _Attaching(Promise[bool]):
                 self._fail(frame.rank, pickling.loads(frame.payload).reason)
             else:
                 self._answered(frame.rank, pickling.loads(frame.payload))
-        elif frame.flags == VALUE and frame.meta:  # else repeated, or why its agent ends, which is told otherwise
+        elif frame.flags == VALUE and frame.meta:
+            # else repeated, or why its agent ends, which is told otherwise
             number = int.from_bytes(frame.meta, "big")
             if number > self._shown.get(frame.rank, 0):
                 self._shown[frame.rank] = number
@@ -253,7 +294,8 @@ class _Attaching(Promise[bool]):
         if name != host:
             reason = f"it is {name} by another name: attach each worker once"
             failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {reason}", proc=host)
-            self._hub.others.gone(self._agents[rank], failure, asks=False)  # what was spawned there fails, too
+            # what was spawned there fails, too
+            self._hub.others.gone(self._agents[rank], failure, asks=False)
             self._fail(rank, reason)
         elif not self._missing:
             self.resolve(True)
@@ -275,11 +317,14 @@ class _Attaching(Promise[bool]):
             self._fail(rank, failure.reason.removeprefix(f"{NOT_ATTACHED}: "))
 
     def _fail(self, rank: int, reason: str) -> None:
-        self.reject(RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}"))
+        self.reject(
+            RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}")
+        )
 
 
 class AttachProgress:
-    """A progress line for terminals: ``waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s``.
+    """A progress line for terminals:
+    ``waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s``.
 
     One line, from `AFTER` seconds on until `attached` is done. Without a terminal it says nothing.
 
@@ -292,7 +337,12 @@ class AttachProgress:
     """
 
     def __init__(
-        self, poller: Poller, missing: Collection[str], total: int, limit: float, attached: Future[bool]
+        self,
+        poller: Poller,
+        missing: Collection[str],
+        total: int,
+        limit: float,
+        attached: Future[bool],
     ) -> None:
         self._poller = poller
         self._missing = missing
@@ -326,8 +376,13 @@ class AttachProgress:
 
 
 def progress_line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:
-    """The text about `missing`, which are addresses of hosts, `elapsed` seconds after the beginning."""
+    """The text about `missing`, which are addresses of hosts, `elapsed` seconds after the
+    beginning.
+    """
     names = sorted(host_labels([*missing]))
     shown = ", ".join(names[:_MOST_NAMES])
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return f"waiting for {len(names)} of {total} hosts: {shown}{more}; {elapsed:.0f} s of {limit:.0f} s"
+    return (
+        f"waiting for {len(names)} of {total} hosts: {shown}{more}; {elapsed:.0f} s of"
+        f" {limit:.0f} s"
+    )

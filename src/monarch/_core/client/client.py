@@ -1,4 +1,7 @@
-"""The client: the user's own process, root of the supervision tree. Booted by the first use of the API, once."""
+"""The client: the user's own process, root of the supervision tree.
+
+Booted by the first use of the API, once.
+"""
 
 from __future__ import annotations
 
@@ -60,27 +63,37 @@ if TYPE_CHECKING:
     from ..net.trust import Trust
 
 SHUTDOWN_GRACE = 10.0
-"""Seconds that procs get to clean up when they are shut down, unless something else is asked for."""
+"""Seconds that procs get to clean up when they are shut down, unless something else is asked
+for.
+"""
 
 _EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
 _START_BOUND = 10.0  # seconds in which processes may still start that were sent such messages
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be attached
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
-_AGENT_BOUND = 4.0  # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
+# seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
+_AGENT_BOUND = 4.0
 _SHUT_DOWN = "stopped by client: its context was shut down"
 _LAST = -1000  # the same, after all of `multiprocessing` itself
-_AFTER_OTHERS = -10  # priority among the exit functions of a `multiprocessing` child; its queues are flushed before
+# priority among the exit functions of a `multiprocessing` child; its queues are flushed before
+_AFTER_OTHERS = -10
 
-hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731  # replaced by monarch.actor
-proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731  # replaced by the mesh layer
-"""Makes the one-element proc mesh of a process; set by the mesh layer, which this layer may not import."""
+# replaced by monarch.actor
+hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731
+# replaced by the mesh layer
+proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731
+"""Makes the one-element proc mesh of a process; set by the mesh layer, which this layer may not
+import.
+"""
 
 
 class RootCell(BaseCell):
     """The client's own actor: it owns what the script creates, and its failures end the program."""
 
-    def __init__(self, hub: MessageHub, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]) -> None:
+    def __init__(
+        self, hub: MessageHub, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]
+    ) -> None:
         super().__init__(hub, ROOT, record)
         self._on_fault = on_fault
         self._unsettled: dict[int, set[ProcAddress]] = {}
@@ -106,15 +119,18 @@ class RootCell(BaseCell):
         self._unsettled.pop(uid, None)
 
     def settle(self, timeout: float) -> None:
-        """Wait until what was sent one way has been handled, so that a failure at the end of a script is not lost. The time
-        begins when the processes do: the script may be shorter than their start."""
+        """Wait until what was sent one way has been handled, so that a failure at the end of a
+        script is not lost. The time begins when the processes do: the script may be shorter than
+        their start.
+        """
         self._await_starts()
         end = time.monotonic() + timeout
         waiting = []
         while self._unsettled:
             uid, unsettled = self._unsettled.popitem()
             request = _Settled(self, procs := list(unsettled))
-            with suppress(BackpressureError):  # one with a full mailbox does not handle all of it in time
+            # one with a full mailbox does not handle all of it in time
+            with suppress(BackpressureError):
                 self.hub.full.wait(procs, uid, max(0.0, end - time.monotonic()))
                 self.hub.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
                 waiting.append(request.future)
@@ -125,7 +141,10 @@ class RootCell(BaseCell):
     def _await_starts(self) -> None:
         peers = self.hub.peers
         starting = [
-            proc for procs in self._unsettled.values() for proc in procs if proc in peers and peers[proc].starting
+            proc
+            for procs in self._unsettled.values()
+            for proc in procs
+            if proc in peers and peers[proc].starting
         ]
         if starting:
             started = StopCall("the processes to start", starting)
@@ -143,7 +162,9 @@ class RootCell(BaseCell):
 
     def end(self, failure: Failure) -> None:
         if failure.is_stop:
-            raise RuntimeError("the root client cannot be stopped: end the program, or use shutdown_context()")
+            raise RuntimeError(
+                "the root client cannot be stopped: end the program, or use shutdown_context()"
+            )
         self._on_fault(MeshFailure(failure._replace(mesh="", rank=None)))
 
 
@@ -170,7 +191,9 @@ class Client:
             sampling.export(self.hub, lambda: CLIENT, 0)
         self.service = self.service_kind(self.hub)
         self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
-        record = CreatorInstance("root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None)
+        record = CreatorInstance(
+            "root", None, Point(0, Extent([], [])), proc_mesh_maker(address), None
+        )
         self.root = RootCell(self.hub, record, self.faults.put)
         self.hub.register(ROOT, self.root)
         self.context = Context(self.root)
@@ -185,7 +208,9 @@ class Client:
         at_end_of_cells(lambda: self.unshown.flush_briefly(self.agents))
         self._lock = threading.Lock()
         self._shutting_down: Promise[None] | None = None
-        self._io_thread = threading.Thread(target=self.hub.poller.run, name="monarch-io", daemon=True)
+        self._io_thread = threading.Thread(
+            target=self.hub.poller.run, name="monarch-io", daemon=True
+        )
         self._io_thread.start()
 
     def ensure_agent(self) -> ProcAddress:
@@ -208,7 +233,9 @@ class Client:
         return failure
 
     def follow(self, agent: ProcAddress) -> None:
-        """Show the output of what this client is about to start at an agent that it neither started nor attached."""
+        """Show the output of what this client is about to start at an agent that it neither started
+        nor attached.
+        """
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
             send_record(self.hub, agent, Subscribe(), OutputStream(self.unshown, agent))
@@ -224,7 +251,8 @@ class Client:
         timeout = config.value("heartbeat_timeout")
         if timeout:
             heartbeat = Heartbeat(self.hub, self.hub.address.agent, timeout, self._agent_silent)
-            heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))  # it has yet to start
+            # it has yet to start
+            heartbeat.ask(max(timeout, config.value("host_spawn_ready_timeout") or math.inf))
 
     def _agent_silent(self, seconds: float) -> None:
         self._end_agent(f"it did not answer for {seconds:g}s (heartbeat_timeout), so it was ended")
@@ -250,7 +278,10 @@ class Client:
         send_record(self.hub, self.hub.address.agent, RouteVia(host, trust))
 
     def shut_down(self, grace: float) -> Future[None]:
-        """Stop every proc, then the agent; the future is done when they are gone. Repeated calls give the same future."""
+        """Stop every proc, then the agent; the future is done when they are gone.
+
+        Repeated calls give the same future.
+        """
         with self._lock:
             if self._shutting_down is None:
                 self.root.leaving = True
@@ -268,10 +299,14 @@ class Client:
         shutting_down, agent = self._shutting_down, self.hub.address.agent
         ended = SingleAnswer(agent, lambda answer: shutting_down.resolve(None))
         send_record(self.hub, agent, ShutDownHost(_SHUT_DOWN, grace), ended)
-        self.hub.poller.call_later(grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down"))
+        self.hub.poller.call_later(
+            grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down")
+        )
 
     def leave(self) -> None:
-        """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and `_EXIT_BOUND`."""
+        """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and
+        `_EXIT_BOUND`.
+        """
         with suppress(TimeoutError):
             self.stop_own_actors().get(timeout=_EXIT_GRACE)
         with suppress(TimeoutError):
@@ -280,7 +315,9 @@ class Client:
     def stop_own_actors(self) -> Future[None]:
         """Stop the actors that run in this very process, controllers among them."""
         stopped: Promise[None] = Promise("the actors of this process to end")
-        self.hub.poller.call_soon(lambda: self.service.stop_all(_SHUT_DOWN, lambda: stopped.resolve(None)))
+        self.hub.poller.call_soon(
+            lambda: self.service.stop_all(_SHUT_DOWN, lambda: stopped.resolve(None))
+        )
         return stopped.future
 
     def close(self) -> None:
@@ -306,7 +343,9 @@ class Client:
 
 
 class _Settled(StopCall):
-    """Answers to `SETTLE`; an actor that ended instead says why, maybe before its own report arrives."""
+    """Answers to `SETTLE`; an actor that ended instead says why, maybe before its own report
+    arrives.
+    """
 
     def __init__(self, root: RootCell, procs: Sequence[ProcAddress]) -> None:
         super().__init__("the last messages to be handled", procs)
@@ -338,7 +377,8 @@ class _Events(OutputStream):
 _client: Client | None = None
 _last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
-_ended_hosts: dict[str, Failure] = {}  # what earlier clients of this process were, and used: there may be handles to it
+# what earlier clients of this process were, and used: there may be handles to it
+_ended_hosts: dict[str, Failure] = {}
 
 
 def client(make: Callable[[], Client] = Client) -> Client:
@@ -363,7 +403,9 @@ def is_running() -> bool:
 
 
 def _join_multiprocessing() -> None:
-    """A child of `multiprocessing` ends without `atexit`, but with exit functions of its own; and its script is a module."""
+    """A child of `multiprocessing` ends without `atexit`, but with exit functions of its own; and
+    its script is a module.
+    """
     if _of_multiprocessing():
         from multiprocessing.util import Finalize  # it is there: this process began in it
 
@@ -388,8 +430,9 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         host_timeout: Seconds that procs get to clean up before they are killed; None for 10.
 
     Returns:
-        A future that is done when everything is gone: within `host_timeout` and a few seconds, also where processes
-        stand still or the host agent does. Whoever still calls, or waits, gets SupervisionError at once.
+        A future that is done when everything is gone: within `host_timeout` and a few seconds, also
+        where processes stand still or the host agent does. Whoever still calls, or waits, gets
+        SupervisionError at once.
 
     Raises:
         ValueError: `host_timeout` is negative or not finite.
@@ -397,7 +440,10 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     global _client, _last_shutdown
     grace = SHUTDOWN_GRACE if host_timeout is None else host_timeout
     if not isinstance(grace, (int, float)) or not 0 <= grace < 2**64:
-        raise ValueError(f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of seconds")
+        raise ValueError(
+            f"invalid host_timeout {host_timeout}: expected a non-negative, finite number of"
+            " seconds"
+        )
     with _boot_lock:
         ending, _client = _client, None
     if ending is None:
@@ -422,7 +468,9 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
 
 
 def settle_faults() -> None:
-    """Wait, within bounds, until failures that are on their way have reached the hook, and were reported."""
+    """Wait, within bounds, until failures that are on their way have reached the hook, and were
+    reported.
+    """
     running = _client
     if running is not None:
         if running.root.unsettled:
@@ -447,7 +495,8 @@ def _leave(leaving: Client) -> None:
     # a fault's interrupt, or one Ctrl-C too many, must not cut short what follows: it is bounded
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     faults.quiet_threads()
-    if getattr(sys, "last_type", None) is not KeyboardInterrupt:  # who pressed Ctrl-C does not want to wait
+    # who pressed Ctrl-C does not want to wait
+    if getattr(sys, "last_type", None) is not KeyboardInterrupt:
         if leaving.root.unsettled:
             leaving.hosts.settle(_ATTACH_BOUND)
         leaving.root.settle(_SETTLE_BOUND)
@@ -487,7 +536,9 @@ _note_forks = functools.cache(lambda: os.register_at_fork(after_in_child=_after_
 
 
 def install() -> None:
-    """Make this process a client as soon as the API is used outside of actors, unless it is a proc."""
+    """Make this process a client as soon as the API is used outside of actors, unless it is a
+    proc.
+    """
     set_fallback(_root_context)
     atexit.register(_at_exit)
 

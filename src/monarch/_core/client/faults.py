@@ -1,12 +1,13 @@
 """Failures that nobody handled: the client's hook, the report, the end of the program.
 
-The exit status is certain: the main thread is interrupted by a signal wherever it waits (`time.sleep`, a lock, an event
-loop), unwinds as from Ctrl-C, and a program that swallows that still ends with the status of the fault. What bounds it:
-`fault_grace` after the fault the process ends, whatever the main thread does.
+The exit status is certain: the main thread is interrupted by a signal wherever it waits
+(`time.sleep`, a lock, an event loop), unwinds as from Ctrl-C, and a program that swallows that
+still ends with the status of the fault. What bounds it: `fault_grace` after the fault the process
+ends, whatever the main thread does.
 
-A session goes on, and is never interrupted: what runs when a fault is reported may be another cell, or another test, or
-nothing. What waits then raises it, unless that is another part than ran when it came, or the program has seen the failure
-as the answer to a call.
+A session goes on, and is never interrupted: what runs when a fault is reported may be another cell,
+or another test, or nothing. What waits then raises it, unless that is another part than ran when it
+came, or the program has seen the failure as the answer to a call.
 """
 
 from __future__ import annotations
@@ -39,12 +40,17 @@ from . import session
 Hook = Callable[[MeshFailure], object]
 
 before_the_end: list[Callable[[], object]] = []
-"""What is called when a failure that ends the program has been reported, before its main thread is interrupted; each bounds itself."""
+"""What is called when a failure that ends the program has been reported, before its main thread is
+interrupted; each bounds itself.
+"""
 
 _MOMENT = 0.1  # seconds without another fault, after which those that came are reported
 _PATIENCE = 1.0  # seconds after which they are, though more keep coming
 _LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
-_ADVICE = "Catch it where the mesh was created: define __supervise__ there, or set monarch.actor.unhandled_fault_hook."
+_ADVICE = (
+    "Catch it where the mesh was created: define __supervise__ there, or set"
+    " monarch.actor.unhandled_fault_hook."
+)
 
 
 def default_hook(failure: MeshFailure) -> None:
@@ -62,13 +68,14 @@ class _Fault(NamedTuple):
 class Faults:
     """Runs the hook for each fault, one at a time, on a thread of its own.
 
-    What the hook does not drop is reported together with what else comes within a moment: when all ranks of a mesh die of
-    the same cause, that is one report.
+    What the hook does not drop is reported together with what else comes within a moment: when all
+    ranks of a mesh die of the same cause, that is one report.
 
     Args:
-        find_hook: Looks up the hook when a fault comes, so that programs can replace it at any time.
-        leave: Stops what the client started; called before the process is ended by force. Its argument: whether it may
-            run exit functions, which take as long as they take.
+        find_hook: Looks up the hook when a fault comes, so that programs can replace it at any
+            time.
+        leave: Stops what the client started; called before the process is ended by force. Its
+            argument: whether it may run exit functions, which take as long as they take.
     """
 
     def __init__(self, find_hook: Callable[[], Hook], leave: Callable[[bool], None]) -> None:
@@ -76,7 +83,8 @@ class Faults:
         self._leave = leave
         self._queue: SimpleQueue[_Fault | Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="monarch-faults", daemon=True)
-        self._thread.start()  # with the client: when something fails, the system may have no thread to give
+        # with the client: when something fails, the system may have no thread to give
+        self._thread.start()
 
     def put(self, failure: MeshFailure) -> None:
         self._queue.put(_Fault(failure, _part()))
@@ -111,7 +119,9 @@ class Faults:
             item()
 
     def _next(self, end: float) -> _Fault | Callable[[], object] | None:
-        """Return the next fault, or job; a function that does nothing if neither comes within a moment."""
+        """Return the next fault, or job; a function that does nothing if neither comes within a
+        moment.
+        """
         try:
             return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
         except Empty:
@@ -134,7 +144,9 @@ class Faults:
 
 
 class Ending:
-    """The end of this program, once a fault was not handled. There is one per process: clients come and go.
+    """The end of this program, once a fault was not handled.
+
+    There is one per process: clients come and go.
 
     Attributes:
         status: What the process ends with; None while nothing ends it.
@@ -155,9 +167,12 @@ class Ending:
         self._excepthook, sys.excepthook = sys.excepthook, self._uncaught
         interrupt_main_thread()
         try:
-            threading.Thread(target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True).start()
+            threading.Thread(
+                target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True
+            ).start()
         except RuntimeError:
-            # the system has no thread to give, or the interpreter is past the point where it could hang
+            # the system has no thread to give, or the interpreter is past the point where it could
+            # hang
             self._end_by_force(leave)
 
     def tell(self, text: str) -> None:
@@ -170,7 +185,8 @@ class Ending:
         if self.status is None:
             return
         for stream, text in self._told:
-            if stream is not sys.stderr:  # pytest, for one, shows nothing of a run that was interrupted
+            # pytest, for one, shows nothing of a run that was interrupted
+            if stream is not sys.stderr:
                 _write(text)
         sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
 
@@ -179,17 +195,21 @@ class Ending:
         if self.status is not None:
             raise SystemExit(self.status)
 
-    def _uncaught(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def _uncaught(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
         """The interrupt that ends the main thread is ours, and the fault has been reported."""
         if not issubclass(kind, KeyboardInterrupt):
             self._excepthook(kind, error, trace)
-        # `conclude` sees to the status: a SystemExit from here would end the interpreter in the midst of it, with files unwritten
+        # `conclude` sees to the status: a SystemExit from here would end the interpreter in the
+        # midst of it, with files unwritten
 
     def _end_by_force(self, leave: Callable[[bool], None]) -> None:
         time.sleep(config.value("fault_grace"))
         if not self.leaving:
             bounded = False
-            with suppress(RuntimeError):  # without a thread to give, it is left to the bounds of `leave`
+            # without a thread to give, it is left to the bounds of `leave`
+            with suppress(RuntimeError):
                 threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
                 bounded = True
             with suppress(BaseException):
@@ -201,8 +221,9 @@ class Ending:
 
 
 class _LastAct:
-    """Writes files and ends the process when the interpreter has done all else: nothing before that can, once the script
-    is over. `sys` goes last, and modules are empty by then, so all that this needs is among its arguments.
+    """Writes files and ends the process when the interpreter has done all else: nothing before that
+    can, once the script is over. `sys` goes last, and modules are empty by then, so all that this
+    needs is among its arguments.
     """
 
     def __init__(self, status: int) -> None:
@@ -241,10 +262,15 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], 
     if going_on is not None:
         with suppress(OSError, ValueError, AttributeError):
             going_on.report(failures, text)
-        here = [fault.failure for fault in faults if fault.part is not None and fault.part == _part()]
+        here = [
+            fault.failure for fault in faults if fault.part is not None and fault.part == _part()
+        ]
         news = [failure for failure in here if not told.knows(failure.event)]
         for future in list(waited_for) if news else []:
-            why = f"this wait was given up, as nobody handled a failure that came meanwhile:\n{news[0].report()}"
+            why = (
+                "this wait was given up, as nobody handled a failure that came"
+                f" meanwhile:\n{news[0].report()}"
+            )
             Promise.of(future).give_up(SupervisionError(why, failure=news[0]))
     else:
         ending.tell(text)
@@ -255,7 +281,9 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], 
 
 
 def interrupt_main_thread() -> None:
-    """As Ctrl-C does, if it does anything, and unless the main thread is past the last line of the program."""
+    """As Ctrl-C does, if it does anything, and unless the main thread is past the last line of the
+    program.
+    """
     main = threading.main_thread()
     if main.is_alive() and main.ident is not None and callable(signal.getsignal(signal.SIGINT)):
         signal.pthread_kill(main.ident, signal.SIGINT)
@@ -266,19 +294,27 @@ def merge(failures: Sequence[MeshFailure]) -> list[list[MeshFailure]]:
     groups: dict[tuple[object, ...], list[MeshFailure]] = {}
     for failure in failures:
         event = failure.event
-        groups.setdefault((event.mesh_uid, event.mesh, event.cause, event.reason), []).append(failure)
+        groups.setdefault((event.mesh_uid, event.mesh, event.cause, event.reason), []).append(
+            failure
+        )
     return list(groups.values())
 
 
 def _report(same: Sequence[MeshFailure]) -> str:
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     lines = [
-        f"Unhandled monarch error on the root actor, hostname={socket.gethostname()}, PID={os.getpid()} at time {now}:",
+        (
+            f"Unhandled monarch error on the root actor, hostname={socket.gethostname()},"
+            f" PID={os.getpid()} at time {now}:"
+        ),
         with_lines(same[0].report()),
     ]
     if len(same) > 1:
         ranks = sorted(rank for failure in same for rank in failure.ranks)
-        lines.append(f"{len(same)} ranks of {same[0].mesh_name} failed for this reason: {', '.join(_spans(ranks))}")
+        lines.append(
+            f"{len(same)} ranks of {same[0].mesh_name} failed for this reason:"
+            f" {', '.join(_spans(ranks))}"
+        )
     return "\n".join(lines)
 
 
@@ -298,7 +334,10 @@ def _write(text: str) -> None:
 
 
 def quiet_threads() -> None:
-    """A daemon thread may wait for an answer when the program ends. That there is none is nobody's concern any more."""
+    """A daemon thread may wait for an answer when the program ends.
+
+    That there is none is nobody's concern any more.
+    """
     show = threading.excepthook
 
     def show_others(args: threading.ExceptHookArgs) -> None:

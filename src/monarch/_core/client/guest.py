@@ -1,7 +1,9 @@
-"""A client beside the one of a running program, on its host: to look at the program from another terminal.
+"""A client beside the one of a running program, on its host: to look at the program from another
+terminal.
 
-It starts no agent: that of the program is its own, as that of a host is of each of its procs. So it reaches all that the program
-reaches, over the connections that exist. It subscribes to no output. Nothing waits for it, and its end closes its connections.
+It starts no agent: that of the program is its own, as that of a host is of each of its procs. So it
+reaches all that the program reaches, over the connections that exist. It subscribes to no output.
+Nothing waits for it, and its end closes its connections.
 """
 
 from __future__ import annotations
@@ -26,10 +28,14 @@ class Guest(client.Client):
         return self.hub.address.agent
 
     def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> NoReturn:
-        raise RuntimeError("this process is connected to a running program: it attaches no hosts of its own")
+        raise RuntimeError(
+            "this process is connected to a running program: it attaches no hosts of its own"
+        )
 
     def route_via(self, host: str, trust: Trust) -> NoReturn:
-        raise RuntimeError("this process is connected to a running program: it attaches no hosts of its own")
+        raise RuntimeError(
+            "this process is connected to a running program: it attaches no hosts of its own"
+        )
 
     def _abroad(self, host: str) -> Failure | None:
         return None  # the program has attached it
@@ -50,6 +56,9 @@ def join(host: str, local_host: str = "") -> None:
         ConnectionRefusedError: Nobody has that host any more.
     """
     if client.is_running():
-        raise RuntimeError("this process uses Monarch already: connect to a program first, or call shutdown_context()")
+        raise RuntimeError(
+            "this process uses Monarch already: connect to a program first, or call"
+            " shutdown_context()"
+        )
     unix.path_of(ProcAddress(local_host or host, AGENT))  # or a folder would be made for it
     client.client(functools.partial(Guest, host, local_host))

@@ -1,4 +1,5 @@
-"""Sessions, which go on when a fault was not handled: a person at a prompt or at a notebook, or a test run.
+"""Sessions, which go on when a fault was not handled: a person at a prompt or at a notebook, or a
+test run.
 
 Imported by the plugin of pytest in runs that use no Monarch: it may import nothing of weight.
 """
@@ -42,7 +43,9 @@ class Prompt:
 
 
 def at_end_of_cells(callback: Callable[[], object]) -> None:
-    """Have something called at the end of each cell, where a notebook, or IPython, runs this program; what was before, no longer."""
+    """Have something called at the end of each cell, where a notebook, or IPython, runs this
+    program; what was before, no longer.
+    """
     global _at_end
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell: Any = get_shell() if get_shell is not None else None

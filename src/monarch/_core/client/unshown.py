@@ -1,13 +1,15 @@
-"""In the client: what ranks had printed before they answered is shown before the program sees the answer.
+"""In the client: what ranks had printed before they answered is shown before the program sees the
+answer.
 
-The answer comes from the rank itself, the line by way of its host agent, which may be later. So an answer that was sent
-after something was printed says so (`prints`). Whoever is about to hand such an answer to the program asks the agents of
-those ranks for a mark: they read what is in the pipes, and put the mark behind it in the stream of output. When the
-printer gets to the mark, all that came before it has been written. A program whose ranks print nothing pays one look at
-a variable.
+The answer comes from the rank itself, the line by way of its host agent, which may be later. So an
+answer that was sent after something was printed says so (`prints`). Whoever is about to hand such
+an answer to the program asks the agents of those ranks for a mark: they read what is in the pipes,
+and put the mark behind it in the stream of output. When the printer gets to the mark, all that came
+before it has been written. A program whose ranks print nothing pays one look at a variable.
 
-What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in which nothing was
-written, after which nobody waits until that mark has come; the time that whoever waits has given.
+What ends the wait for a mark: the mark; the end of each host that owes it; `_STUCK` seconds in
+which nothing was written, after which nobody waits until that mark has come; the time that whoever
+waits has given.
 """
 
 from __future__ import annotations
@@ -66,14 +68,18 @@ class Unshown:
             futures.unshown = self
 
     def ends(self, agents: Sequence[ProcAddress]) -> None:
-        """Procs of these hosts are about to end: who reads that they have has seen all that they printed."""
+        """Procs of these hosts are about to end: who reads that they have has seen all that they
+        printed.
+        """
         with self._lock:
             self._printed.update(agents)
             self._flushes = True
             futures.unshown = self
 
     def flush(self, agents: Sequence[ProcAddress]) -> Future[None]:
-        """Show all that was printed on these hosts by now, and write it to files; a future that is done then."""
+        """Show all that was printed on these hosts by now, and write it to files; a future that is
+        done then.
+        """
         with self._lock:
             if self._closed or not agents:
                 return completed(None)
@@ -96,7 +102,9 @@ class Unshown:
             self._asked[item.number].came(item.agent)
 
     def _say_shown(self, agent: ProcAddress, output: Output) -> None:
-        """Have the agent know when much of a process has been shown: it passes on no more than a bound before."""
+        """Have the agent know when much of a process has been shown: it passes on no more than a
+        bound before.
+        """
         proc = agent, output.source.proc
         size = self._unsaid.get(proc, 0) + output.size
         if size >= _MUCH:
@@ -105,7 +113,9 @@ class Unshown:
         self._unsaid[proc] = size
 
     def wait(self, timeout: float | None) -> None:
-        """Let the current thread wait until all is shown that was printed before what it has got."""
+        """Let the current thread wait until all is shown that was printed before what it has
+        got.
+        """
         asked = self._ask()
         if asked is None or threading.get_ident() == self._hub.poller.thread_id:
             return
@@ -144,7 +154,9 @@ class Unshown:
         return not self._stuck
 
     def _ask(self) -> _Asked | None:
-        """Ask for a mark, if something was printed since the last was asked for; the one to wait for."""
+        """Ask for a mark, if something was printed since the last was asked for; the one to wait
+        for.
+        """
         with self._lock:
             if not self._printed or (self._stuck and self._latest is not None):
                 return None if self._stuck else self._latest
@@ -153,13 +165,21 @@ class Unshown:
             flush, self._flushes = self._flushes, False
             asked, number = self._new(agents, flush)
             self._latest = asked
-        send_record(self._hub, agents, MarkOutput(number, [proc.proc for proc in printed], flush), asked, ROOT)
+        send_record(
+            self._hub,
+            agents,
+            MarkOutput(number, [proc.proc for proc in printed], flush),
+            asked,
+            ROOT,
+        )
         return None if self._stuck else asked
 
     def _new(self, agents: Sequence[ProcAddress], flush: bool) -> tuple[_Asked, int]:
         self._numbers += 1
         number = self._numbers
-        asked = self._asked[number] = _Asked(agents, lambda: self._printer.put(lambda: self._shown(number, flush)))
+        asked = self._asked[number] = _Asked(
+            agents, lambda: self._printer.put(lambda: self._shown(number, flush))
+        )
         return asked, number
 
     def _shown(self, number: int, flush: bool) -> None:
@@ -213,7 +233,8 @@ class _Asked(StopCall):
         self.shown: Promise[None] = Promise("the output of the ranks to be shown")
 
     def _take(self, rank: int, reply: Reply) -> bool:
-        if not isinstance(reply, Frame) or reply.flags != VALUE:  # gone: the mark of a host that is not comes as output
+        # gone: the mark of a host that is not comes as output
+        if not isinstance(reply, Frame) or reply.flags != VALUE:
             self.came(self._procs[rank])
         return super()._take(rank, reply)
 

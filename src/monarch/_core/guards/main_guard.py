@@ -1,11 +1,13 @@
 """The guard against a program that starts itself over and over.
 
-A proc imports the module of each class it gets. Should that module start procs at its top level, they would import it
-as well, start procs, and so on, until the machine is full. So nothing is started from an import that the engine makes;
-from one that user code makes, it may be, unless that very module has started the procs in which it is imported now.
-The second wall is `proc_nesting_limit`, for what the first can't see.
+A proc imports the module of each class it gets. Should that module start procs at its top level,
+they would import it as well, start procs, and so on, until the machine is full. So nothing is
+started from an import that the engine makes; from one that user code makes, it may be, unless that
+very module has started the procs in which it is imported now. The second wall is
+`proc_nesting_limit`, for what the first can't see.
 
-Nothing is noted when something is imported or unpickled: only whoever starts something looks at its own stack.
+Nothing is noted when something is imported or unpickled: only whoever starts something looks at its
+own stack.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from ... import config
 from ..._namedtuple import NamedTuple
 
 SPEC_VARIABLE = "MONARCH_PROC_SPEC"
-"""Environment variable that names the descriptor from which an executed proc reads its `ProcSpec`."""
+"""Environment variable that names the descriptor from which an executed proc reads its
+`ProcSpec`.
+"""
 
 
 class Nesting(NamedTuple):
@@ -48,8 +52,8 @@ Every proc imports that module, so what starts procs must not stand at its top l
 
 
 def refuse_imports(what: str) -> None:
-    """Refuse to start something while the engine imports a module, in a proc or in the process that forks procs; or in
-    a proc that the same module has started, as it was imported elsewhere.
+    """Refuse to start something while the engine imports a module, in a proc or in the process that
+    forks procs; or in a proc that the same module has started, as it was imported elsewhere.
 
     Args:
         what: What is refused, for the error.
@@ -60,14 +64,19 @@ def refuse_imports(what: str) -> None:
     place = importing()
     if place is not None:
         raise RuntimeError(
-            f"{what} was called by the top level of a module that monarch imports, at {place}.\n{_ADVICE}"
+            f"{what} was called by the top level of a module that monarch imports, at"
+            f" {place}.\n{_ADVICE}"
         )
-    if forks_procs or SPEC_VARIABLE in os.environ:  # the latter in a program that was started to become a proc
-        raise RuntimeError(f"{what} was called by a module that a proc imports before it begins.\n{_ADVICE}")
+    # the latter in a program that was started to become a proc
+    if forks_procs or SPEC_VARIABLE in os.environ:
+        raise RuntimeError(
+            f"{what} was called by a module that a proc imports before it begins.\n{_ADVICE}"
+        )
     if nesting.modules:
         for file in _running_modules() & nesting.modules:
             raise RuntimeError(
-                f"{what} was called by the top level of {file}, in a proc that the top level of {file} has started.\n{_ADVICE}"
+                f"{what} was called by the top level of {file}, in a proc that the top level of"
+                f" {file} has started.\n{_ADVICE}"
             )
 
 
@@ -81,8 +90,9 @@ def nest() -> Nesting:
     level, modules = nesting
     if level > limit:
         raise RuntimeError(
-            f"spawn_procs was called in a proc of level {level}, where those of the client are level 1, and only those of "
-            f"up to level {limit} may own procs (proc_nesting_limit). Does each proc start the next one?"
+            f"spawn_procs was called in a proc of level {level}, where those of the client are"
+            f" level 1, and only those of up to level {limit} may own procs (proc_nesting_limit)."
+            " Does each proc start the next one?"
         )
     return Nesting(level + 1, modules | _running_modules())
 
@@ -93,7 +103,8 @@ def _running_modules() -> set[str]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if code.co_name == "<module>" and not code.co_filename.startswith("<"):  # `python -c` tells nothing
+        # `python -c` tells nothing
+        if code.co_name == "<module>" and not code.co_filename.startswith("<"):
             files.add(code.co_filename)
         frame = frame.f_back
     return files

@@ -1,4 +1,6 @@
-"""Requirements on the process and the system, and their errors: no gevent, pidfds, room for one more process or thread."""
+"""Requirements on the process and the system, and their errors: no gevent, pidfds, room for one
+more process or thread.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,18 @@ def refuse_gevent() -> None:
     """Refuse to run under gevent.
 
     Raises:
-        RuntimeError: gevent has replaced what real threads and sockets are made of: the I/O thread would never run.
+        RuntimeError: gevent has replaced what real threads and sockets are made of: the I/O thread
+            would never run.
     """
     monkey: Any = sys.modules.get("gevent.monkey")
-    patched = [name for name in _PATCHED if monkey.is_module_patched(name)] if monkey is not None else ()
+    patched = (
+        [name for name in _PATCHED if monkey.is_module_patched(name)] if monkey is not None else ()
+    )
     if patched:
         raise RuntimeError(
-            f"gevent has patched {', '.join(patched)} in this process, and monarch needs the originals: it runs real threads. "
-            "Do not call gevent.monkey.patch_all() here, or run what needs it in a process of its own"
+            f"gevent has patched {', '.join(patched)} in this process, and monarch needs the"
+            " originals: it runs real threads. Do not call gevent.monkey.patch_all() here, or run"
+            " what needs it in a process of its own"
         )
 
 
@@ -38,13 +44,16 @@ def require_pidfd() -> None:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         raise RuntimeError(
-            f"the system call pidfd_open fails here ({error.strerror}), and without it nobody would know of the end of a process. "
-            "It needs Linux 5.3; a sandbox (seccomp; docker: --security-opt seccomp=...) must allow it"
+            f"the system call pidfd_open fails here ({error.strerror}), and without it nobody would"
+            " know of the end of a process. It needs Linux 5.3; a sandbox (seccomp; docker:"
+            " --security-opt seccomp=...) must allow it"
         ) from error
 
 
 def explained(error: Exception, what: str) -> Exception:
-    """The error to raise where `what` could not be started: one that says what to do, if a limit was the reason."""
+    """The error to raise where `what` could not be started: one that says what to do, if a limit
+    was the reason.
+    """
     full = isinstance(error, OSError) and error.errno == errno.EAGAIN
     if not full and "can't start new thread" not in str(error):
         return error
@@ -61,13 +70,16 @@ def explain() -> str:
         limits.append(f"`ulimit -u` is {soft}")
     found = ", ".join(limits) or "the system has no more"
     return (
-        f"no more processes and threads are allowed here ({found}). Raise the limit (docker: --pids-limit), or spawn fewer: a "
-        "host takes two processes, each proc one, and each actor in it a thread"
+        f"no more processes and threads are allowed here ({found}). Raise the limit (docker:"
+        " --pids-limit), or spawn fewer: a host takes two processes, each proc one, and each actor"
+        " in it a thread"
     )
 
 
 def _group_limits() -> Iterator[int]:
-    """The limits of this process's control group and of those it is part of, where they can be read."""
+    """The limits of this process's control group and of those it is part of, where they can be
+    read.
+    """
     with suppress(OSError), open("/proc/self/cgroup") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)

@@ -1,7 +1,9 @@
-"""The messages of one process: who is here, who waits for which answer, and the way to everybody else.
+"""The messages of one process: who is here, who waits for which answer, and the way to everybody
+else.
 
-Lives here: nothing that runs user code. Read `message_hub` (the hub itself), `contracts` (as everything else knows it), `local_peer`
-and `lifecycle` (the way to one process of this host, and its life as a table), `remote` (to one of another host),
-`multicast` (one call to many), `room` and `pressure` (who must not be sent more just now, and who says so). What processes ask of
-each other themselves is in `control_records`; `control` sends it, `control_service` takes it.
+Lives here: nothing that runs user code. Read `message_hub` (the hub itself), `contracts` (as
+everything else knows it), `local_peer` and `lifecycle` (the way to one process of this host, and
+its life as a table), `remote` (to one of another host), `multicast` (one call to many), `room` and
+`pressure` (who must not be sent more just now, and who says so). What processes ask of each other
+themselves is in `control_records`; `control` sends it, `control_service` takes it.
 """

@@ -1,8 +1,10 @@
-"""The actors of one process: who takes calls, who has ended and why, and the calls that came before the actor was there.
+"""The actors of one process: who takes calls, who has ended and why, and the calls that came before
+the actor was there.
 
-A call may overtake the spawn of its actor, or come while the actor starts again. Such calls wait here. They are bounded as
-those in a mailbox are: whoever has sent more waits (see `pressure`). What ends their wait: the actor is registered, it is
-known not to come, or `pending_actor_delivery_timeout` has passed since the first of them came.
+A call may overtake the spawn of its actor, or come while the actor starts again. Such calls wait
+here. They are bounded as those in a mailbox are: whoever has sent more waits (see `pressure`). What
+ends their wait: the actor is registered, it is known not to come, or
+`pending_actor_delivery_timeout` has passed since the first of them came.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class ActorTable(dict[int, Receiver]):
         fates: Why actors have ended, here and elsewhere, as far as that is known.
     """
 
-    def __init__(self, address: ProcAddress, poller: Poller, refuse: Callable[[Origin, Frame, Failure], None]) -> None:
+    def __init__(
+        self, address: ProcAddress, poller: Poller, refuse: Callable[[Origin, Frame, Failure], None]
+    ) -> None:
         self._address = address
         self._poller = poller
         self._refuse = refuse
@@ -52,7 +56,8 @@ class ActorTable(dict[int, Receiver]):
         with self._lock:
             early = self._early.pop(uid, None)
             if early is not None:
-                early.pressure.release()  # first: the receiver may tell the same senders that it is full itself
+                # first: the receiver may tell the same senders that it is full itself
+                early.pressure.release()
                 for origin, frame in early:
                     receiver.receive(origin, frame)
             self.fates.forget((self._address, uid))  # of an incarnation before this one
@@ -84,7 +89,9 @@ class ActorTable(dict[int, Receiver]):
             early.pressure.release()
 
     def unknown(self, origin: Origin, frame: Frame) -> None:
-        """A call for an actor that is not registered: answer it if the actor has ended for good; otherwise it waits."""
+        """A call for an actor that is not registered: answer it if the actor has ended for good;
+        otherwise it waits.
+        """
         uid = frame.target
         early = None
         with self._lock:
@@ -111,7 +118,10 @@ class ActorTable(dict[int, Receiver]):
         return early
 
     def _give_up(self, uid: int, early: EarlyCalls) -> None:
-        if self._early.get(uid) is not early:  # those were taken; others, if there are any, have waited less
+        # those were taken; others, if there are any, have waited less
+        if self._early.get(uid) is not early:
             return
-        missing = Failure(MISSING, "no such actor was spawned on this process", proc=self._address.proc)
+        missing = Failure(
+            MISSING, "no such actor was spawned on this process", proc=self._address.proc
+        )
         self.refuse_early(uid, self.fate(self._address, uid) or missing)

@@ -1,15 +1,19 @@
-"""A black box: what a process was doing, in memory that outlives it. Its host agent holds the same memory, and reads it afterwards.
+"""A black box: what a process was doing, in memory that outlives it.
 
-It is an anonymous memory file, so that there is no name to clean up; whoever dies first, the kernel frees it with its last holder.
-The process tells its agent the number of its descriptor once, when it is up. To write costs no system call, and the agent does
-nothing until the process has ended. There are three parts:
+Its host agent holds the same memory, and reads it afterwards.
+
+It is an anonymous memory file, so that there is no name to clean up; whoever dies first, the kernel
+frees it with its last holder. The process tells its agent the number of its descriptor once, when
+it is up. To write costs no system call, and the agent does nothing until the process has ended.
+There are three parts:
 
     current     slots of a fixed size: the messages that are being handled, written by who looks at messages
     life        a ring of lines: what has become of actors, as it happens
     last        lines that are written once a second while the process is active, in two places by turns
 
-A process may be killed between any two stores. So a part is written first, and the word that makes it valid last: a store of 8 bytes.
-What is read is taken as data of a stranger: a process that is out of its mind may have written there.
+A process may be killed between any two stores. So a part is written first, and the word that makes
+it valid last: a store of 8 bytes. What is read is taken as data of a stranger: a process that is
+out of its mind may have written there.
 """
 
 from __future__ import annotations
@@ -27,7 +31,8 @@ from ..net.segment import new_file
 
 SIZE = 64 * 1024
 _MAGIC = 0x314B434C424E4F4D  # "MONBLCK1"
-_WORDS = struct.Struct("<QQQ")  # the magic, how much was ever written to `life`, length and place of `last`
+# the magic, how much was ever written to `life`, length and place of `last`
+_WORDS = struct.Struct("<QQQ")
 _ADDRESS = 64  # where the name of the process is, up to the slots
 _SLOTS, _SLOT_SIZE, SLOT_COUNT = 256, 128, 30
 _SLOT = struct.Struct("<QQQQI84s")
@@ -143,7 +148,10 @@ class BlackBox:
         self._words[0] = _MAGIC
 
     def begin(self, begin: int, *rest: int | bytes) -> int:
-        """A message is being handled; see `Current`. Returns the slot that it is in; 0 if none is free."""
+        """A message is being handled; see `Current`.
+
+        Returns the slot that it is in; 0 if none is free.
+        """
         try:
             slot = self._free.pop()
         except IndexError:  # so many are handled at once
@@ -158,7 +166,9 @@ class BlackBox:
         self._free.append(slot)
 
     def happened(self, event: Line) -> None:
-        """Keep an event of life, or who begins to live. On any thread, and in finalizers and handlers of signals: it never waits.
+        """Keep an event of life, or who begins to live.
+
+        On any thread, and in finalizers and handlers of signals: it never waits.
 
         Who writes at that moment, which may be the same thread, writes this one, too.
         """
@@ -179,7 +189,9 @@ class BlackBox:
         self._words[1] = self._written
 
     def report(self, lines: Iterable[Line]) -> None:
-        """Write the last report, over the one before the last; what it has no room for is left out."""
+        """Write the last report, over the one before the last; what it has no room for is left
+        out.
+        """
         data = bytearray()
         for each in lines:
             line = _text(each)
@@ -192,7 +204,10 @@ class BlackBox:
         self._words[2] = len(data) << 1 | self._turn
 
     def abandon(self) -> None:
-        """In a fork of the process: let go of what is its parent's. Who writes on writes for nobody."""
+        """In a fork of the process: let go of what is its parent's.
+
+        Who writes on writes for nobody.
+        """
         self._words.release()
         self._map.close()
         os.close(self.fd)
@@ -201,13 +216,17 @@ class BlackBox:
 
 
 def _text(line: Line) -> bytes:
-    """A line: its kind, and the fields. One with a separator in a field is not read again; it harms no other."""
+    """A line: its kind, and the fields.
+
+    One with a separator in a field is not read again; it harms no other.
+    """
     text = "\x1f".join(map(str, (type(line).__name__, *line))).replace("\x1e", " ")
     return text[:_LONGEST].encode(errors="backslashreplace") + _END
 
 
 def take_over(pid: int, fd: int, address: str) -> int:
-    """A descriptor for the box of another process of this host, by its number there; -1 if it is none of that process.
+    """A descriptor for the box of another process of this host, by its number there; -1 if it is
+    none of that process.
 
     Args:
         pid: Of the process.
@@ -216,7 +235,8 @@ def take_over(pid: int, fd: int, address: str) -> int:
     """
     try:
         ours = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:  # it is behind a command that has a pid of its own, or this process has no descriptor left
+    except OSError:
+        # it is behind a command that has a pid of its own, or this process has no descriptor left
         return -1
     try:
         head = os.pread(ours, _SLOTS, 0) if os.fstat(ours).st_size == SIZE else b""
@@ -253,7 +273,11 @@ def content_of(data: bytes) -> BoxContent:
         return BoxContent([], [], [], [])
     _, written, word = _WORDS.unpack_from(data)
     slots = (_SLOT.unpack_from(data, _SLOTS + number * _SLOT_SIZE) for number in range(SLOT_COUNT))
-    current = [Current(each[0], each[1], each[2], each[3], each[4], each[5].rstrip(b"\0")) for each in slots if each[0]]
+    current = [
+        Current(each[0], each[1], each[2], each[3], each[4], each[5].rstrip(b"\0"))
+        for each in slots
+        if each[0]
+    ]
     ring = data[_LIFE : _LIFE + _LIFE_SIZE]
     at = written % _LIFE_SIZE
     life = ring[:written] if written <= _LIFE_SIZE else (ring[at:] + ring[:at]).partition(_END)[2]
@@ -262,12 +286,17 @@ def content_of(data: bytes) -> BoxContent:
     lines = [*_lines(life), *_lines(last)]
     events = [line for line in lines if isinstance(line, BoxEvent)]
     actors = [line for line in lines if isinstance(line, BoxActor)]
-    return BoxContent(current, events, actors, [line for line in lines if isinstance(line, BoxCall)])
+    return BoxContent(
+        current, events, actors, [line for line in lines if isinstance(line, BoxCall)]
+    )
 
 
 _KINDS: tuple[type[Any], ...] = (BoxEvent, BoxActor, BoxCall)
 _FIELDS: dict[bytes, tuple[type[Any], list[type]]] = {
-    kind.__name__.encode(): (kind, [int if name == "int" else str for name in kind.__annotations__.values()])
+    kind.__name__.encode(): (
+        kind,
+        [int if name == "int" else str for name in kind.__annotations__.values()],
+    )
     for kind in _KINDS
 }
 

@@ -1,7 +1,8 @@
 """Protocols between the parts of a process: the hub, origins of messages, receivers.
 
-`message_hub` implements `Hub`. Everything else in this package knows the hub as this protocol only, so that each part can be read, and
-tested, without it. What a plane asks of its process is in it, too.
+`message_hub` implements `Hub`. Everything else in this package knows the hub as this protocol only,
+so that each part can be read, and tested, without it. What a plane asks of its process is in it,
+too.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Origin(Protocol):
 
     Attributes:
         peer: Its address.
-        called: The address by which a process of another host has called this one; None for a process of this host.
+        called: The address by which a process of another host has called this one; None for a
+            process of this host.
     """
 
     peer: Any
@@ -55,7 +57,8 @@ class Outgoing(Protocol):
     """Looks at some of the messages that a process sends.
 
     Attributes:
-        gap: Messages until the next that it looks at, that one included. The hub counts down, which costs no call.
+        gap: Messages until the next that it looks at, that one included. The hub counts down, which
+            costs no call.
     """
 
     gap: int
@@ -69,7 +72,10 @@ class Outgoing(Protocol):
         request: int,
         sender: int,
     ) -> None:
-        """One is about to be sent. Sets `gap` anew. The arguments are those of `cast`, with the number of the request."""
+        """One is about to be sent.
+
+        Sets `gap` anew. The arguments are those of `cast`, with the number of the request.
+        """
 
 
 class Pulse(Protocol):
@@ -89,10 +95,14 @@ class Pulse(Protocol):
         """An actor begins to take messages."""
 
     def since(self, uid: int, item: object) -> int | None:
-        """Since when an actor handles this item of `active`, good to a second, in nanoseconds since 1970; None: for less than that."""
+        """Since when an actor handles this item of `active`, good to a second, in nanoseconds since
+        1970; None: for less than that.
+        """
 
     def waited_since(self, future: Any) -> float | None:
-        """Since when something waits for this, good to a second, in seconds since 1970; None if no look has seen it."""
+        """Since when something waits for this, good to a second, in seconds since 1970; None if no
+        look has seen it.
+        """
 
 
 class Request(Protocol):
@@ -143,7 +153,8 @@ class Hub(Protocol):
         requests: Calls that wait for replies, by number.
         peers: The ways to other processes that were used so far.
         peer_lost_hooks: Called when a process that requests go to has ended, on any thread.
-        inbound_lost_hooks: Called when a process that requests come from has ended, on the poller's thread.
+        inbound_lost_hooks: Called when a process that requests come from has ended, on the poller's
+            thread.
         gateway: Takes frames with a route, where this process is its host's gateway.
         unreached: Hosts that are about to be attached.
         unattached: Hosts of a client that it uses though it has not attached them.
@@ -184,7 +195,9 @@ class Hub(Protocol):
     def dispatch(self, origin: Any, frame: Frame) -> None:
         """Hand a message of `origin` to whom it is for."""
 
-    def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
+    def not_sent(
+        self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure
+    ) -> None:
         """A call could not be sent to one of its receivers."""
 
     # actors
@@ -200,14 +213,18 @@ class Hub(Protocol):
     def local(self, address: ProcAddress) -> ProcAddress:
         """The name under which a process listens that is reached directly."""
 
-    def connect(self, address: ProcAddress, on_close: Callable[[Connection, str], None]) -> Connection:
+    def connect(
+        self, address: ProcAddress, on_close: Callable[[Connection, str], None]
+    ) -> Connection:
         """Connect to a process of this host, and say who this one is.
 
         Raises:
             OSError: Nobody listens, or not at this moment.
         """
 
-    def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
+    def ask_agent(
+        self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]
+    ) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens."""
 
     def peer_for(self, address: ProcAddress, frame: Frame) -> Way:
@@ -220,9 +237,15 @@ class Hub(Protocol):
         """A process has ended that this one has never talked to."""
 
     def process_ended(
-        self, address: ProcAddress, failure: Failure, witness: Way | None = None, ended: Collection[int] = ()
+        self,
+        address: ProcAddress,
+        failure: Failure,
+        witness: Way | None = None,
+        ended: Collection[int] = (),
     ) -> None:
-        """A process is gone: end the ways to it, tell every hook, then whoever waits for it. On any thread.
+        """A process is gone: end the ways to it, tell every hook, then whoever waits for it.
+
+        On any thread.
 
         Args:
             witness: The way that has found out, and has ended.
@@ -230,7 +253,9 @@ class Hub(Protocol):
         """
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook of an end, then the requests of these numbers, then whoever waits for room there."""
+        """Tell every hook of an end, then the requests of these numbers, then whoever waits for
+        room there.
+        """
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to."""

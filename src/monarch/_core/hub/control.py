@@ -1,4 +1,6 @@
-"""Asking other processes themselves: one way to send a control record, and one to wait for a single answer."""
+"""Asking other processes themselves: one way to send a control record, and one to wait for a single
+answer.
+"""
 
 from __future__ import annotations
 

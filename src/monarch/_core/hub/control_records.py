@@ -1,15 +1,17 @@
 """Control records: typed requests to a process itself, rather than to its actors.
 
-A record travels as a call to the id `SYSTEM`: its name in the meta, its fields as a plain tuple in the payload. Nothing of its
-class is pickled, so that a record costs no more than the call of an endpoint with these arguments. The records of this file go
-by their class's name, those of a plane (``rdma``, ``tensor_engine``) by that of their module and class, so that a process can
-import the plane which a record is for.
+A record travels as a call to the id `SYSTEM`: its name in the meta, its fields as a plain tuple in
+the payload. Nothing of its class is pickled, so that a record costs no more than the call of an
+endpoint with these arguments. The records of this file go by their class's name, those of a plane
+(``rdma``, ``tensor_engine``) by that of their module and class, so that a process can import the
+plane which a record is for.
 
-`control.send_record` sends one; ``@handles(Record)`` marks the function that takes it, see `control_service`. The receiver of a record
-of no meaning, or with other fields, answers with an error.
+`control.send_record` sends one; ``@handles(Record)`` marks the function that takes it, see
+`control_service`. The receiver of a record of no meaning, or with other fields, answers with an
+error.
 
-Each docstring says: who sends it ──▶ who takes it, what the answer is, and what it means if the receiver has ended. "None" is
-an answer without content; without "Answer" there is none.
+Each docstring says: who sends it ──▶ who takes it, what the answer is, and what it means if the
+receiver has ended. "None" is an answer without content; without "Answer" there is none.
 """
 
 from __future__ import annotations
@@ -31,7 +33,11 @@ if TYPE_CHECKING:
 @functools.cache
 def name_on_wire(record: type) -> bytes:
     """Return the name of a kind of record on the wire."""
-    name = record.__name__ if record.__module__ == __name__ else f"{record.__module__}.{record.__name__}"
+    name = (
+        record.__name__
+        if record.__module__ == __name__
+        else f"{record.__module__}.{record.__name__}"
+    )
     return name.encode()
 
 
@@ -41,12 +47,13 @@ def name_on_wire(record: type) -> bytes:
 class SpawnActor(NamedTuple):
     """Create one rank of an actor mesh. Its owner ──▶ each proc.
 
-    Answer: None, once it may begin, which a bootstrap function delays; the error of that function, if it has failed. A proc that
-    has ended: so has the actor.
+    Answer: None, once it may begin, which a bootstrap function delays; the error of that function,
+    if it has failed. A proc that has ended: so has the actor.
 
     Attributes:
-        payload: Pickle of the class and its constructor's arguments, opened by the actor's thread; a `PickleBuffer` where it is
-            sent, which keeps a large one out of band, and bytes where it arrives.
+        payload: Pickle of the class and its constructor's arguments, opened by the actor's thread;
+            a `PickleBuffer` where it is sent, which keeps a large one out of band, and bytes where
+            it arrives.
         buffers: What belongs to that pickle and is out of band; also such.
         gated: Whether it waits for the bootstrap function; False for the actor that runs that.
     """
@@ -61,8 +68,9 @@ class SpawnActor(NamedTuple):
 class StopActor(NamedTuple):
     """Stop one actor; for good, unless it is to be started `again`. Its owner ──▶ its proc, urgent.
 
-    Answer: None, when it has ended, within ``cleanup_timeout`` unless no thread of the proc runs. It may overtake `SpawnActor`,
-    and then keeps the actor from being made. A proc that has ended: the actor has stopped.
+    Answer: None, when it has ended, within ``cleanup_timeout`` unless no thread of the proc runs.
+    It may overtake `SpawnActor`, and then keeps the actor from being made. A proc that has ended:
+    the actor has stopped.
     """
 
     uid: int
@@ -71,28 +79,37 @@ class StopActor(NamedTuple):
 
 
 class GetIncarnation(NamedTuple):
-    """How often has an actor been started again? Anybody ──▶ its proc. Answer: that number, or the failure of the actor; the
-    end of the proc is one."""
+    """How often has an actor been started again?
+
+    Anybody ──▶ its proc. Answer: that number, or the failure of the actor; the end of the proc is
+    one.
+    """
 
     uid: int
 
 
 class GetStatistics(NamedTuple):
-    """Count what a process has done. Any process ──▶ a process with actors. Answer: `ProcStatistics`.
+    """Count what a process has done.
+
+    Any process ──▶ a process with actors. Answer: `ProcStatistics`.
 
     It is also how to wait for a process to serve, or to serve again: the record waits for it.
     """
 
 
 class CloseGate(NamedTuple):
-    """Hold back the actors that are made from now on until the bootstrap function has run. Owner ──▶ each proc."""
+    """Hold back the actors that are made from now on until the bootstrap function has run.
+
+    Owner ──▶ each proc.
+    """
 
 
 class OpenGate(NamedTuple):
     """The bootstrap function has run, on all procs. Owner ──▶ each proc.
 
     Attributes:
-        error: What it raised instead, as `relay_error` gives it: what every actor here answers from now on.
+        error: What it raised instead, as `relay_error` gives it: what every actor here answers from
+            now on.
     """
 
     error: bytes | None
@@ -101,8 +118,8 @@ class OpenGate(NamedTuple):
 class GetController(NamedTuple):
     """Find the controller of a name, or make it. Anybody ──▶ the client.
 
-    Answer: the actor's id, and the pickled class it was made with; an error if it has failed. The client has ended: so has the
-    program.
+    Answer: the actor's id, and the pickled class it was made with; an error if it has failed. The
+    client has ended: so has the program.
 
     Attributes:
         class_payload: The pickled class, opaque to the client: it belongs to whoever asks.
@@ -117,7 +134,9 @@ class GetController(NamedTuple):
 
 
 class ProcsEnded(NamedTuple):
-    """Procs that an actor here owns have ended, or count as ended. Host agent ──▶ process of the owner.
+    """Procs that an actor here owns have ended, or count as ended.
+
+    Host agent ──▶ process of the owner.
 
     A process of the owner that has ended owns nothing any more.
     """
@@ -126,7 +145,9 @@ class ProcsEnded(NamedTuple):
 
 
 class LookAfter(NamedTuple):
-    """Somebody has waited long for an actor: does its thread still exist? Who waits ──▶ its process.
+    """Somebody has waited long for an actor: does its thread still exist?
+
+    Who waits ──▶ its process.
 
     No answer: a thread that is gone fails the actor, which those who wait are told.
     """
@@ -135,16 +156,20 @@ class LookAfter(NamedTuple):
 
 
 class AskWhatKeeps(NamedTuple):
-    """Edge chasing: what keeps an actor from answering a call? Process of who waits ──▶ that of the actor, and so on.
+    """Edge chasing: what keeps an actor from answering a call?
 
-    No answer: it comes back to the process that began if there is a deadlock. A process that has ended ends the wait.
+    Process of who waits ──▶ that of the actor, and so on.
+
+    No answer: it comes back to the process that began if there is a deadlock. A process that has
+    ended ends the wait.
     """
 
     probe: Probe
 
 
 class LetGo(NamedTuple):
-    """The owner of a full mailbox waits for an actor here, which waits for room in it. ──▶ process of that actor.
+    """The owner of a full mailbox waits for an actor here, which waits for room in it. ──▶ process
+    of that actor.
 
     Attributes:
         wait: Number of that wait there.
@@ -170,31 +195,40 @@ class StopProc(NamedTuple):
 
 
 class SpawnProcs(NamedTuple):
-    """Start procs of a new mesh. Its owner ──▶ the agent of each host, with the position of the host in the mesh as rank.
+    """Start procs of a new mesh.
 
-    Answer: True when all procs of the host serve; an error if one could not be started, or not in time. An agent that has ended:
-    so have its procs.
+    Its owner ──▶ the agent of each host, with the position of the host in the mesh as rank.
+
+    Answer: True when all procs of the host serve; an error if one could not be started, or not in
+    time. An agent that has ended: so have its procs.
     """
 
     request: SpawnRequest
 
 
 class RestartProcs(NamedTuple):
-    """Start procs again that have ended, or never came up, under their old names. As `SpawnProcs`; an error if the mesh was
-    stopped meanwhile."""
+    """Start procs again that have ended, or never came up, under their old names.
+
+    As `SpawnProcs`; an error if the mesh was stopped meanwhile.
+    """
 
     request: SpawnRequest
 
 
 class AbandonProcs(NamedTuple):
-    """These procs will not start again: whoever waits for that is told. Owner ──▶ host agent. Answer: None."""
+    """These procs will not start again: whoever waits for that is told.
+
+    Owner ──▶ host agent. Answer: None.
+    """
 
     mesh: str
     ranks: list[int]
 
 
 class StopMesh(NamedTuple):
-    """Stop procs, and let them clean up. Owner ──▶ host agent. Answer: None, when they are gone: within ``cleanup_timeout`` plus
+    """Stop procs, and let them clean up.
+
+    Owner ──▶ host agent. Answer: None, when they are gone: within ``cleanup_timeout`` plus
     ``process_exit_timeout``. An agent that has ended: they are gone.
 
     Attributes:
@@ -207,8 +241,10 @@ class StopMesh(NamedTuple):
 
 
 class KillProcs(NamedTuple):
-    """Kill procs, which is a failure for their owner. Anybody ──▶ host agent. Answer: None, when they are gone and the owner was
-    told."""
+    """Kill procs, which is a failure for their owner.
+
+    Anybody ──▶ host agent. Answer: None, when they are gone and the owner was told.
+    """
 
     mesh: str
     ranks: list[int]
@@ -237,11 +273,13 @@ class MeshNamed(NamedTuple):
 class ResolveProc(NamedTuple):
     """Ask for the state of a proc. Any process of the host ──▶ its agent.
 
-    Answer: None if it listens, else its `Failure`, when that is known: within seconds for one whose connection broke, within
-    ``pending_actor_delivery_timeout`` for one that was never heard of. An agent that has ended: so has the proc.
+    Answer: None if it listens, else its `Failure`, when that is known: within seconds for one whose
+    connection broke, within ``pending_actor_delivery_timeout`` for one that was never heard of. An
+    agent that has ended: so has the proc.
 
     Attributes:
-        connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
+        connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was
+            none.
     """
 
     name: str
@@ -306,7 +344,9 @@ class HostDescription(NamedTuple):
 
     @property
     def pids(self) -> dict[ProcAddress, int]:
-        """The processes that run there, but for the agent: the procs, and the client that has started the host."""
+        """The processes that run there, but for the agent: the procs, and the client that has
+        started the host.
+        """
         running = {proc.address: proc.pid for proc in self.procs if proc.end is None and proc.pid}
         return {self.root: self.root_pid, **running} if self.root.is_client else running
 
@@ -315,24 +355,34 @@ class HostDescription(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """Is it there? Client ──▶ its own agent, urgent, at each heartbeat. Answer: None; none in time means that it is lost."""
+    """Is it there?
+
+    Client ──▶ its own agent, urgent, at each heartbeat. Answer: None; none in time means that it is
+    lost.
+    """
 
 
 class Subscribe(NamedTuple):
-    """A client wants the output of its procs on this host. Client ──▶ an agent that it started, or did not attach.
+    """A client wants the output of its procs on this host.
 
-    Answers: an `Output` or a `Mark` each, as long as both live; the agent's own `Failure` as its last, to the client that
-    started it.
+    Client ──▶ an agent that it started, or did not attach.
+
+    Answers: an `Output` or a `Mark` each, as long as both live; the agent's own `Failure` as its
+    last, to the client that started it.
     """
 
 
 class MarkOutput(NamedTuple):
-    """Put a mark behind what the procs of this host have printed by now. Client ──▶ agents of ranks that have printed.
+    """Put a mark behind what the procs of this host have printed by now.
 
-    Answer: None, behind the mark, which comes with the output. A host that has ended has nothing to show.
+    Client ──▶ agents of ranks that have printed.
+
+    Answer: None, behind the mark, which comes with the output. A host that has ended has nothing to
+    show.
 
     Attributes:
-        names: The processes whose output is waited for, if more of it was printed than is taken; None for all.
+        names: The processes whose output is waited for, if more of it was printed than is taken;
+            None for all.
         flush: Wait for files, too.
     """
 
@@ -354,14 +404,19 @@ class OutputShown(NamedTuple):
 
 
 class ShowOutput(NamedTuple):
-    """Choose the output of some procs that their client sees from now on. Any process ──▶ their host agents.
+    """Choose the output of some procs that their client sees from now on.
 
-    Answer: None, when what they had printed before was passed on as it was until then. A host that has ended shows nothing.
+    Any process ──▶ their host agents.
+
+    Answer: None, when what they had printed before was passed on as it was until then. A host that
+    has ended shows nothing.
 
     Attributes:
         mesh: Id of the proc mesh.
-        views: Ranks, also of other hosts, and what is called with that id and each of their outputs, and returns what is left.
-        level: Level of the root logger of these procs, for when they start again; those that run are told otherwise.
+        views: Ranks, also of other hosts, and what is called with that id and each of their
+            outputs, and returns what is left.
+        level: Level of the root logger of these procs, for when they start again; those that run
+            are told otherwise.
     """
 
     mesh: str
@@ -390,13 +445,17 @@ class RouteVia(NamedTuple):
 
 
 class Attach(NamedTuple):
-    """A client will use this host, and wants the output of its procs. Client ──▶ agents of other hosts, a standing cast.
+    """A client will use this host, and wants the output of its procs.
 
-    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as what was said is repeated when a host in
-    between is lost. A host that has ended, or can't be reached, is not attached.
+    Client ──▶ agents of other hosts, a standing cast.
+
+    Answers: the agent's identity, then as to `Subscribe`, each numbered in its meta, as what was
+    said is repeated when a host in between is lost. A host that has ended, or can't be reached, is
+    not attached.
 
     Attributes:
-        knobs: The client's configuration, in force there until another client attaches the host; None: what is in force stays.
+        knobs: The client's configuration, in force there until another client attaches the host;
+            None: what is in force stays.
     """
 
     knobs: dict[str, object] | None
@@ -411,7 +470,8 @@ class Detach(NamedTuple):
 class StopClient(NamedTuple):
     """A client leaves: stop what it has on this host. Client ──▶ agents of other hosts.
 
-    Answer: None, when that is gone, within `grace` seconds. A host that has ended has nothing left to stop.
+    Answer: None, when that is gone, within `grace` seconds. A host that has ended has nothing left
+    to stop.
     """
 
     root: ProcAddress
@@ -422,8 +482,9 @@ class StopClient(NamedTuple):
 class ShutDownHost(NamedTuple):
     """Stop everything, then end. Client ──▶ its own agent, or those of hosts that it attached.
 
-    Answer: None, when nothing runs any more, within `grace` seconds and some. The client's own agent ends at once, others with
-    `EndHost`, as each passes on what others say. An agent that has ended is shut down.
+    Answer: None, when nothing runs any more, within `grace` seconds and some. The client's own
+    agent ends at once, others with `EndHost`, as each passes on what others say. An agent that has
+    ended is shut down.
     """
 
     reason: str

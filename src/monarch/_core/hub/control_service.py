@@ -1,9 +1,10 @@
 """The process as an actor: control records arrive at the id `SYSTEM`, and go to their handlers.
 
-A handler runs on the poller's thread and must not block. It is called as ``handler(service, request, record)``, where `request`
-is the way to answer, now or later. The methods of a service that are marked with ``@handles(Record)`` are its handlers; a plane
-adds functions of its own with `register`, whether or not a process has begun to serve. A process that is sent a record of a
-plane which it has not imported imports it then.
+A handler runs on the poller's thread and must not block. It is called as
+``handler(service, request, record)``, where `request` is the way to answer, now or later. The
+methods of a service that are marked with ``@handles(Record)`` are its handlers; a plane adds
+functions of its own with `register`, whether or not a process has begun to serve. A process that is
+sent a record of a plane which it has not imported imports it then.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _of_planes: dict[bytes, _Entry] = {}
 
 
 class ControlRequest:
-    """One control record that has arrived, and the way to answer it: from any thread; not at all if nobody waits.
+    """One control record that has arrived, and the way to answer it: from any thread; not at all if
+    nobody waits.
 
     Attributes:
         origin: Where it came from.
@@ -83,15 +85,21 @@ class ControlRequest:
     def _reply(self, kind: int, payload: Bytes, buffers: Any = (), meta: bytes = b"") -> None:
         _, _, rank, _, sender, number, _, _, _ = self.frame
         with suppress(BackpressureError):  # it is queued, for when the sender reads
-            self.origin.send(Frame(REPLY, kind, rank, SYSTEM, sender, number, meta, payload, buffers))
+            self.origin.send(
+                Frame(REPLY, kind, rank, SYSTEM, sender, number, meta, payload, buffers)
+            )
 
 
 def handles(
     record: type[R],
 ) -> Callable[[Callable[[S, ControlRequest, R], None]], Callable[[S, ControlRequest, R], None]]:
-    """Mark what takes a kind of control record: a method of a `ControlService`, or a function that is passed to `register`."""
+    """Mark what takes a kind of control record: a method of a `ControlService`, or a function that
+    is passed to `register`.
+    """
 
-    def mark(handler: Callable[[S, ControlRequest, R], None]) -> Callable[[S, ControlRequest, R], None]:
+    def mark(
+        handler: Callable[[S, ControlRequest, R], None],
+    ) -> Callable[[S, ControlRequest, R], None]:
         setattr(handler, _RECORD, record)
         return handler
 
@@ -99,7 +107,8 @@ def handles(
 
 
 def register(*handlers: Handler) -> None:
-    """Have every service of this process take the records of a plane, by functions that are marked with `handles`.
+    """Have every service of this process take the records of a plane, by functions that are marked
+    with `handles`.
 
     Raises:
         TypeError: One of them is not marked.
@@ -107,10 +116,15 @@ def register(*handlers: Handler) -> None:
     """
     for handler in handlers:
         if not hasattr(handler, _RECORD):
-            raise TypeError(f"{handler} does not say which records it takes: mark it with @handles(Record)")
+            raise TypeError(
+                f"{handler} does not say which records it takes: mark it with @handles(Record)"
+            )
     for name, entry in _table(handlers).items():
         if _of_planes.setdefault(name, entry) != entry:
-            raise ValueError(f"{name.decode()} is taken by {_of_planes[name][1]}, and can't be by {entry[1]}, too")
+            raise ValueError(
+                f"{name.decode()} is taken by {_of_planes[name][1]}, and can't be by"
+                f" {entry[1]}, too"
+            )
 
 
 def _table(handlers: Iterable[Handler]) -> dict[bytes, _Entry]:
@@ -145,7 +159,9 @@ class ControlService:
             name = frame.meta
             entry = self._handlers.get(name) or _of_planes.get(name) or _of_new_plane(request)
             if entry is None:  # the sender's business alone: it may be of a later version
-                request.fail(LookupError(f"{type(self).__name__} takes no control record {request.name!r}"))
+                request.fail(
+                    LookupError(f"{type(self).__name__} takes no control record {request.name!r}")
+                )
                 return
             kind, handler = entry
             fields, _ = pickling.loads(frame.payload, frame.buffers)
@@ -160,9 +176,11 @@ def _of_new_plane(request: ControlRequest) -> _Entry | None:
     module, _, _ = request.name.rpartition(".")
     if module.startswith(_PLANES):
         try:
-            importlib.import_module(module.rpartition(".")[0])  # first: waits for another thread that is about to
+            # first: waits for another thread that is about to
+            importlib.import_module(module.rpartition(".")[0])
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):  # what the plane itself needs
+            # what the plane itself needs
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
                 raise
     return _of_planes.get(request.frame.meta)

@@ -1,4 +1,7 @@
-"""The connections that other processes have made to this one: let in, greeted, lost. Requests come over them."""
+"""The connections that other processes have made to this one: let in, greeted, lost.
+
+Requests come over them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ logger = lazy_logger("monarch.runtime")
 
 
 def hello(address: ProcAddress) -> Frame:
-    """The first frame of a connection. A process says its name; that it may is known from its uid."""
+    """The first frame of a connection.
+
+    A process says its name; that it may is known from its uid.
+    """
     return Frame(HELLO, PROTOCOL_VERSION, 0, 0, 0, 0, "\0".join(address).encode(), b"")
 
 
@@ -51,7 +57,9 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
         """The first frame of a connection says who connects; nothing is unpickled before."""
         host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
         if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
-            self._door.warn(f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}")
+            self._door.warn(
+                f"refused a connection: expected a greeting in protocol {PROTOCOL_VERSION}"
+            )
             self._door.stranger_left()
             self.pop(connection, None)
             connection.close()
@@ -67,7 +75,9 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             self._door.stranger_left()
 
     def shut(self, timeout: float) -> None:
-        """Let in nobody more: who connects now would get no answer, and may wait for the next incarnation. Write what is queued."""
+        """Let in nobody more: who connects now would get no answer, and may wait for the next
+        incarnation. Write what is queued.
+        """
         self._door.close()
         for connection in list(self):
             connection.flush(timeout)

@@ -1,4 +1,7 @@
-"""A record of the lives of actors and procs, kept by the process that saw them. Always on; holds no messages."""
+"""A record of the lives of actors and procs, kept by the process that saw them.
+
+Always on; holds no messages.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""The life of one process, as those who send to it know it: reached, lost, asked after, ended, back again. No I/O, no clock.
+"""The life of one process, as those who send to it know it: reached, lost, asked after, ended, back
+again. No I/O, no clock.
 
-`TABLE` says what follows from what. Events go in, instructions come out; a `LocalPeer` carries them out and is the only one that
-uses this.
+`TABLE` says what follows from what. Events go in, instructions come out; a `LocalPeer` carries them
+out and is the only one that uses this.
 
-A process may start again under its name, so news can be late: about the incarnation before. What a peer awaits itself, the
-answer of the agent or the end of a pause, has a number, and is late as soon as anything else has followed. News from
-elsewhere says when the agent knew of the end; it is late for a connection that was begun after that.
+A process may start again under its name, so news can be late: about the incarnation before. What a
+peer awaits itself, the answer of the agent or the end of a pause, has a number, and is late as soon
+as anything else has followed. News from elsewhere says when the agent knew of the end; it is late
+for a connection that was begun after that.
 """
 
 from __future__ import annotations
@@ -78,7 +80,8 @@ class Lifecycle:
 
     Attributes:
         state: One of the above.
-        connected: When the last connection was begun (`time.monotonic`); 0 if there was none to this incarnation.
+        connected: When the last connection was begun (`time.monotonic`); 0 if there was none to
+            this incarnation.
         awaited: Number of the answer, or the pause, that is waited for, if one is.
         failure: Why nothing can be sent any more; set when it has ended.
     """
@@ -110,14 +113,18 @@ class Lifecycle:
 
     def cut(self, parting: str) -> Instructions:
         """The connection is lost; the process may have said why."""
-        return self.happen("parted", self._broken(f": {parting}")) if parting else self.happen("cut")
+        return (
+            self.happen("parted", self._broken(f": {parting}")) if parting else self.happen("cut")
+        )
 
     def paused(self, number: int, event: str) -> Instructions:
         """Pause `number` is over."""
         return self.happen(event) if number == self.awaited else ()
 
     def answered(self, number: int, failure: Failure | None) -> Instructions:
-        """The agent has answered question `number`: why the process ended, or None, as it listens."""
+        """The agent has answered question `number`: why the process ended, or None, as it
+        listens.
+        """
         if number != self.awaited:
             return ()
         if failure is None:
@@ -131,4 +138,6 @@ class Lifecycle:
         return self.happen("news_fell" if failure.restarts else "news_ended", failure)
 
     def _broken(self, why: str = "") -> Failure:
-        return Failure(LINK, f"the connection to the process broke although it runs{why}", proc=self._name)
+        return Failure(
+            LINK, f"the connection to the process broke although it runs{why}", proc=self._name
+        )

@@ -28,4 +28,8 @@ class LocalOrigin:
 
 def own_copy(frame: Frame) -> Frame:
     """A frame whose buffers are the receiver's own, as if they had crossed a socket."""
-    return frame if not frame.buffers else frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
+    return (
+        frame
+        if not frame.buffers
+        else frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
+    )

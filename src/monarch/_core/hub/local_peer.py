@@ -1,15 +1,17 @@
-"""The way to one other process: connect on first use, learn why it ended, tell everyone who waits for it.
+"""The way to one other process: connect on first use, learn why it ended, tell everyone who waits
+for it.
 
-Its `Lifecycle` decides what to do when; this does it. A death goes one way: the evidence, which is the loss of the connection
-(`_lost`), the agent's answer (`_answered`) or news from elsewhere (`end`); the lifecycle; `Hub.process_ended`, which tells
-hooks and requests.
+Its `Lifecycle` decides what to do when; this does it. A death goes one way: the evidence, which is
+the loss of the connection (`_lost`), the agent's answer (`_answered`) or news from elsewhere
+(`end`); the lifecycle; `Hub.process_ended`, which tells hooks and requests.
 
-Frames that can't be sent wait here, in order. If the process had ended, and may start again, they wait for its next
-incarnation. Only what was sent to the one that has ended is answered with its end: a connection notes that (see `Asked`),
-under the lock under which it writes, so a request that another thread is about to send belongs to the next one. What was
-sent may have been handled, or begun, or not even been read; nobody can tell, so it is not sent again. What ends the wait:
-the agent's answer (it gives one within `pending_actor_delivery_timeout`), or the loss of the connection to the agent,
-which is the failure of the host.
+Frames that can't be sent wait here, in order. If the process had ended, and may start again, they
+wait for its next incarnation. Only what was sent to the one that has ended is answered with its
+end: a connection notes that (see `Asked`), under the lock under which it writes, so a request that
+another thread is about to send belongs to the next one. What was sent may have been handled, or
+begun, or not even been read; nobody can tell, so it is not sent again. What ends the wait: the
+agent's answer (it gives one within `pending_actor_delivery_timeout`), or the loss of the connection
+to the agent, which is the failure of the host.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class LocalPeer:
         self.address = address
         self._lock = threading.Lock()
         self._life = Lifecycle(address.proc)
-        self.connection: Connection | None = None  # where requests go, and replies come from; None unless it is up
+        # where requests go, and replies come from; None unless it is up
+        self.connection: Connection | None = None
         self._asked: Asked | None = None  # what was sent over the last connection
         self._backlog = Backlog(address, self._lock)  # what waits
 
@@ -59,7 +62,8 @@ class LocalPeer:
         """Send, or keep the frame until the way is clear; the failure if the process is gone.
 
         Raises:
-            BackpressureError: The process does not read, or does not start, and too much waits for it.
+            BackpressureError: The process does not read, or does not start, and too much waits for
+                it.
         """
         connection = self.connection
         if connection is not None and connection.send(frame, segment):
@@ -69,8 +73,11 @@ class LocalPeer:
             if self._life.state == ENDED:
                 return self._life.failure
             connection = self.connection
-            if connection is None or not connection.writable:  # whoever reads it is about to hear of that
-                self._backlog.add(frame, segment, threading.get_ident() != self._hub.poller.thread_id)
+            # whoever reads it is about to hear of that
+            if connection is None or not connection.writable:
+                self._backlog.add(
+                    frame, segment, threading.get_ident() != self._hub.poller.thread_id
+                )
                 return None
         return None if connection.send(frame, segment) else self.send(frame, segment)
 
@@ -92,7 +99,10 @@ class LocalPeer:
     # events
 
     def end(self, failure: Failure) -> Collection[int]:
-        """Somebody else tells that the process is gone. Returns the numbers of the requests that this ends."""
+        """Somebody else tells that the process is gone.
+
+        Returns the numbers of the requests that this ends.
+        """
         with self._lock:
             return self._do(self._life.heard(failure))
 
@@ -134,13 +144,17 @@ class LocalPeer:
     # with the lock held
 
     def _cut(self, connection: Connection) -> Instructions:
-        if connection is not self.connection:  # late news: there is another one by now, or the end is known
+        # late news: there is another one by now, or the end is known
+        if connection is not self.connection:
             return ()
         self.connection = None
         return self._life.cut(connection.parting)
 
     def _do(self, instructions: Instructions) -> Collection[int]:
-        """Do what nobody else is asked, or told, for. Returns the numbers of the requests that end."""
+        """Do what nobody else is asked, or told, for.
+
+        Returns the numbers of the requests that end.
+        """
         ended: Collection[int] = ()
         for instruction in instructions:
             if instruction == "connect":
@@ -176,10 +190,14 @@ class LocalPeer:
             self.connection = connection  # only now: other threads' sends must not overtake
 
     def _let_go(self, ended: set[int]) -> Collection[int]:
-        """Let go of the connection. Returns the numbers of requests that were not sent, and end, with those that were."""
+        """Let go of the connection.
+
+        Returns the numbers of requests that were not sent, and end, with those that were.
+        """
         connection, self.connection = self.connection, None
         if connection is not None:
-            connection.close()  # first: whoever is about to write to it turns to the next one, or has been noted
+            # first: whoever is about to write to it turns to the next one, or has been noted
+            connection.close()
         if self._asked is not None:
             ended.update(self._asked.numbers())
             self._asked = None
@@ -189,10 +207,12 @@ class LocalPeer:
 
 
 class Backlog:
-    """Frames that wait for a process to be reached, in order, and the senders that wait because they are too many.
+    """Frames that wait for a process to be reached, in order, and the senders that wait because
+    they are too many.
 
-    What bounds it is what bounds the queue of a connection: a thread that has made it longer than `send_buffer_limit` waits.
-    What ends that wait: the process is reached, or has ended, or `message_delivery_timeout` passes.
+    What bounds it is what bounds the queue of a connection: a thread that has made it longer than
+    `send_buffer_limit` waits. What ends that wait: the process is reached, or has ended, or
+    `message_delivery_timeout` passes.
 
     All is called with the lock of its `LocalPeer` held.
 
@@ -213,10 +233,12 @@ class Backlog:
         return len(self._frames)
 
     def add(self, frame: Frame, segment: Segment | None, may_wait: bool) -> None:
-        """Keep a frame; wait until there is room again for more, if the thread may and the frame is none that never waits.
+        """Keep a frame; wait until there is room again for more, if the thread may and the frame is
+        none that never waits.
 
         Raises:
-            BackpressureError: There was none for `message_delivery_timeout` seconds. The frame is kept.
+            BackpressureError: There was none for `message_delivery_timeout` seconds. The frame is
+                kept.
         """
         size = counted(frame)
         self._frames.append((_own_buffers(frame, segment), segment))
@@ -224,12 +246,14 @@ class Backlog:
         limit: int = config.value("send_buffer_limit")
         alone = len(self._frames) == 1  # kept, however large
         if not size or not may_wait or self._bytes <= limit or alone or frame.target == SYSTEM:
-            return  # what is said to the process itself makes what it is to start: nobody sends that without end
+            # what is said to the process itself makes what it is to start: nobody sends that
+            # without end
+            return
         timeout: float = config.value("message_delivery_timeout")
         if not self._room.wait_for(lambda: self._bytes <= limit // 2, timeout):
             raise BackpressureError(
-                f"{self._address} could not be reached for {timeout:g}s; {self._bytes} bytes wait for it to start. "
-                "The limits are send_buffer_limit and message_delivery_timeout."
+                f"{self._address} could not be reached for {timeout:g}s; {self._bytes} bytes wait"
+                " for it to start. The limits are send_buffer_limit and message_delivery_timeout."
             )
 
     def write(self, send: Callable[[Frame, Segment | None], bool]) -> None:
@@ -241,8 +265,8 @@ class Backlog:
         return self._replace([])
 
     def drop_all_but_what_can_wait(self) -> set[int]:
-        """Let go of what is not for the next incarnation: what is urgent was about this one, and what was sent by another
-        host fails there. Returns the numbers of the requests that end.
+        """Let go of what is not for the next incarnation: what is urgent was about this one, and
+        what was sent by another host fails there. Returns the numbers of the requests that end.
         """
         return self._replace([one for one in self._frames if not one[0].flags & (URGENT | ROUTED)])
 

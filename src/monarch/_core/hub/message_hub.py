@@ -1,10 +1,12 @@
 """The message hub of one process: who is here, who waits for what, and the way to everybody else.
 
-One per process. Its poller runs on one thread: the main one of a proc or an agent, a daemon of the client. Callers write calls.
+One per process. Its poller runs on one thread: the main one of a proc or an agent, a daemon of the
+client. Callers write calls.
 
-Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the actor's mailbox.
-Path of a reply: the actor's thread writes to the connection that the call came on → `dispatch` (caller's thread, if it waits for this,
-otherwise its poller) → `Request.reply`, which wakes whoever waits. Two thread switches per direction at most, one syscall to send.
+Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the
+actor's mailbox. Path of a reply: the actor's thread writes to the connection that the call came on
+→ `dispatch` (caller's thread, if it waits for this, otherwise its poller) → `Request.reply`, which
+wakes whoever waits. Two thread switches per direction at most, one syscall to send.
 """
 
 from __future__ import annotations
@@ -79,7 +81,8 @@ class MessageHub:
         address: This process.
         root: The client process that everything here belongs to.
         listener: Already listening under the address's name; made here when None.
-        local_host: What the host is called where its sockets are, whatever others call it; by default the same.
+        local_host: What the host is called where its sockets are, whatever others call it; by
+            default the same.
     """
 
     detector: Detector  # set by the `ProcService` of a process that runs actors, as is `pulse`
@@ -88,7 +91,11 @@ class MessageHub:
     thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
 
     def __init__(
-        self, address: ProcAddress, root: ProcAddress, listener: socket.socket | None = None, local_host: str = ""
+        self,
+        address: ProcAddress,
+        root: ProcAddress,
+        listener: socket.socket | None = None,
+        local_host: str = "",
     ) -> None:
         self.address = address
         self._local_host = local_host or address.host
@@ -104,9 +111,11 @@ class MessageHub:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._ended: Tombstones[ProcAddress] = Tombstones()
         self._hello = hello(address)
-        self.hosts = {address.host}  # whose processes are reached directly: this one, by all its names, and neighbours
+        # whose processes are reached directly: this one, by all its names, and neighbours
+        self.hosts = {address.host}
         self.neighbours = Neighbours(self)
-        self.gateway: Callable[[Connection | None, Frame], None] | None = None  # where this process is it
+        # where this process is it
+        self.gateway: Callable[[Connection | None, Frame], None] | None = None
         self._others: RemoteRouter | None = None
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
@@ -118,10 +127,12 @@ class MessageHub:
         self.port_ids = itertools.count(_first_id())
         self._lock = threading.Lock()
         self.end: Failure | None = None  # why nothing can be sent any more
-        self.ended_hosts: dict[str, Failure] = {}  # hosts that are known to be gone before anybody asks for them
+        # hosts that are known to be gone before anybody asks for them
+        self.ended_hosts: dict[str, Failure] = {}
         self.unreached: set[str] = set()  # hosts that are about to be attached
         self.unattached: set[str] = set()  # hosts that are used all the same
-        self.printed: Callable[[ProcAddress], None] = prints.pass_on  # told who had printed something before a message
+        # told who had printed something before a message
+        self.printed: Callable[[ProcAddress], None] = prints.pass_on
         self._largest: int = config.value("codec_max_frame_length")
         self._limits = {
             "limit": self._largest + AROUND,
@@ -131,13 +142,19 @@ class MessageHub:
 
     def _open(self, listener: socket.socket | None) -> None:
         self.poller = Poller()
-        self.answers = Group(self.poller)  # the connections that requests go out over, and answers come back
+        # the connections that requests go out over, and answers come back
+        self.answers = Group(self.poller)
         listener = listener or unix.listen(self.local(self.address))
-        self._inbound = Inbound(self.poller, listener, self._serve, self.dispatch, self.requester_gone)
+        self._inbound = Inbound(
+            self.poller, listener, self._serve, self.dispatch, self.requester_gone
+        )
 
     @property
     def others(self) -> RemoteRouter:
-        """The way to other hosts. Made, and imported, when there is one: most programs start on one machine."""
+        """The way to other hosts.
+
+        Made, and imported, when there is one: most programs start on one machine.
+        """
         if self._others is None:
             from .remote_router import RemoteRouter
 
@@ -147,7 +164,9 @@ class MessageHub:
 
     def local(self, address: ProcAddress) -> ProcAddress:
         """The name under which a process listens that is reached directly."""
-        return ProcAddress(self._local_host, address.proc) if address.host in self.names else address
+        return (
+            ProcAddress(self._local_host, address.proc) if address.host in self.names else address
+        )
 
     # sending
 
@@ -165,14 +184,16 @@ class MessageHub:
         """Send one call to the actor `target` on each of `procs`, in order; returns the request id.
 
         Args:
-            content: Pickle and buffers, as `pickling.dumps` gives them; written once however many receive it.
+            content: Pickle and buffers, as `pickling.dumps` gives them; written once however many
+                receive it.
             request: Gets a reply, or a failure, for each rank; None when nobody waits.
             ranks: Rank that each message carries; by default its index.
 
         Raises:
             ValueError: The message is larger than ``codec_max_frame_length``.
-            BackpressureError: An actor had no room for it for `message_delivery_timeout` seconds: nothing was sent. Or a process
-                did not read for so long: nothing was sent to it, nor to those after it.
+            BackpressureError: An actor had no room for it for `message_delivery_timeout` seconds:
+                nothing was sent. Or a process did not read for so long: nothing was sent to it, nor
+                to those after it.
         """
         payload, buffers = content
         self.check_size(payload, buffers)
@@ -194,14 +215,22 @@ class MessageHub:
         )
         if several and not buffers and not flags & URGENT:
             call = Frame(CALL, flags, 0, target, sender, request_id, meta, payload)
-            numbered = write_to_each(self.peers, numbered, call, self.answers if request is not None else None)
+            numbered = write_to_each(
+                self.peers, numbered, call, self.answers if request is not None else None
+            )
         segment = self.segments.make(buffers) if buffers and several else None
         hosts, far = self.hosts, False
         for rank, address in numbered:
-            if address.host not in hosts and (several or flags & STANDING) and not self.neighbours.include(address):
+            if (
+                address.host not in hosts
+                and (several or flags & STANDING)
+                and not self.neighbours.include(address)
+            ):
                 far = True
                 continue
-            frame = new_frame((CALL, flags, rank, target, sender, request_id, meta, payload, buffers))
+            frame = new_frame(
+                (CALL, flags, rank, target, sender, request_id, meta, payload, buffers)
+            )
             if address == self.address:
                 self.dispatch(self.local_origin, own_copy(frame))
                 continue
@@ -217,7 +246,9 @@ class MessageHub:
             self.others.cast(procs, ranks, frame, request)
         return request_id
 
-    def not_sent(self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure) -> None:
+    def not_sent(
+        self, request_id: int, request: Request | None, address: ProcAddress, failure: Failure
+    ) -> None:
         if request is not None and request.peer_failed(address, failure):
             self.requests.pop(request_id, None)
 
@@ -230,8 +261,8 @@ class MessageHub:
         size = len(payload) + sum(map(len, buffers)) if buffers else len(payload)
         if size > self._largest:
             raise ValueError(
-                f"a message of {size} bytes is over the limit of {self._largest} bytes; raise it with "
-                "configure(codec_max_frame_length=...) before any proc starts"
+                f"a message of {size} bytes is over the limit of {self._largest} bytes; raise it"
+                " with configure(codec_max_frame_length=...) before any proc starts"
             )
 
     def send_to(self, address: ProcAddress, frame: Frame) -> Failure | None:
@@ -244,8 +275,10 @@ class MessageHub:
         return self.peer_for(address, frame).send(frame)
 
     def cancel(self, number: int, actor: int, procs: Iterable[tuple[int, ProcAddress]]) -> bool:
-        """Have a call dropped by the actors that have not begun with it. The word follows the call on its way, so that it finds
-        it there; one that has begun does not hear of it. What was dropped is answered as such.
+        """Have a call dropped by the actors that have not begun with it.
+
+        The word follows the call on its way, so that it finds it there; one that has begun does not
+        hear of it. What was dropped is answered as such.
 
         Args:
             number: Of the request.
@@ -260,7 +293,11 @@ class MessageHub:
         """Answer a call that nobody will handle."""
         content, _ = pickling.dumps(failure)
         with suppress(BackpressureError):  # it is queued, for when the caller reads
-            origin.send(Frame(REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content))
+            origin.send(
+                Frame(
+                    REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content
+                )
+            )
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
         """An actor has ended: answer the calls whose response ports it left unanswered."""
@@ -300,11 +337,17 @@ class MessageHub:
     def _known_end(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, if that is known without asking."""
         known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
-        return known if known is not None or address.host in self.names else self._ended.get(address.agent)
+        return (
+            known
+            if known is not None or address.host in self.names
+            else self._ended.get(address.agent)
+        )
 
     # peers
 
-    def connect(self, address: ProcAddress, on_close: Callable[[Connection, str], None]) -> Connection:
+    def connect(
+        self, address: ProcAddress, on_close: Callable[[Connection, str], None]
+    ) -> Connection:
         """Connect to a process of this host, and say who this one is.
 
         Raises:
@@ -325,21 +368,33 @@ class MessageHub:
             **self._limits,
         )  # fmt: skip
 
-    def ask_agent(self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]) -> None:
+    def ask_agent(
+        self, address: ProcAddress, connected: float, answer: Callable[[Failure | None], None]
+    ) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens.
 
         Args:
-            connected: When the connection to it that broke was made (`time.monotonic`); 0 if there was none.
+            connected: When the connection to it that broke was made (`time.monotonic`); 0 if there
+                was none.
         """
         agent = self.address if self.address.proc == AGENT else address.agent
         send_record(
-            self, agent, ResolveProc(address.proc, connected), SingleAnswer(agent, lambda reply: answer(_end_in(reply)))
+            self,
+            agent,
+            ResolveProc(address.proc, connected),
+            SingleAnswer(agent, lambda reply: answer(_end_in(reply))),
         )
 
     def process_ended(
-        self, address: ProcAddress, failure: Failure, witness: Way | None = None, ended: Collection[int] = ()
+        self,
+        address: ProcAddress,
+        failure: Failure,
+        witness: Way | None = None,
+        ended: Collection[int] = (),
     ) -> None:
-        """A process is gone: end the ways to it, tell every hook, then whoever waits for it. On any thread.
+        """A process is gone: end the ways to it, tell every hook, then whoever waits for it.
+
+        On any thread.
 
         Args:
             witness: The way that has found out, and has ended.
@@ -357,17 +412,22 @@ class MessageHub:
                 self.peers.pop(address, None)
                 self._urgent_peers.pop(address, None)
         if address == self.address.agent:  # without the gateway there is no way to other hosts
-            self.forget_peers([other for other in list(self.peers) if other.host not in self.hosts], failure)
+            self.forget_peers(
+                [other for other in list(self.peers) if other.host not in self.hosts], failure
+            )
 
     def _may_come_back(self, address: ProcAddress) -> bool:
-        """Another host may be started again under its name. Only the client knows when: it attaches it again, or at last."""
+        """Another host may be started again under its name.
+
+        Only the client knows when: it attaches it again, or at last.
+        """
         if address.proc == AGENT:
             return address.host not in self.hosts and self.address != self.root
         return address.host in self.unattached  # the end of its agent is known
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook, for which it may be no news, then these requests, as who is refused must not know more than the
-        owner; then whoever waits for room there.
+        """Tell every hook, for which it may be no news, then these requests, as who is refused must
+        not know more than the owner; then whoever waits for room there.
         """
         for hook in self.peer_lost_hooks:
             hook(address, failure)
@@ -378,7 +438,9 @@ class MessageHub:
         self.full.process_ended(address)
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
-        """These processes have ended, or are about to: whoever sends to them from now on is told, too."""
+        """These processes have ended, or are about to: whoever sends to them from now on is told,
+        too.
+        """
         for address in addresses:
             if failure.restarts:
                 self._ended.forget(address)
@@ -405,7 +467,9 @@ class MessageHub:
         return [*self.peers.values(), *self._urgent_peers.values()]
 
     def close(self, failure: Failure) -> None:
-        """Write what is queued and close every connection; what still waits is answered with `failure`."""
+        """Write what is queued and close every connection; what still waits is answered with
+        `failure`.
+        """
         self.end = failure
         self._inbound.shut(_LAST_WORDS)
         for peer in self._all_peers():
@@ -420,7 +484,9 @@ class MessageHub:
         self.segments.forget()
 
     def abandon(self) -> None:
-        """In a forked child, which is another process: let go of every descriptor, without a word to anybody."""
+        """In a forked child, which is another process: let go of every descriptor, without a word
+        to anybody.
+        """
         self.end = Failure(STOPPED, "it is that of the process which has forked this one")
         for receiver in self.actors.values():
             getattr(receiver, "abandon", lambda: None)()
@@ -491,10 +557,14 @@ class MessageHub:
 
 
 def _first_id() -> int:
-    """Where ids begin: elsewhere in each process, so that an answer to one incarnation means nothing to the next."""
+    """Where ids begin: elsewhere in each process, so that an answer to one incarnation means
+    nothing to the next.
+    """
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
 
 
 def _end_in(answer: Reply) -> Failure | None:
-    """Return the failure in an agent's answer about a process; an ended agent counts as the end of the process."""
+    """Return the failure in an agent's answer about a process; an ended agent counts as the end of
+    the process.
+    """
     return answer if isinstance(answer, Failure) else pickling.loads(answer.payload)

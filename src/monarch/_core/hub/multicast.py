@@ -1,4 +1,7 @@
-"""One call to many processes: encoded once, and written to all whose connections have room. Waits for nothing."""
+"""One call to many processes: encoded once, and written to all whose connections have room.
+
+Waits for nothing.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +25,15 @@ def write_to_each(
 
     Args:
         procs: With the rank of each, which is all that differs in what they get.
-        answers: The connections that the answers come over. They are lent meanwhile, as the first answers would wake up the
-            poller's thread, which would hold up whoever still asks the others.
+        answers: The connections that the answers come over. They are lent meanwhile, as the first
+            answers would wake up the poller's thread, which would hold up whoever still asks the
+            others.
     """
     before, after = encode_around_rank(call)
     if answers is None:
         return _write(peers, procs, before, after, call.request)
-    with HeldInterrupts(_do_nothing):  # one that came before they are given back would leave them lent for ever
+    # one that came before they are given back would leave them lent for ever
+    with HeldInterrupts(_do_nothing):
         lent = answers.borrow()
         try:
             return _write(peers, procs, before, after, call.request)
@@ -48,7 +53,9 @@ def _write(
     for one in procs:
         peer = peers.get(one[1])
         connection = peer.connection if peer.__class__ is LocalPeer else None
-        if connection is None or not connection.write_if_idle(b"".join((before, pack_rank(one[0]), after)), request):
+        if connection is None or not connection.write_if_idle(
+            b"".join((before, pack_rank(one[0]), after)), request
+        ):
             left.append(one)
     return left
 

@@ -1,11 +1,13 @@
 """Processes reachable from here without being attached: clients on this machine, and other hosts.
 
-A mesh, or a port, may come to a process that has nothing to do with its owner: a child made by `multiprocessing`, a fork, a
-program that finds it in a file. Such a process is a client of its own, with a host of its own. The host of a client has no
-address, so there is no link that could lead to it; what runs there is reached over Unix sockets, as on the same host, or not
-at all. Both sides find each other so, and each checks that the other is of the same user.
+A mesh, or a port, may come to a process that has nothing to do with its owner: a child made by
+`multiprocessing`, a fork, a program that finds it in a file. Such a process is a client of its own,
+with a host of its own. The host of a client has no address, so there is no link that could lead to
+it; what runs there is reached over Unix sockets, as on the same host, or not at all. Both sides
+find each other so, and each checks that the other is of the same user.
 
-Who owns what is as ever: what a client spawns on another's processes is its own, and goes with its connection.
+Who owns what is as ever: what a client spawns on another's processes is its own, and goes with its
+connection.
 """
 
 from __future__ import annotations
@@ -29,13 +31,19 @@ class Neighbours:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        # a worker's processes are no neighbours of clients: they go by an address, at which anybody finds them
+        # a worker's processes are no neighbours of clients: they go by an address, at which anybody
+        # finds them
         self._has_any = hub.root.proc != AGENT and not has_address(hub.address.host)
         self.abroad: Callable[[str], Failure | None] = _anywhere
-        """Asked before a host that has an address is used for the first time: why it can't be reached, if that is known."""
+        """Asked before a host that has an address is used for the first time: why it can't be
+        reached, if that is known.
+        """
 
     def include(self, address: ProcAddress) -> bool:
-        """Return whether processes of another host are reached like local ones. Determined at the first meeting."""
+        """Return whether processes of another host are reached like local ones.
+
+        Determined at the first meeting.
+        """
         if not self._has_any or has_address(address.host):
             return False
         hub = self._hub
@@ -56,7 +64,10 @@ class Neighbours:
         return self.abroad(host)
 
     def _look_for(self, address: ProcAddress) -> Failure | None:
-        """Why nobody is there. A client may have no agent yet, and a process may have ended before."""
+        """Why nobody is there.
+
+        A client may have no agent yet, and a process may have ended before.
+        """
         for there in dict.fromkeys((address, address.agent)):
             try:
                 unix.connect(self._hub.local(there)).close()
@@ -65,7 +76,8 @@ class Neighbours:
                 return Failure(HOST, str(error), proc=str(there))
             except ConnectionRefusedError:
                 continue
-            except OSError:  # it does listen, or this process has no descriptor left: the peer tries again
+            except OSError:
+                # it does listen, or this process has no descriptor left: the peer tries again
                 return None
         return host_lost(str(address.agent), GONE)
 

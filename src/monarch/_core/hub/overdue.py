@@ -1,8 +1,9 @@
 """Asks after calls that take long: the thread that should answer may have vanished.
 
-Code in C can end a thread (`pthread_exit`), and neither Python nor the kernel tells anybody. So a process with an open call has
-the process of the actor look, once per quarter of `heartbeat_timeout`, then ever more rarely. How the answer is waited for,
-and whether anybody does, does not matter. A process without open calls has no timer.
+Code in C can end a thread (`pthread_exit`), and neither Python nor the kernel tells anybody. So a
+process with an open call has the process of the actor look, once per quarter of
+`heartbeat_timeout`, then ever more rarely. How the answer is waited for, and whether anybody does,
+does not matter. A process without open calls has no timer.
 """
 
 from __future__ import annotations
@@ -50,18 +51,24 @@ class Overdue:
 
     def _look(self) -> None:
         self._timer = None
-        self.watching = False  # before looking: what is asked from here on sets the next timer itself
+        # before looking: what is asked from here on sets the next timer itself
+        self.watching = False
         if self.look():
             self._set_timer()
 
     def look(self) -> bool:
-        """Ask after calls that have been here for 2, 4, 8, ... looks: a thread is missed before its call takes twice as long.
+        """Ask after calls that have been here for 2, 4, 8, ... looks: a thread is missed before its
+        call takes twice as long.
 
         Returns:
             Whether any are open.
         """
         requests = self._hub.requests.copy()
-        calls = {number: call for number, request in requests.items() if (call := _unanswered(request)) is not None}
+        calls = {
+            number: call
+            for number, request in requests.items()
+            if (call := _unanswered(request)) is not None
+        }
         self._looks = {number: self._looks.get(number, 0) + 1 for number in calls}
         for number, looks in self._looks.items():
             if looks > 1 and not looks & (looks - 1):

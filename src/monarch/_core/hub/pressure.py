@@ -1,11 +1,14 @@
-"""Back-pressure between actors: who sends more than a mailbox, or a port, may hold waits until it has been worked off.
+"""Back-pressure between actors: who sends more than a mailbox, or a port, may hold waits until it
+has been worked off.
 
-The receiver tells each process that sends to a full queue (`HOLD`), and tells it again when half of the queue is worked
-off; what a process has sent until it hears of that still comes. Meanwhile threads of that process that would send to that
-queue wait, and nothing else does: calls to other actors on the same process, answers, supervision and stops pass.
+The receiver tells each process that sends to a full queue (`HOLD`), and tells it again when half of
+the queue is worked off; what a process has sent until it hears of that still comes. Meanwhile
+threads of that process that would send to that queue wait, and nothing else does: calls to other
+actors on the same process, answers, supervision and stops pass.
 
-What ends a wait: the word of the receiver; its end, or that of its process; a circle of waits through it, which the
-detector of deadlocks finds: rather than the program, the bound gives way; `message_delivery_timeout`.
+What ends a wait: the word of the receiver; its end, or that of its process; a circle of waits
+through it, which the detector of deadlocks finds: rather than the program, the bound gives way;
+`message_delivery_timeout`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ from .contracts import Origin
 _OVERHEAD = 256  # bytes that a message counts beyond its content, on its way to another process
 
 SMALL = 512
-"""Messages of so many bytes are bounded by their number; to add up the sizes of all would cost each a lock."""
+"""Messages of so many bytes are bounded by their number; to add up the sizes of all would cost each
+a lock.
+"""
 
 
 def weight(frame: Frame) -> int:
@@ -77,9 +82,16 @@ class Pressure:
         # one alone is taken, however large
         full = waiting > self._most or (self._bytes > self._most_bytes and waiting > 1)
         if full and origin.peer not in self.held:
-            note("bounds", "mailbox %d is full: %d messages; %s is held back", self._id, waiting, origin.peer)
+            note(
+                "bounds",
+                "mailbox %d is full: %d messages; %s is held back",
+                self._id,
+                waiting,
+                origin.peer,
+            )
             self._tell(origin, 1)
-            self.held[origin.peer] = origin  # only now: who takes messages out must not say the opposite first
+            # only now: who takes messages out must not say the opposite first
+            self.held[origin.peer] = origin
             self._release_if_low()  # they may all have been, since the look at the queue
 
     def went(self, frame: Frame) -> None:
@@ -109,7 +121,10 @@ class Pressure:
             self._bytes += weight(frame)
 
     def _release_if_low(self) -> None:
-        if len(self._queue) + self._aside <= self._most // 2 and self._bytes <= self._most_bytes // 2:
+        if (
+            len(self._queue) + self._aside <= self._most // 2
+            and self._bytes <= self._most_bytes // 2
+        ):
             self.release()
 
     def release(self) -> None:

@@ -1,10 +1,11 @@
-"""The output of a proc: whole lines with their author, numbered in its answers, so that the client shows the output
-first.
+"""The output of a proc: whole lines with their author, numbered in its answers, so that the client
+shows the output first.
 
-The streams of a proc are Python's own, over a file that notes that it was written to, and puts a head in front of each line:
-the actor, the endpoint, and what is known of the `logging` record that is being written. The host agent takes it off. No
-other reader ever sees one: where a descriptor has been turned to a file, or is read by a program in between, nothing is
-put there. What child processes and C libraries write has no head, and is not noted. An answer of a proc that has printed
+The streams of a proc are Python's own, over a file that notes that it was written to, and puts a
+head in front of each line: the actor, the endpoint, and what is known of the `logging` record that
+is being written. The host agent takes it off. No other reader ever sees one: where a descriptor has
+been turned to a file, or is read by a program in between, nothing is put there. What child
+processes and C libraries write has no head, and is not noted. An answer of a proc that has printed
 nothing pays one look at a variable.
 """
 
@@ -57,7 +58,9 @@ class Note(NamedTuple):
 NOBODY = Note()
 
 unshown = False
-"""Whether something was printed, here or by somebody who has told this process so, since the client was last told."""
+"""Whether something was printed, here or by somebody who has told this process so, since the client
+was last told.
+"""
 
 who: Callable[[], Note] = lambda: NOBODY  # noqa: E731  # replaced in procs
 """Who prints, on the current thread."""
@@ -87,7 +90,11 @@ def read_note(head: bytes) -> Note:
 def head_of(note: Note) -> bytes:
     """Make the head of what somebody says."""
     fields = map(str, note if note.logger else note[:2])
-    return BEGIN + _BETWEEN.join(field.translate(_NO_CONTROLS) for field in fields).encode(errors="replace") + END
+    return (
+        BEGIN
+        + _BETWEEN.join(field.translate(_NO_CONTROLS) for field in fields).encode(errors="replace")
+        + END
+    )
 
 
 _NO_CONTROLS = dict.fromkeys(range(32))
@@ -124,7 +131,8 @@ class _Noted(io.FileIO):
         try:
             while rest:
                 written: int | None = super().write(rest)
-                if written is None:  # a child process, which shares the pipe, has made it non-blocking
+                # a child process, which shares the pipe, has made it non-blocking
+                if written is None:
                     select.select((), (self.fileno(),), ())
                 else:
                     rest = rest[written:]
@@ -133,8 +141,10 @@ class _Noted(io.FileIO):
 
 
 def install() -> None:
-    """Have ``sys.stdout`` and ``sys.stderr`` take note. They write line by line, with ``PYTHONUNBUFFERED``, too: there, the
-    end of a line is a write of its own, and what others print comes in between.
+    """Have ``sys.stdout`` and ``sys.stderr`` take note.
+
+    They write line by line, with ``PYTHONUNBUFFERED``, too: there, the end of a line is a write of
+    its own, and what others print comes in between.
     """
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
@@ -143,9 +153,14 @@ def install() -> None:
             continue
         with suppress(OSError, ValueError):
             raw = _Noted(stream.fileno(), "w", closefd=False)
-            # the agent reads UTF-8; what the client's own output cannot encode is the client's concern
+            # the agent reads UTF-8; what the client's own output cannot encode is the client's
+            # concern
             noted = io.TextIOWrapper(
-                io.BufferedWriter(raw), "utf-8", "backslashreplace", newline="\n", line_buffering=True
+                io.BufferedWriter(raw),
+                "utf-8",
+                "backslashreplace",
+                newline="\n",
+                line_buffering=True,
             )
             _streams[noted] = raw
             setattr(sys, name, noted)
@@ -153,7 +168,9 @@ def install() -> None:
 
 
 def pass_on(peer: ProcAddress) -> None:
-    """Note that the sender of a message had printed: this process's answers must come after that output, too."""
+    """Note that the sender of a message had printed: this process's answers must come after that
+    output, too.
+    """
     global unshown
     unshown = True
 
@@ -164,7 +181,8 @@ def flag(to: ProcAddress, client: ProcAddress) -> int:
     if to == client:
         unshown = False  # first: what another actor prints meanwhile is for its own answer
     for stream, raw in _streams.items():
-        if not raw.writer:  # else that thread holds the lock of the stream, perhaps until the agent reads on
+        # else that thread holds the lock of the stream, perhaps until the agent reads on
+        if not raw.writer:
             with suppress(OSError, ValueError):
                 stream.flush()
     return PRINTED

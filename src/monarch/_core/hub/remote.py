@@ -1,9 +1,11 @@
-"""The way to processes of other hosts, and back: frames with a route, which go through the gateways of both hosts.
+"""The way to processes of other hosts, and back: frames with a route, which go through the gateways
+of both hosts.
 
-What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says how many bytes of calls
-and port values it has taken in, each sender waits once more than a window of them is on its way. What ends that wait: the
-receiver takes some in, it ends, or `message_delivery_timeout` passes. Answers are counted by themselves (`Outflow`): they are
-sent all the same, and who has sent them waits. Those to a cast are joined on their way, and are not counted.
+What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says
+how many bytes of calls and port values it has taken in, each sender waits once more than a window
+of them is on its way. What ends that wait: the receiver takes some in, it ends, or
+`message_delivery_timeout` passes. Answers are counted by themselves (`Outflow`): they are sent all
+the same, and who has sent them waits. Those to a cast are joined on their way, and are not counted.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ from ..wire.frame import CREDIT, REPLY, Frame
 from .contracts import Hub, SendFrame
 from .pressure import counted, size_of
 
-_CREDIT_EVERY = 256 * 1024  # bytes taken in until the sender is told; no window is smaller than four times that
+# bytes taken in until the sender is told; no window is smaller than four times that
+_CREDIT_EVERY = 256 * 1024
 
 _known_prefix = functools.lru_cache(maxsize=1024)(route_prefix)
 
 
 class RemotePeer:
-    """A process of another host that this process sends requests to; takes the place of a `LocalPeer`.
+    """A process of another host that this process sends requests to; takes the place of a
+    `LocalPeer`.
 
     Args:
         hub: That of this process.
@@ -72,7 +76,8 @@ class RemotePeer:
         if failure is not None:
             return failure
         size = counted(frame)
-        self._sent += size  # of two threads that send at once one may not be counted: credits make up for it
+        # of two threads that send at once one may not be counted: credits make up for it
+        self._sent += size
         failure = self._send(with_prefix(frame, self._prefix))
         if size and self.outstanding > self._window:
             self.wait_for_room()
@@ -86,7 +91,10 @@ class RemotePeer:
         return failure
 
     def end(self, failure: Failure) -> Collection[int]:
-        """The process is gone. Returns the numbers of all open requests: which of them went there is not noted."""
+        """The process is gone.
+
+        Returns the numbers of all open requests: which of them went there is not noted.
+        """
         with self._room:
             if failure.restarts and failure.incarnation <= self._ended:
                 return ()
@@ -137,17 +145,22 @@ class RemotePeer:
             return  # the thread that reads the credits must not wait for them
         timeout = config.value("message_delivery_timeout")
         with self._room:
-            made = self._room.wait_for(lambda: self.failure or self.outstanding <= self._window // 2, timeout)
+            made = self._room.wait_for(
+                lambda: self.failure or self.outstanding <= self._window // 2, timeout
+            )
         if not made:
             raise BackpressureError(
-                f"{self.address} has had no room for this message for {timeout:g}s: it reads nothing, or slower than it is sent "
-                f"to; {self.outstanding} bytes are on their way to it. The limits are send_buffer_limit and message_delivery_timeout."
+                f"{self.address} has had no room for this message for {timeout:g}s: it reads"
+                f" nothing, or slower than it is sent to; {self.outstanding} bytes are on their way"
+                " to it. The limits are send_buffer_limit and message_delivery_timeout."
             )
 
 
 class CastGroup:
-    """Processes that are called together. What is sent to all of them is counted once; credits are looked at when the
-    window could be full: once for each window that is sent, not once for each call and process.
+    """Processes that are called together.
+
+    What is sent to all of them is counted once; credits are looked at when the window could be
+    full: once for each window that is sent, not once for each call and process.
     """
 
     def __init__(self, peers: Sequence[RemotePeer]) -> None:
@@ -168,7 +181,8 @@ class CastGroup:
                 if peer.failure is None and peer.outstanding > peer.window:
                     peer.wait_for_room()
             self._budget = min(
-                (peer.window - peer.outstanding for peer in self._peers if peer.failure is None), default=0
+                (peer.window - peer.outstanding for peer in self._peers if peer.failure is None),
+                default=0,
             )
 
     def dissolve(self) -> None:
@@ -208,17 +222,27 @@ class Outflow:
         self._credited = 0
 
     def went(self, size: int) -> None:
-        """An answer was sent. Waits, within `message_delivery_timeout`, once more than a window is on its way."""
+        """An answer was sent.
+
+        Waits, within `message_delivery_timeout`, once more than a window is on its way.
+        """
         self._sent += size  # of two threads that send at once one may not be counted
-        if self._sent - self._credited > self._window and threading.get_ident() != self._poller.thread_id:
+        if (
+            self._sent - self._credited > self._window
+            and threading.get_ident() != self._poller.thread_id
+        ):
             timeout = config.value("message_delivery_timeout")
             with self._room:
-                self._room.wait_for(lambda: self._sent - self._credited <= self._window // 2, timeout)
+                self._room.wait_for(
+                    lambda: self._sent - self._credited <= self._window // 2, timeout
+                )
 
     def credit(self, taken: int | None = None) -> None:
         """The caller has taken in that many bytes; None if it has ended, and takes in no more."""
         with self._room:
-            self._credited = self._sent if taken is None else min(self._sent, self._credited + taken)
+            self._credited = (
+                self._sent if taken is None else min(self._sent, self._credited + taken)
+            )
             self._room.notify_all()
 
 
@@ -233,7 +257,9 @@ class RemoteOrigin:
 
     __slots__ = ("_route", "_send", "_went", "peer")
 
-    def __init__(self, send: SendFrame, route: Route, went: Callable[[ProcAddress, int], None]) -> None:
+    def __init__(
+        self, send: SendFrame, route: Route, went: Callable[[ProcAddress, int], None]
+    ) -> None:
         self._send = send
         self._went = went
         self._route = Route(route.source, route.to, cast=route.cast)
@@ -246,7 +272,8 @@ class RemoteOrigin:
 
     def send(self, frame: Frame) -> bool:
         route = self._route
-        prefix = route_prefix(route) if route.cast else _known_prefix(route)  # each cast has a route of its own
+        # each cast has a route of its own
+        prefix = route_prefix(route) if route.cast else _known_prefix(route)
         sent = self._send(with_prefix(frame, prefix)) is None
         if frame.kind == REPLY and not route.cast:
             self._went(self.peer, size_of(frame))

@@ -46,7 +46,8 @@ class RemoteRouter:
         self._inflows: dict[Lane, Inflow] = {}
         self._answers: dict[Lane, Inflow] = {}
         self._outflows: dict[ProcAddress, Outflow] = {}
-        self._past: Tombstones[ProcAddress] = Tombstones()  # callers that have ended: nobody waits for these
+        # callers that have ended: nobody waits for these
+        self._past: Tombstones[ProcAddress] = Tombstones()
         self._tables: OrderedDict[int, _Table] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -65,11 +66,22 @@ class RemoteRouter:
         return hub.peer_for(hub.address.agent, frame).send(frame)
 
     def cast(
-        self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame, request: Request | None
+        self,
+        procs: Sequence[ProcAddress],
+        ranks: Sequence[int] | None,
+        call: Frame,
+        request: Request | None,
     ) -> None:
-        """Send one message for all those of `procs` that are on other hosts; the gateways see to the rest."""
+        """Send one message for all those of `procs` that are on other hosts; the gateways see to
+        the rest.
+        """
         table = self._tables.get(id(procs))
-        if table is None or table.procs is not procs or table.ranks is not ranks or not table.group.complete:
+        if (
+            table is None
+            or table.procs is not procs
+            or table.ranks is not ranks
+            or not table.group.complete
+        ):
             table = self._new_table(procs, ranks, call)
         for address, ended in table.ended:
             self._hub.not_sent(call.request, request, address, ended)
@@ -82,7 +94,9 @@ class RemoteRouter:
                 self._hub.not_sent(call.request, request, peer.address, failure)
         table.group.count(call)
 
-    def _new_table(self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame) -> _Table:
+    def _new_table(
+        self, procs: Sequence[ProcAddress], ranks: Sequence[int] | None, call: Frame
+    ) -> _Table:
         """Pack the called processes by host, apart from those known to have ended."""
         hub = self._hub
         hosts: dict[str, tuple[list[str], list[int]]] = {}
@@ -101,7 +115,9 @@ class RemoteRouter:
             names.append(address.proc)
             numbers.append(index if ranks is None else ranks[index])
             peers.append(peer)
-        packed = pack_table([Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()])
+        packed = pack_table(
+            [Entry(host, tuple(names), tuple(numbers)) for host, (names, numbers) in hosts.items()]
+        )
         table = _Table(procs, ranks, packed, peers, CastGroup(peers), ended)
         if not peers:  # there may be a way another time, once these hosts were attached
             return table
@@ -142,7 +158,8 @@ class RemoteRouter:
                 peer.credit(frame.request)
 
     def _inflow(self, inflows: dict[Lane, Inflow], route: Route) -> Inflow:
-        lane = Lane(route.source, route.to.host)  # who sends by another name of this host expects credit from that one
+        # who sends by another name of this host expects credit from that one
+        lane = Lane(route.source, route.to.host)
         inflow = inflows.get(lane)
         if inflow is None:
             self._past.forget(route.source)  # it has started again
@@ -162,7 +179,11 @@ class RemoteRouter:
         if not route.cast:
             self._inflow(self._answers, route).took(size_of(frame), answers=1)
         request = self._hub.requests.get(frame.request)
-        if route.order == RESENT and isinstance(request, PendingOperation) and request.has_answer_of(frame.rank):
+        if (
+            route.order == RESENT
+            and isinstance(request, PendingOperation)
+            and request.has_answer_of(frame.rank)
+        ):
             return
         self._hub.dispatch(RemoteOrigin(self.send, route, self._answered), frame)
 
@@ -174,7 +195,11 @@ class RemoteRouter:
         elif whole_host and who.host in self._hub.unattached:
             failure = not_let_in(failure)
         inflows = self._inflows if asks else self._answers
-        ended = [lane for lane in inflows if lane.source == who or (whole_host and lane.source.host == who.host)]
+        ended = [
+            lane
+            for lane in inflows
+            if lane.source == who or (whole_host and lane.source.host == who.host)
+        ]
         for lane in ended:
             del inflows[lane]
         if asks:
@@ -186,5 +211,7 @@ class RemoteRouter:
                 self._hub.requester_gone(source)
         else:
             peers = list(self._hub.peers)
-            others = [peer for peer in peers if whole_host and peer.host == who.host and peer != who]
+            others = [
+                peer for peer in peers if whole_host and peer.host == who.host and peer != who
+            ]
             self._hub.forget_peers([who, *others], failure)

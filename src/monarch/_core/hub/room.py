@@ -1,4 +1,6 @@
-"""Room in the full mailboxes and ports of others, as this process has heard of it; `pressure` is the other side."""
+"""Room in the full mailboxes and ports of others, as this process has heard of it; `pressure` is
+the other side.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,15 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         if not frame.flags:
             self._end(self.get(key))
         elif key not in self:
-            number = -next(self._hub.request_ids)  # below 0: no call, which the detector of deadlocks wants to know
+            # below 0: no call, which the detector of deadlocks wants to know
+            number = -next(self._hub.request_ids)
             room = self[key] = self._hub.requests[number] = Room(*key)
             subscribe(room.future, lambda: self._forget(key, number))
 
     def let_go(self, number: int) -> None:
-        """Free a waiter that is itself waited for: the queue accepts its messages until it has been emptied once."""
+        """Free a waiter that is itself waited for: the queue accepts its messages until it has been
+        emptied once.
+        """
         self._end(self._hub.requests.get(number))
 
     def process_ended(self, address: ProcAddress) -> None:
@@ -92,7 +97,9 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
             if room is not None:
                 self._wait_for(room, address, target, timeout)
 
-    def _wait_for(self, room: Room, address: ProcAddress, target: int, timeout: float | None) -> None:
+    def _wait_for(
+        self, room: Room, address: ProcAddress, target: int, timeout: float | None
+    ) -> None:
         running = running_actor()
         if running is not None and running.uid == target and running.address.proc == address:
             return  # an actor that sends to itself
@@ -105,8 +112,9 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
             block(room.future, timeout)
         except TimeoutError:
             raise BackpressureError(
-                f"{address}: one of its actors or ports has had no room for this message for {timeout:g}s: it reads nothing, or "
-                "slower than it is sent to. The limits are mailbox_limit, mailbox_bytes_limit and message_delivery_timeout."
+                f"{address}: one of its actors or ports has had no room for this message for"
+                f" {timeout:g}s: it reads nothing, or slower than it is sent to. The limits are"
+                " mailbox_limit, mailbox_bytes_limit and message_delivery_timeout."
             ) from None
         finally:
             if noted is not None:

@@ -17,7 +17,12 @@ class CreatorInstance:
     __slots__ = ("class_name", "creator", "name", "proc_mesh", "rank")
 
     def __init__(
-        self, name: str, class_name: str | None, rank: Point, proc_mesh: Any, creator: CreatorInstance | None
+        self,
+        name: str,
+        class_name: str | None,
+        rank: Point,
+        proc_mesh: Any,
+        creator: CreatorInstance | None,
     ) -> None:
         self.name = name
         self.class_name = class_name
@@ -39,7 +44,13 @@ class CreatorInstance:
     __repr__ = __str__
 
     def __reduce__(self) -> Any:
-        return CreatorInstance, (self.name, self.class_name, self.rank, self.proc_mesh, self.creator)
+        return CreatorInstance, (
+            self.name,
+            self.class_name,
+            self.rank,
+            self.proc_mesh,
+            self.creator,
+        )
 
 
 class SpawnSpec(NamedTuple):
@@ -93,14 +104,16 @@ class Start(NamedTuple):
     """How one proc starts.
 
     Attributes:
-        rank: Its linear rank in the mesh; in a request that goes to several hosts, among the procs of its host.
+        rank: Its linear rank in the mesh; in a request that goes to several hosts, among the procs
+            of its host.
         command: What to execute; None forks the spawner.
         env: Changes to the environment: name to value, or to None to remove a variable.
         inherit_env: Change that of the request; otherwise an empty one.
         cpus: CPUs it is bound to, as ``taskset`` writes them; empty for all.
         nodes: What ``numactl`` is asked for, ``cpunodebind`` for one, with its value.
         incarnation: How often it has been started before.
-        log_level: Level of its root logger, where a client has asked for one since; filled in by its agent.
+        log_level: Level of its root logger, where a client has asked for one since; filled in by
+            its agent.
     """
 
     rank: int
@@ -129,7 +142,8 @@ class SpawnRequest(NamedTuple):
     Attributes:
         mesh: Id of the proc mesh.
         name: Its name, for people.
-        sizes: Of the whole mesh, by dimension. (An `Extent` would bring `monarch.actor`, and with it actors, to the agent.)
+        sizes: Of the whole mesh, by dimension. (An `Extent` would bring `monarch.actor`, and with
+            it actors, to the agent.)
         per_host: Number of ranks on each host.
         starts: The procs to start.
         owner: The actor that owns them.
@@ -179,4 +193,5 @@ class SpawnRequest(NamedTuple):
     @property
     def ends_groups(self) -> bool:
         """True if programs that the procs have started end with them."""
-        return bool(self.config.get("end_process_groups", True))  # what is the default is not sent along
+        # what is the default is not sent along
+        return bool(self.config.get("end_process_groups", True))

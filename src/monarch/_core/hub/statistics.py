@@ -11,18 +11,22 @@ from .contracts import Hub
 class ProcStatistics(NamedTuple):
     """Counts of one process since it started, and what it holds at this moment.
 
-    They are of its connections to processes of its own host, over which all its messages go; those to and from other hosts
-    pass its host agent. What one actor sends to another in the same process crosses no socket and is not counted.
+    They are of its connections to processes of its own host, over which all its messages go; those
+    to and from other hosts pass its host agent. What one actor sends to another in the same process
+    crosses no socket and is not counted.
 
     Attributes:
         pid: Of the process, on its host.
-        messages_sent: Calls, answers and values to ports, one for each receiver; those of the runtime itself, too.
+        messages_sent: Calls, answers and values to ports, one for each receiver; those of the
+            runtime itself, too.
         messages_received: The same the other way.
-        bytes_sent: Bytes written to sockets. Large buffers cross no socket: they are not among them.
+        bytes_sent: Bytes written to sockets. Large buffers cross no socket: they are not among
+            them.
         bytes_received: Bytes read from sockets.
         send_calls: ControlService calls that wrote.
         receive_calls: ControlService calls that read.
-        io_thread_wakeups: How often the I/O thread woke up; threads that wait for answers read without it.
+        io_thread_wakeups: How often the I/O thread woke up; threads that wait for answers read
+            without it.
         connections_open: Connections to and from other processes of the host.
         bytes_queued: Bytes that wait for sockets, because receivers are slow.
         messages_queued: Messages that wait in the mailboxes of actors.

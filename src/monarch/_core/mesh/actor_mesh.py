@@ -26,8 +26,27 @@ T = TypeVar("T")
 
 RESERVED = frozenset(
     {"slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"}
-    | {"_name", "_class", "_shape", "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice"}
-    | {"_new_with_shape", "_addresses", "_became", "_uid", "_procs", "_owned", "_spawned", "_target"}
+    | {
+        "_name",
+        "_class",
+        "_shape",
+        "_inner",
+        "_endpoint",
+        "_proc_mesh",
+        "_mesh_name",
+        "_labels",
+        "_ndslice",
+    }
+    | {
+        "_new_with_shape",
+        "_addresses",
+        "_became",
+        "_uid",
+        "_procs",
+        "_owned",
+        "_spawned",
+        "_target",
+    }
 )
 
 
@@ -38,41 +57,50 @@ class _UnlessOfItsClass:
         self._name = name
 
     def __get__(self, mesh: ActorMesh[Any] | None, owner: type) -> Any:
-        if mesh is not None and getattr(mesh._class, self._name, None) is not getattr(MeshTrait, self._name, None):
+        if mesh is not None and getattr(mesh._class, self._name, None) is not getattr(
+            MeshTrait, self._name, None
+        ):
             return mesh.__getattr__(self._name)
         return getattr(super(owner, owner if mesh is None else mesh), self._name)
 
 
 class _Updatable(ExpendableMesh):
     def update_class(self, cls: type[Any]) -> Future[None]:
-        """Have these actors run the code of another class from their next message on, with the state that they have.
+        """Have these actors run the code of another class from their next message on, with the
+        state that they have.
 
-        Each rank takes it between two messages: what it handles now ends with the old code. That is so for concurrent endpoints,
-        too, but a method that such a call looks up on ``self`` after the update is the new one. ``__init__`` does not run again.
-        Ranks that start again after a failure do so with the new class. This handle has the new endpoints; slices and references
+        Each rank takes it between two messages: what it handles now ends with the old code. That is
+        so for concurrent endpoints, too, but a method that such a call looks up on ``self`` after
+        the update is the new one. ``__init__`` does not run again. Ranks that start again after a
+        failure do so with the new class. This handle has the new endpoints; slices and references
         from before have the old ones. Updates that one process begins take effect in that order.
 
         Args:
-            cls: The class as edited, of the script or notebook; or another one of a module that is there.
+            cls: The class as edited, of the script or notebook; or another one of a module that is
+                there.
 
         Returns:
-            A future that is done when every rank runs it. It raises ActorError where a rank can't take it, as its objects are laid
-            out otherwise (``__slots__``), and SupervisionError where one has failed for good; then none does. Only if a rank fails
-            for good between being asked and taking it, the others have it.
+            A future that is done when every rank runs it. It raises ActorError where a rank can't
+            take it, as its objects are laid out otherwise (``__slots__``), and SupervisionError
+            where one has failed for good; then none does. Only if a rank fails for good between
+            being asked and taking it, the others have it.
 
         Raises:
             TypeError: `cls` is no actor class.
-            ValueError: It is the class that they run, edited in place; endpoints were ``def`` and are ``async def``, or the
-                reverse; a name is taken by meshes; or it is a new version of the module that procs have: that is what
-                `sync_workspace` is for.
+            ValueError: It is the class that they run, edited in place; endpoints were ``def`` and
+                are ``async def``, or the reverse; a name is taken by meshes; or it is a new version
+                of the module that procs have: that is what `sync_workspace` is for.
         """
         return update_class(self, cls)
 
 
 class ActorMesh(_Updatable, Generic[T]):
-    """Actors of one class, one on each proc of a mesh. Made by ``procs.spawn(...)``; has the class's endpoints.
+    """Actors of one class, one on each proc of a mesh.
 
-    The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages, are references.
+    Made by ``procs.spawn(...)``; has the class's endpoints.
+
+    The mesh that `spawn` returned owns the actors; slices of it, and meshes received in messages,
+    are references.
     """
 
     _class: type[T]
@@ -100,22 +128,40 @@ class ActorMesh(_Updatable, Generic[T]):
         target = Target(uid, name, [procs[rank] for rank in shape.ranks()], shape.extent)
         # slicing a mesh is on a hot path: not one by one through __setattr__
         self.__dict__.update(
-            _class=cls, _name=name, _uid=uid, _procs=procs, _shape=shape, _owned=owned, _spawned=spawned, _target=target
+            _class=cls,
+            _name=name,
+            _uid=uid,
+            _procs=procs,
+            _shape=shape,
+            _owned=owned,
+            _spawned=spawned,
+            _target=target,
         )
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
-        return ActorMesh(self._class, self._name, self._uid, self._procs, shape, None, self._spawned)
+        return ActorMesh(
+            self._class, self._name, self._uid, self._procs, shape, None, self._spawned
+        )
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> ActorMesh[T]:
         procs = tuple(self._target.procs[position] for position in positions)
-        return ActorMesh(self._class, self._name, self._uid, procs, Shape.from_extent(extent), None, self._spawned)
+        return ActorMesh(
+            self._class,
+            self._name,
+            self._uid,
+            procs,
+            Shape.from_extent(extent),
+            None,
+            self._spawned,
+        )
 
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs
 
     def _became(self, cls: type[T]) -> None:
         """The actors are of another class now."""
-        self._class = cls  # first: who looks something up meanwhile sees it, or has kept what is dropped below
+        # first: who looks something up meanwhile sees it, or has kept what is dropped below
+        self._class = cls
         for name, attribute in list(self.__dict__.items()):
             if isinstance(attribute, (Endpoint, _NotAnEndpoint)):
                 self.__dict__.pop(name, None)
@@ -135,28 +181,33 @@ class ActorMesh(_Updatable, Generic[T]):
     def initialized(self) -> Future[None]:
         """Done when every rank has been created; ``__init__`` may still be running.
 
-        Raises SupervisionError where a process is gone, or never came up (``host_spawn_ready_timeout``).
+        Raises SupervisionError where a process is gone, or never came up
+        (``host_spawn_ready_timeout``).
         """
         return self._spawned if self._spawned is not None else completed()
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """Stop the actors, now. Each finishes its message (async actors: is interrupted at its next await), then runs
+        """Stop the actors, now.
+
+        Each finishes its message (async actors: is interrupted at its next await), then runs
         ``__cleanup__``; queued messages are answered with SupervisionError.
 
         Args:
             reason: Told to whoever still calls them.
 
         Returns:
-            A future that is done when all have ended: within ``cleanup_timeout``, or, where a process can't answer because
-            something holds its interpreter lock, ``stop_actor_timeout`` after that.
+            A future that is done when all have ended: within ``cleanup_timeout``, or, where a
+            process can't answer because something holds its interpreter lock,
+            ``stop_actor_timeout`` after that.
 
         Raises:
-            NotImplementedError: The mesh is a slice, or was received in a message; only its owner stops it.
+            NotImplementedError: The mesh is a slice, or was received in a message; only its owner
+                stops it.
         """
         if self._owned is None:
             raise NotImplementedError(
-                f"{self._name} is a reference (a slice, or received in a message) and not owned here; only the mesh that "
-                "spawn returned can be stopped"
+                f"{self._name} is a reference (a slice, or received in a message) and not owned"
+                " here; only the mesh that spawn returned can be stopped"
             )
         return self._owned.stop(reason)
 
@@ -178,8 +229,8 @@ class ActorMesh(_Updatable, Generic[T]):
     def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_"):  # those are a program's own notes on the handle
             raise AttributeError(
-                f"{self._name} is a handle: {name} = {value!r} would not reach the actors. Give {self._class.__qualname__} an "
-                "endpoint that sets it"
+                f"{self._name} is a handle: {name} = {value!r} would not reach the actors. Give"
+                f" {self._class.__qualname__} an endpoint that sets it"
             )
         object.__setattr__(self, name, value)
 
@@ -196,7 +247,9 @@ class ActorMesh(_Updatable, Generic[T]):
 _MISSING = object()
 
 
-def _receive(cls: type[T], name: str, uid: int, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
+def _receive(
+    cls: type[T], name: str, uid: int, procs: tuple[ProcAddress, ...], shape: Shape
+) -> ActorMesh[T]:
     return ActorMesh(cls, name, uid, procs, shape)
 
 
@@ -205,7 +258,11 @@ def _unknown(cls: type, name: str) -> str:
 
     endpoints = describe_class(cls).endpoints
     near = difflib.get_close_matches(name, endpoints, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"its endpoints are: {', '.join(sorted(endpoints)) or 'none'}"
+    hint = (
+        f"did you mean {near[0]!r}?"
+        if near
+        else f"its endpoints are: {', '.join(sorted(endpoints)) or 'none'}"
+    )
     return f"{cls.__qualname__} has no endpoint {name!r}; {hint}"
 
 
@@ -220,8 +277,9 @@ class _NotAnEndpoint:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            f"Actor {self.mesh._class.__qualname__}.{self.name} is not annotated as an endpoint. To call it as one, add "
-            f"a @endpoint decorator to it, or use as_endpoint(mesh.{self.name})"
+            f"Actor {self.mesh._class.__qualname__}.{self.name} is not annotated as an endpoint. To"
+            " call it as one, add a @endpoint decorator to it, or use"
+            f" as_endpoint(mesh.{self.name})"
         )
 
     def __getattr__(self, adverb: str) -> Any:
@@ -244,8 +302,8 @@ def as_endpoint(
         explicit_response_port: As for `endpoint`.
 
     Raises:
-        ValueError: `method` is not an attribute of a spawned mesh, or it is ``async def`` and the actor has no event loop, as its
-            endpoints are sync.
+        ValueError: `method` is not an attribute of a spawned mesh, or it is ``async def`` and the
+            actor has no event loop, as its endpoints are sync.
     """
     if isinstance(method, Endpoint):
         return method
@@ -255,9 +313,10 @@ def as_endpoint(
     function = getattr(cls, method.name)
     if is_async_function(function) and not describe_class(cls).is_async:
         raise ValueError(
-            f"{cls.__qualname__}.{method.name} is `async def`, and {cls.__qualname__} has no event loop, as its endpoints are "
-            f"`def`. Write `def {method.name}`, with `asyncio.run(...)` inside where it has something to await, or make all "
-            "endpoints of the class `async def`"
+            f"{cls.__qualname__}.{method.name} is `async def`, and {cls.__qualname__} has no event"
+            f" loop, as its endpoints are `def`. Write `def {method.name}`, with `asyncio.run(...)`"
+            " inside where it has something to await, or make all endpoints of the class `async"
+            " def`"
         )
     definition = EndpointDefinition[Any, Any](
         function, propagate=propagate, explicit_response_port=explicit_response_port
@@ -266,13 +325,15 @@ def as_endpoint(
 
 
 def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
-    """Ask every rank of an actor mesh for its number of restarts after failures: 0 for the actors first spawned.
+    """Ask every rank of an actor mesh for its number of restarts after failures: 0 for the actors
+    first spawned.
 
     Args:
         mesh: As `spawn` returned it, a slice of it, or a reference that came in a message.
 
     Raises:
-        TypeError: `mesh` is no actor mesh. The future raises SupervisionError where an actor is gone for good.
+        TypeError: `mesh` is no actor mesh. The future raises SupervisionError where an actor is
+            gone for good.
     """
     if not isinstance(mesh, ActorMesh):
         raise TypeError(f"incarnations takes an actor mesh, got {mesh!r}")
@@ -296,6 +357,6 @@ def check_names(cls: type) -> None:
     taken = sorted(RESERVED & describe_class(cls).endpoints.keys())
     if taken:
         raise ValueError(
-            f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}. Rename that endpoint "
-            f"of {cls.__qualname__}"
+            f"ActorMesh has an attribute that collides with an endpoint name: {', '.join(taken)}."
+            f" Rename that endpoint of {cls.__qualname__}"
         )

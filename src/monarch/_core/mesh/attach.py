@@ -34,15 +34,19 @@ def attach_to_workers(
     name: str | None = None,
     secret: str | None = None,
 ) -> HostMesh:
-    """Attach hosts that already run a worker. Returns at once; `HostMesh.initialized` is done when they are attached.
+    """Attach hosts that already run a worker.
+
+    Returns at once; `HostMesh.initialized` is done when they are attached.
 
     Links are made by this side alone: no worker has to be able to reach the client.
 
     Args:
-        ca: File, or PEM text, with the certificates of those who signed the keys of the workers; None for a shared secret
-            (``MONARCH_SECRET``, ``MONARCH_SECRET_FILE``, or ``~/.monarch/secret``).
+        ca: File, or PEM text, with the certificates of those who signed the keys of the workers;
+            None for a shared secret (``MONARCH_SECRET``, ``MONARCH_SECRET_FILE``, or
+            ``~/.monarch/secret``).
         workers: An address for each, such as ``"tcp://10.0.0.7:26600"``, or a future of one.
-        private_key: File, or PEM text, with this client's key and certificate; None with a shared secret.
+        private_key: File, or PEM text, with this client's key and certificate; None with a shared
+            secret.
         name: For people.
         secret: The shared secret, where it is in none of those places.
 
@@ -50,8 +54,8 @@ def attach_to_workers(
         A mesh of the one dimension ``hosts``, in the order of `workers`.
 
     Raises:
-        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are not usable, or differ
-            from those by which one of the hosts is attached already.
+        ValueError: `workers` is empty, or has an address twice; the certificates or the secret are
+            not usable, or differ from those by which one of the hosts is attached already.
         AddressError: One of them is no address that can be dialed.
     """
     if isinstance(workers, str) or not isinstance(workers, Sequence):
@@ -65,7 +69,14 @@ def attach_to_workers(
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
     attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
-    return HostMesh(attachment.hosts, Shape.from_extent(Extent(["hosts"], [len(workers)])), "", attachment, name, True)
+    return HostMesh(
+        attachment.hosts,
+        Shape.from_extent(Extent(["hosts"], [len(workers)])),
+        "",
+        attachment,
+        name,
+        True,
+    )
 
 
 def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:
@@ -88,7 +99,9 @@ def attach(
     private_key: str | os.PathLike[str] | None = None,
     secret: str | None = None,
 ) -> None:
-    """Reach all other hosts through one worker: over a forwarded port, from behind a router. Call it before anything else.
+    """Reach all other hosts through one worker: over a forwarded port, from behind a router.
+
+    Call it before anything else.
 
     Args:
         addr: Address of that worker.
@@ -107,20 +120,25 @@ def attach(
     if _attached_via is not None and client.is_running():
         if host == _attached_via:
             return
-        raise RuntimeError(f"this program reaches other hosts through {_attached_via}; it can't change to {host}")
+        raise RuntimeError(
+            f"this program reaches other hosts through {_attached_via}; it can't change to {host}"
+        )
     if client.is_running():
-        raise RuntimeError("attach() must come before anything else that uses monarch in this program")
+        raise RuntimeError(
+            "attach() must come before anything else that uses monarch in this program"
+        )
     client.client().route_via(host, trust)
     _attached_via = host
 
 
 def enable_transport(transport: ChannelTransport | str) -> None:
-    """Check the transport by which other hosts may reach this one. Kept for old programs and without effect: the client
-    makes all links, and both sides use them.
+    """Check the transport by which other hosts may reach this one.
+
+    Kept for old programs and without effect: the client makes all links, and both sides use them.
 
     Args:
-        transport: A `ChannelTransport`; ``"ipc"``, ``"tcp"``, ``"tls"``, ``"metatls"``, ``"metatls-hostname"``; or an
-            address, ``"tcp://ip:port"``.
+        transport: A `ChannelTransport`; ``"ipc"``, ``"tcp"``, ``"tls"``, ``"metatls"``,
+            ``"metatls-hostname"``; or an address, ``"tcp://ip:port"``.
 
     Raises:
         ValueError: It is none of these.
@@ -134,7 +152,11 @@ def enable_transport(transport: ChannelTransport | str) -> None:
     if chosen == current:
         return
     if _transport is not None:
-        raise RuntimeError(f"the transport of this program is {_transport} already; it can't change to {chosen}")
+        raise RuntimeError(
+            f"the transport of this program is {_transport} already; it can't change to {chosen}"
+        )
     if client.is_running():
-        raise RuntimeError("enable_transport() must come before anything else that uses monarch in this program")
+        raise RuntimeError(
+            "enable_transport() must come before anything else that uses monarch in this program"
+        )
     _transport = chosen

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """Hosts that this client has attached. Their mesh may stop them and shut them down; its slices may not.
+    """Hosts that this client has attached.
+
+    Their mesh may stop them and shut them down; its slices may not.
 
     Args:
         workers: Their addresses, or futures of them.
@@ -33,7 +35,8 @@ class Attachment:
         self._workers = workers
         self._lock = threading.Lock()
         self._hosts: tuple[str, ...] | None = None
-        self._client: client.Client | None = None  # whose hosts they are; another one may run when they are let go
+        # whose hosts they are; another one may run when they are let go
+        self._client: client.Client | None = None
         self._spawned: list[OwnedProcs] = []
         self.ended: str | None = None  # how it was let go
         self._initialized: Promise[bool] = Promise(f"{len(workers)} hosts to be attached")
@@ -62,7 +65,9 @@ class Attachment:
         with self._lock:
             if self._hosts is None:
                 if self.ended is not None:
-                    raise RuntimeError(f"HostMesh has already been {self.ended}: attach the hosts again")
+                    raise RuntimeError(
+                        f"HostMesh has already been {self.ended}: attach the hosts again"
+                    )
                 hosts = check_workers(given, self._trust)
                 self._client = client.client()
                 attached = self._client.attach(hosts, self._trust, self)
@@ -92,17 +97,23 @@ class Attachment:
             self.ended = how
         if self._hosts is None or self._client is None:  # not even their addresses are known yet
             self._initialized.reject(
-                RuntimeError(f"attach failed: the hosts were {how} before their addresses were known")
+                RuntimeError(
+                    f"attach failed: the hosts were {how} before their addresses were known"
+                )
             )
             return completed(None)
         if how == "stopped":  # a worker that is to be shut down is waited for
             self._client.hosts.give_up(self._hosts, "it was stopped before it was reached", self)
             # others may wait for the hosts on
-            self._initialized.reject(RuntimeError(f"attach failed: the hosts were {how} before they were reached"))
+            self._initialized.reject(
+                RuntimeError(f"attach failed: the hosts were {how} before they were reached")
+            )
         stopping = [owned.stop(f"its hosts were {how}") for owned in self._spawned]
         done: Promise[None] = Promise(f"{len(self._hosts)} hosts to be {how}")
         finish = self._shut_down if how == "shut down" else self._detach
-        stopped = countdown(len(stopping), functools.partial(finish, self._client, self._hosts, done))
+        stopped = countdown(
+            len(stopping), functools.partial(finish, self._client, self._hosts, done)
+        )
         for future in stopping:
             subscribe(future, stopped)
         return done.future
@@ -119,10 +130,15 @@ def check_workers(workers: Sequence[str], trust: Trust) -> tuple[str, ...]:
     channels = [parse_channel(worker) for worker in workers]
     for worker, channel in zip(workers, channels, strict=True):
         if not channel.dialable:
-            raise ValueError(f"a worker can't be reached at {worker!r}: it says where to listen, not where to dial")
+            raise ValueError(
+                f"a worker can't be reached at {worker!r}: it says where to listen, not where to"
+                " dial"
+            )
         trust.require(channel)
     names = tuple(channel.name for channel in channels)
     twice = [host for host, count in Counter(names).items() if count > 1]
     if twice:
-        raise ValueError(f"each worker can be attached once; given twice or more: {', '.join(twice)}")
+        raise ValueError(
+            f"each worker can be attached once; given twice or more: {', '.join(twice)}"
+        )
     return names

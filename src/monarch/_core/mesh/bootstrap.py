@@ -15,7 +15,8 @@ from ..actors.sync_cell import SyncCell
 from ..hub.spawn_requests import Command
 from ..shape import Point
 
-_MODULE = ("-m", "monarch._src.actor.bootstrap_main")  # an alias of ours, and the name that programs know
+# an alias of ours, and the name that programs know
+_MODULE = ("-m", "monarch._src.actor.bootstrap_main")
 
 
 class BootstrapCommand:
@@ -26,7 +27,8 @@ class BootstrapCommand:
         arg0: What it sees as its own name; None for `program`.
         args: Its arguments.
         env: Changes to the environment: name to value, or to None to remove a variable.
-        inherit_env: Start from the environment of whoever launches the proc; False starts from an empty one.
+        inherit_env: Start from the environment of whoever launches the proc; False starts from an
+            empty one.
     """
 
     def __init__(
@@ -52,8 +54,14 @@ class BootstrapCommand:
 
     @property
     def is_default(self) -> bool:
-        """True if a fork of the spawner will do: the current interpreter, with the inherited environment."""
-        return (self.program, self.arg0, tuple(self.args)) == (sys.executable, None, _MODULE) and self.inherit_env
+        """True if a fork of the spawner will do: the current interpreter, with the inherited
+        environment.
+        """
+        return (self.program, self.arg0, tuple(self.args)) == (
+            sys.executable,
+            None,
+            _MODULE,
+        ) and self.inherit_env
 
     def as_command(self) -> Command:
         return Command(self.program, self.arg0, tuple(self.args))
@@ -71,26 +79,35 @@ class BootstrapCommand:
 
 
 def default_bootstrap_cmd() -> BootstrapCommand:
-    """Return the command by which procs start by default: the current interpreter, the inherited environment."""
+    """Return the command by which procs start by default: the current interpreter, the inherited
+    environment.
+    """
     return BootstrapCommand(sys.executable, None, _MODULE)
 
 
 def python_bootstrap_cmd(executable: str) -> BootstrapCommand:
-    """Return a command that starts procs under another interpreter, which must have this package."""
+    """Return a command that starts procs under another interpreter, which must have this
+    package.
+    """
     return BootstrapCommand(os.fspath(executable), None, _MODULE)
 
 
 def _check_env(env: Mapping[str, str | None]) -> dict[str, str | None]:
     for name, value in env.items():
         if not isinstance(name, str) or not (value is None or isinstance(value, str)):
-            raise TypeError(f"env maps names to strings, or to None to remove a variable; got {name!r}: {value!r}")
+            raise TypeError(
+                f"env maps names to strings, or to None to remove a variable; got {name!r}:"
+                f" {value!r}"
+            )
     return dict(env)
 
 
 CommandChoice = BootstrapCommand | Callable[[Point], BootstrapCommand] | None
 
 
-def choose_command(choice: CommandChoice, point: Point, default: BootstrapCommand) -> BootstrapCommand:
+def choose_command(
+    choice: CommandChoice, point: Point, default: BootstrapCommand
+) -> BootstrapCommand:
     """The command of one proc.
 
     Raises:
@@ -100,14 +117,18 @@ def choose_command(choice: CommandChoice, point: Point, default: BootstrapComman
     if command is None:
         return default
     if not isinstance(command, BootstrapCommand):
-        raise TypeError(f"bootstrap_command must be, or return, a BootstrapCommand; got {command!r}")
+        raise TypeError(
+            f"bootstrap_command must be, or return, a BootstrapCommand; got {command!r}"
+        )
     return command
 
 
 _BIND_KEYS = frozenset({"cpunodebind", "membind", "physcpubind", "cpus"})
 
 
-def check_binding(proc_bind: Sequence[Mapping[str, str]] | None, per_host: int) -> list[Mapping[str, str]]:
+def check_binding(
+    proc_bind: Sequence[Mapping[str, str]] | None, per_host: int
+) -> list[Mapping[str, str]]:
     """One binding for each proc of a host; empty ones where nothing was asked for.
 
     Raises:
@@ -116,23 +137,30 @@ def check_binding(proc_bind: Sequence[Mapping[str, str]] | None, per_host: int) 
     if proc_bind is None:
         return [{}] * per_host
     if len(proc_bind) != per_host:
-        raise ValueError(f"proc_bind length ({len(proc_bind)}) must equal procs_per_host ({per_host})")
+        raise ValueError(
+            f"proc_bind length ({len(proc_bind)}) must equal procs_per_host ({per_host})"
+        )
     for binding in proc_bind:
         unknown = binding.keys() - _BIND_KEYS
         if unknown:
-            raise ValueError(f"proc_bind has unknown keys {sorted(unknown)}; known are {sorted(_BIND_KEYS)}")
+            raise ValueError(
+                f"proc_bind has unknown keys {sorted(unknown)}; known are {sorted(_BIND_KEYS)}"
+            )
     return list(proc_bind)
 
 
 class Bootstrap(Actor):
     """Runs the function given as ``bootstrap`` before any other actor of the proc is created.
 
-    Errors show how this is called, so it goes by the name of the proc mesh: ``trainers.bootstrap()``.
+    Errors show how this is called, so it goes by the name of the proc mesh:
+    ``trainers.bootstrap()``.
     """
 
     @endpoint
     def bootstrap(self, function: Callable[[], Any]) -> bool:
-        """Run the function; whether it has made actors, procs or ports, which live as long as this actor does."""
+        """Run the function; whether it has made actors, procs or ports, which live as long as this
+        actor does.
+        """
         cell = context()._cell
         assert isinstance(cell, SyncCell)
         result = function()

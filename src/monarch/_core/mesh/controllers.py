@@ -1,4 +1,6 @@
-"""Controllers: actors that exist once per program, in the client's process, reachable by name from everywhere."""
+"""Controllers: actors that exist once per program, in the client's process, reachable by name from
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ A = TypeVar("A", bound=Actor)
 
 class _Controller(NamedTuple):
     uid: int
-    class_payload: bytes  # opaque here: user classes are unpickled by whoever asked, never on the I/O thread
+    # opaque here: user classes are unpickled by whoever asked, never on the I/O thread
+    class_payload: bytes
 
 
 class _Table:
@@ -60,8 +63,8 @@ def get_or_spawn_controller(
         Class: Its class, if it does not exist yet; ignored otherwise, like the arguments.
 
     Returns:
-        A future of the reference; done when the actor exists, not when its ``__init__`` has returned. It raises
-        ValueError, inside an ActorError, if the controller has failed.
+        A future of the reference; done when the actor exists, not when its ``__init__`` has
+        returned. It raises ValueError, inside an ActorError, if the controller has failed.
     """
     cls = _check_class(Class, args, kwargs)
     cell = context()._cell

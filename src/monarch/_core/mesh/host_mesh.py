@@ -40,7 +40,9 @@ _spawn_callbacks: list[Callable[[ProcMesh], object]] = []
 
 
 class HostMesh(DrawnMesh):
-    """Machines that can run procs. `this_host()` gives the machine of the calling actor, `attach_to_workers` others.
+    """Machines that can run procs.
+
+    `this_host()` gives the machine of the calling actor, `attach_to_workers` others.
 
     Args:
         hosts: Gives the names of the hosts; it may have to wait for them.
@@ -81,11 +83,14 @@ class HostMesh(DrawnMesh):
             hosts = self._hosts
             return tuple(hosts[ranks[position]] for position in positions)
 
-        return HostMesh(picked, Shape.from_extent(extent), self._python, self._attachment, self._name)
+        return HostMesh(
+            picked, Shape.from_extent(extent), self._python, self._attachment, self._name
+        )
 
     @property
     def initialized(self) -> Future[bool]:
-        """A future that is True once the hosts are attached; it raises which host can't be reached, and why.
+        """A future that is True once the hosts are attached; it raises which host can't be reached,
+        and why.
 
         `mesh_attach_config_timeout` bounds the wait.
         """
@@ -104,16 +109,24 @@ class HostMesh(DrawnMesh):
         return False
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Return a handle on the same hosts: procs started through it, and by those procs, use another interpreter.
+        """Return a handle on the same hosts: procs started through it, and by those procs, use
+        another interpreter.
 
         Raises:
-            ValueError: There is no such executable, where the hosts are this machine. On others it shows when procs are
-                spawned.
+            ValueError: There is no such executable, where the hosts are this machine. On others it
+                shows when procs are spawned.
         """
         self._check_usable()
         if self._attachment is None and _which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
-        return HostMesh(self._find_hosts, self._shape, os.fspath(path), self._attachment, self._name, self._owned)
+        return HostMesh(
+            self._find_hosts,
+            self._shape,
+            os.fspath(path),
+            self._attachment,
+            self._name,
+            self._owned,
+        )
 
     def spawn_procs(
         self,
@@ -128,24 +141,29 @@ class HostMesh(DrawnMesh):
         """Start processes on every host; returns at once.
 
         Args:
-            per_host: Labels and sizes of the procs of one host, for example ``{"gpus": 8}``; None for one proc.
-            bootstrap: A function without arguments, sync or async, that runs on every proc before any actor does.
-            name: For people; need not be unique. None: that of the first actors that are spawned on them.
-            proc_bind: For each proc of a host a mapping with any of ``cpunodebind``, ``membind``, ``physcpubind`` (needs
-                numactl) or ``cpus`` (``"0,2-4"``).
-            bootstrap_command: How to start the procs, or a function of a proc's point in the new mesh.
-            restart: A strategy of `monarch.supervision`, which starts failed procs again, with the actors that their owner
-                spawned on them. None, the default: nothing starts again.
+            per_host: Labels and sizes of the procs of one host, for example ``{"gpus": 8}``; None
+                for one proc.
+            bootstrap: A function without arguments, sync or async, that runs on every proc before
+                any actor does.
+            name: For people; need not be unique. None: that of the first actors that are spawned on
+                them.
+            proc_bind: For each proc of a host a mapping with any of ``cpunodebind``, ``membind``,
+                ``physcpubind`` (needs numactl) or ``cpus`` (``"0,2-4"``).
+            bootstrap_command: How to start the procs, or a function of a proc's point in the new
+                mesh.
+            restart: A strategy of `monarch.supervision`, which starts failed procs again, with the
+                actors that their owner spawned on them. None, the default: nothing starts again.
 
         Returns:
             A mesh of the dimensions of the hosts, then those of `per_host`.
 
         Raises:
-            ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong length.
+            ValueError: A label stands twice, a size is below 1, or `proc_bind` has the wrong
+                length.
             OverflowError: A size is negative.
             TypeError: An argument is of another kind, or there is no such argument.
-            RuntimeError: It is called by the top level of a module that a proc imports; or procs own procs, one above the
-                other, up to `proc_nesting_limit`.
+            RuntimeError: It is called by the top level of a module that a proc imports; or procs
+                own procs, one above the other, up to `proc_nesting_limit`.
         """
         refuse_imports("spawn_procs")
         self._check_usable()
@@ -157,13 +175,20 @@ class HostMesh(DrawnMesh):
         if bootstrap is not None and not callable(bootstrap):
             raise TypeError(f"bootstrap must be a function without arguments, got {bootstrap!r}")
         if restart is not None and not isinstance(restart, Strategy):
-            raise TypeError(f"restart takes a strategy of monarch.supervision, such as OneForOne(), got {restart!r}")
+            raise TypeError(
+                "restart takes a strategy of monarch.supervision, such as OneForOne(), got"
+                f" {restart!r}"
+            )
         names = self._hosts
         hosts = tuple(names[rank] for rank in self._shape.ranks())
         procs = Procs(random_name(60), _check_name(name), hosts, size, self._python)
         default = python_bootstrap_cmd(self._python) if self._python else default_bootstrap_cmd()
         starts = [
-            _start(rank, choose_command(bootstrap_command, Point(rank, extent), default), bindings[rank % size])
+            _start(
+                rank,
+                choose_command(bootstrap_command, Point(rank, extent), default),
+                bindings[rank % size],
+            )
             for rank in range(extent.nelements)
         ]
         mesh = launch(procs, extent, starts, _first_function(bootstrap), restart)
@@ -177,7 +202,8 @@ class HostMesh(DrawnMesh):
         if per_host is not None and not isinstance(per_host, Mapping):
             size = per_host if isinstance(per_host, int) else 8
             raise TypeError(
-                f"per_host names each dimension of the processes of one host, spawn_procs({{'gpus': {size}}}); got {per_host!r}"
+                "per_host names each dimension of the processes of one host, spawn_procs({'gpus':"
+                f" {size}}}); got {per_host!r}"
             )
         per_host = dict(per_host or {})
         for label, size in per_host.items():
@@ -187,25 +213,32 @@ class HostMesh(DrawnMesh):
         overlap = [label for label in per_host if label in self._labels]
         if overlap:
             raise ValueError(
-                f"per_host labels {overlap} overlap with host labels {self._labels}; rename one of them, for example "
-                f"hosts.rename({overlap[0]}=...)"
+                f"per_host labels {overlap} overlap with host labels {self._labels}; rename one of"
+                f" them, for example hosts.rename({overlap[0]}=...)"
             )
         return Extent([*self._labels, *per_host], [*self.sizes.values(), *per_host.values()])
 
     def _check_usable(self) -> None:
         if self._attachment is not None and self._attachment.ended is not None:
-            raise RuntimeError(f"HostMesh has already been {self._attachment.ended}: {self!r}; attach the hosts again")
+            raise RuntimeError(
+                f"HostMesh has already been {self._attachment.ended}: {self!r}; attach the hosts"
+                " again"
+            )
 
     def stacks(self, native: bool = False) -> Future[Any]:
-        """Ask what every thread of this program's processes on these hosts runs right now: for programs that hang.
+        """Ask what every thread of this program's processes on these hosts runs right now: for
+        programs that hang.
 
-        It works while actors hold the GIL, are stopped, or sit in C. ``monarch stacks`` shows the same at another terminal.
+        It works while actors hold the GIL, are stopped, or sit in C. ``monarch stacks`` shows the
+        same at another terminal.
 
         Args:
-            native: With the functions of C libraries, by py-spy, where that is installed and allowed.
+            native: With the functions of C libraries, by py-spy, where that is installed and
+                allowed.
 
         Returns:
-            A future of `monarch.stacks.Stacks`, within a few seconds: a text with equal stacks together; `procs`, `classes`.
+            A future of `monarch.stacks.Stacks`, within a few seconds: a text with equal stacks
+            together; `procs`, `classes`.
         """
         hub = context()._cell.hub
         if hub.address == hub.root:
@@ -213,20 +246,24 @@ class HostMesh(DrawnMesh):
         return proc_mesh.stacks_of(self._hosts, None, None, native)
 
     def shutdown(self) -> Future[None]:
-        """End the workers of these hosts and all procs there, also those of other programs. Acts when called.
+        """End the workers of these hosts and all procs there, also those of other programs.
+
+        Acts when called.
 
         Returns:
-            A future that is done when they have ended: within 10 s for ``__cleanup__``, and a few more.
+            A future that is done when they have ended: within 10 s for ``__cleanup__``, and a few
+            more.
 
         Raises:
-            RuntimeError: The mesh is a slice, was received in a message, or is `this_host()`: only whoever attached hosts
-                shuts them down. Or it has been shut down or stopped before.
+            RuntimeError: The mesh is a slice, was received in a message, or is `this_host()`: only
+                whoever attached hosts shuts them down. Or it has been shut down or stopped before.
         """
         return self._let_go("shut down")
 
     def stop(self) -> Future[None]:
-        """Stop the procs that were spawned on this mesh, and detach the hosts. The workers go on, and can be attached
-        again. Acts when called.
+        """Stop the procs that were spawned on this mesh, and detach the hosts.
+
+        The workers go on, and can be attached again. Acts when called.
 
         Returns:
             A future that is done when the procs have ended.
@@ -239,14 +276,18 @@ class HostMesh(DrawnMesh):
     def _let_go(self, how: str) -> Future[None]:
         if self._attachment is None or not self._owned or self._attachment.inherited:
             raise RuntimeError(
-                f"cannot {'stop' if how == 'stopped' else 'shut down'} `HostMesh` that is a reference instead of owned: {self!r} "
-                "is this machine, a slice, or was received; use the mesh that attach_to_workers returned"
+                f"cannot {'stop' if how == 'stopped' else 'shut down'} `HostMesh` that is a"
+                f" reference instead of owned: {self!r} is this machine, a slice, or was received;"
+                " use the mesh that attach_to_workers returned"
             )
         self._check_usable()
         return self._attachment.let_go(how)
 
     def to_table(self) -> str:
-        """Draw the hosts as a grid, for people; see `ProcMesh.to_table`. Waits for addresses that are not known yet."""
+        """Draw the hosts as a grid, for people; see `ProcMesh.to_table`.
+
+        Waits for addresses that are not known yet.
+        """
         return self._draw(self._cells())
 
     def _cells(self) -> Callable[[int], str]:
@@ -255,35 +296,51 @@ class HostMesh(DrawnMesh):
         return lambda rank: names[hosts[ranks[rank]]]
 
     def _repr_html_(self) -> str | None:
-        return None if self._attachment is not None and not self._attachment.known else super()._repr_html_()
+        return (
+            None
+            if self._attachment is not None and not self._attachment.known
+            else super()._repr_html_()
+        )
 
     async def __aenter__(self) -> HostMesh:
         self._check_usable()
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
-        if self._attachment is None or (self._attachment.ended is None and not self._attachment.inherited):
+        if self._attachment is None or (
+            self._attachment.ended is None and not self._attachment.inherited
+        ):
             await self.shutdown()
 
-    async def sync_workspace(self, workspace: object, conda: bool = False, auto_reload: bool = False) -> Any:
-        """Bring folders of this machine to these hosts, as they are now: only what has changed goes there, and takes effect as a whole.
+    async def sync_workspace(
+        self, workspace: object, conda: bool = False, auto_reload: bool = False
+    ) -> Any:
+        """Bring folders of this machine to these hosts, as they are now: only what has changed goes
+        there, and takes effect as a whole.
 
-        Procs that are spawned there afterwards import from it, in place of folders that only this machine has; ``WORKSPACE_DIR`` in
-        their environment names it.
+        Procs that are spawned there afterwards import from it, in place of folders that only this
+        machine has; ``WORKSPACE_DIR`` in their environment names it.
 
         Args:
-            workspace: A folder; folders; a dict of folder to path in the workspace; or a `monarch.sync.Workspace`.
-            conda: Bring the active conda environment, too, or that of the workspace; this program's procs start in it then.
+            workspace: A folder; folders; a dict of folder to path in the workspace; or a
+                `monarch.sync.Workspace`.
+            conda: Bring the active conda environment, too, or that of the workspace; this program's
+                procs start in it then.
             auto_reload: Have this program's procs there reload modules that have changed.
 
         Returns:
-            A `monarch.sync.SyncResult`: what was sent, left out, reloaded; its text says so in a few lines.
+            A `monarch.sync.SyncResult`: what was sent, left out, reloaded; its text says so in a
+            few lines.
 
         Raises:
             OSError: A file of the workspace can't be read.
-            RuntimeError: No conda environment is active; or, an `EnvironmentFailed`, a host can't make it.
+            RuntimeError: No conda environment is active; or, an `EnvironmentFailed`, a host can't
+                make it.
             SyncError: A host has failed; the others are done.
         """
         self._check_usable()
@@ -292,12 +349,18 @@ class HostMesh(DrawnMesh):
         if hub.address == hub.root:
             client.client().ensure_agent()
         names = self._hosts
-        return await proc_mesh.sync_to([names[rank] for rank in self._shape.ranks()], workspace, conda, auto_reload)
+        return await proc_mesh.sync_to(
+            [names[rank] for rank in self._shape.ranks()], workspace, conda, auto_reload
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return (self._hosts, self._shape, self._python) == (other._hosts, other._shape, other._python)
+        return (self._hosts, self._shape, self._python) == (
+            other._hosts,
+            other._shape,
+            other._python,
+        )
 
     def __hash__(self) -> int:
         return hash((self._hosts, self._shape, self._python))
@@ -307,8 +370,9 @@ class HostMesh(DrawnMesh):
         def __getattr__(self, name: str) -> Any:
             if name == "spawn":
                 raise AttributeError(
-                    "hosts run processes, and processes run actors: hosts.spawn_procs({'gpus': 8}).spawn('name', Class), or "
-                    "this_proc().spawn(...) for an actor in this process"
+                    "hosts run processes, and processes run actors: hosts.spawn_procs({'gpus':"
+                    " 8}).spawn('name', Class), or this_proc().spawn(...) for an actor in this"
+                    " process"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -337,7 +401,9 @@ def this_host() -> HostMesh:
 
 def host_mesh_of(procs: ProcMesh) -> HostMesh:
     hosts = tuple(dict.fromkeys(address.host for address in procs._addresses()))
-    shape = Shape.unity() if len(hosts) == 1 else Shape(["hosts"], Slice.new_row_major([len(hosts)]))
+    shape = (
+        Shape.unity() if len(hosts) == 1 else Shape(["hosts"], Slice.new_row_major([len(hosts)]))
+    )
     return _host_mesh(hosts, shape, procs._procs.python)
 
 
@@ -358,16 +424,28 @@ def _check_name(name: str | None) -> str:
 
 def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
     if all(isinstance(value, int) for value in unknown.values()):
-        return TypeError(f"spawn_procs takes the number of processes as a dict: spawn_procs({unknown})")
+        return TypeError(
+            f"spawn_procs takes the number of processes as a dict: spawn_procs({unknown})"
+        )
     import inspect
 
-    known = [name for name in inspect.signature(HostMesh.spawn_procs).parameters if name not in ("self", "unknown")]
-    return TypeError(f"spawn_procs has no argument {', '.join(unknown)}; its arguments are {', '.join(known)}")
+    known = [
+        name
+        for name in inspect.signature(HostMesh.spawn_procs).parameters
+        if name not in ("self", "unknown")
+    ]
+    return TypeError(
+        f"spawn_procs has no argument {', '.join(unknown)}; its arguments are {', '.join(known)}"
+    )
 
 
 def _start(rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
     by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
-    nodes = {key: value for key, value in binding.items() if key != "cpus"} if sys.platform == "linux" else {}
+    nodes = (
+        {key: value for key, value in binding.items() if key != "cpus"}
+        if sys.platform == "linux"
+        else {}
+    )
     return Start(
         rank, command.as_command() if by_exec else None, command.env, command.inherit_env,
         binding.get("cpus", ""), tuple(nodes.items()),

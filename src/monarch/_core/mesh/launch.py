@@ -1,4 +1,6 @@
-"""Starting the procs of a mesh: asking the agents of its hosts, running a function first, starting them again."""
+"""Starting the procs of a mesh: asking the agents of its hosts, running a function first, starting
+them again.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,11 @@ from .proc_mesh import ProcMesh, Procs
 
 
 def launch(
-    procs: Procs, extent: Extent, starts: list[Start], first: Callable[[], Any] | None, restart: Strategy | None
+    procs: Procs,
+    extent: Extent,
+    starts: list[Start],
+    first: Callable[[], Any] | None,
+    restart: Strategy | None,
 ) -> ProcMesh:
     """Start procs that the current actor owns.
 
@@ -44,7 +50,9 @@ def launch(
     """
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
-    how = _Launch(cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None)
+    how = _Launch(
+        cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None
+    )
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
@@ -69,7 +77,10 @@ class _Launch(NamedTuple):
     restarts: bool
 
     def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
-        """Ask the agents; done when the procs run. Hosts that start the same get one message, however many they are."""
+        """Ask the agents; done when the procs run.
+
+        Hosts that start the same get one message, however many they are.
+        """
         procs = self.procs
         here: dict[int, list[Start]] = {}  # by position of the host in the mesh
         for start in starts:
@@ -81,7 +92,13 @@ class _Launch(NamedTuple):
         agents = {position: procs.address(position * procs.per_host).agent for position in here}
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
         for positions in alike.values():
-            self._ask([agents[position] for position in positions], positions, here[positions[0]], kind, started)
+            self._ask(
+                [agents[position] for position in positions],
+                positions,
+                here[positions[0]],
+                kind,
+                started,
+            )
         return started.future
 
     def _ask(
@@ -102,12 +119,19 @@ class _Launch(NamedTuple):
         send_record(cell.hub, agents, kind(request), started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
-        """Start the next incarnation of some ranks, by rank; they are ready when all these futures are done."""
-        starts = [self.starts[rank]._replace(incarnation=number) for rank, number in incarnations.items()]
+        """Start the next incarnation of some ranks, by rank; they are ready when all these futures
+        are done.
+        """
+        starts = [
+            self.starts[rank]._replace(incarnation=number) for rank, number in incarnations.items()
+        ]
         started = self.start(RestartProcs, starts)
         if self.first is None:
             return [started]
-        meshes = [ProcMesh(self.procs, Shape([], Slice(offset=rank, sizes=[], strides=[]))) for rank in incarnations]
+        meshes = [
+            ProcMesh(self.procs, Shape([], Slice(offset=rank, sizes=[], strides=[])))
+            for rank in incarnations
+        ]
         return [_run_first(mesh, self.first, started) for mesh in meshes]
 
 
@@ -127,7 +151,10 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
             _keep(cell, mesh, bootstrap)
         else:
             bootstrap.stop()
-        subscribe(started, lambda: ready.resolve(None, lambda _: started.get() and (ran.get() is not None)))
+        subscribe(
+            started,
+            lambda: ready.resolve(None, lambda _: started.get() and (ran.get() is not None)),
+        )
 
     when_done(ran, open_gate)  # not on the I/O thread: what it raised is unpickled
     return ready.future
@@ -138,15 +165,18 @@ def _working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError:
         raise FileNotFoundError(
-            "the working directory of this process has been deleted, and procs would start in it: os.chdir to another one "
-            "before spawn_procs, or start the program in another one"
+            "the working directory of this process has been deleted, and procs would start in it:"
+            " os.chdir to another one before spawn_procs, or start the program in another one"
         ) from None
 
 
 def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
-    """Keep what the function has made, and the actor that owns it. Its failures become those of the procs' owner.
+    """Keep what the function has made, and the actor that owns it.
 
-    Where a strategy starts the procs again, that also runs the function again: there it is nobody's.
+    Its failures become those of the procs' owner.
+
+    Where a strategy starts the procs again, that also runs the function again: there it is
+    nobody's.
     """
     owned, kept = cell.ownership.get(procs._procs.uid), bootstrap._owned
     assert kept is not None
@@ -175,7 +205,8 @@ class _Bootstrapping(Described):
 
 
 def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
-    """The agent of this machine is started on first use, by the client; never again by a restart, when that may be gone.
+    """The agent of this machine is started on first use, by the client; never again by a restart,
+    when that may be gone.
 
     Raises:
         SupervisionError: There is no way to one of the others.
@@ -193,8 +224,9 @@ def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
 
 
 def _preload() -> tuple[str, ...]:
-    """Return the modules that the spawner imports once for all procs: this package, configured ones, torch if the
-    caller uses it."""
+    """Return the modules that the spawner imports once for all procs: this package, configured
+    ones, torch if the caller uses it.
+    """
     wanted = ["monarch.actor", *config.value("preload")]
     if "torch" in sys.modules and "torch" not in wanted:
         wanted.append("torch")

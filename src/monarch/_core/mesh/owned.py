@@ -73,11 +73,15 @@ class OwnedActors(Owned):
             self._cell.note_stopped(self._actor)
             self._stop(request, self._procs, reason)
             for address in self._procs:
-                self._cell.hub.actors.remember(address, self._actor, Failure(STOPPED, reason, mesh=self.name))
+                self._cell.hub.actors.remember(
+                    address, self._actor, Failure(STOPPED, reason, mesh=self.name)
+                )
         return self.stopping
 
     def _bound(self, stopping: StopCall) -> None:
-        """A process in which nothing runs, as one of its threads holds the interpreter lock, can't say that it has stopped."""
+        """A process in which nothing runs, as one of its threads holds the interpreter lock, can't
+        say that it has stopped.
+        """
         bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
         timer = self._cell.hub.poller.call_later(bound, lambda: stopping.resolve(None))
         subscribe(stopping.future, timer.cancel)
@@ -94,8 +98,17 @@ class OwnedActors(Owned):
         self._stop(request, procs, reason, again)
         return request.future
 
-    def _stop(self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False) -> None:
-        send_record(self._cell.hub, procs, StopActor(self._actor, reason, again), request, self._cell.uid, URGENT)
+    def _stop(
+        self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False
+    ) -> None:
+        send_record(
+            self._cell.hub,
+            procs,
+            StopActor(self._actor, reason, again),
+            request,
+            self._cell.uid,
+            URGENT,
+        )
         self._bound(request)
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
@@ -103,10 +116,14 @@ class OwnedActors(Owned):
         procs = [self._procs[rank] for rank in ranks]
         request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self._actor)
         for index, rank in enumerate(ranks):
-            again = self.spec._replace(class_name=self.class_name(rank), incarnation=self.incarnation(rank), rank=rank)
+            again = self.spec._replace(
+                class_name=self.class_name(rank), incarnation=self.incarnation(rank), rank=rank
+            )
             _, init = self.successors.get(rank, ("", self.init))
             record = spawn_record(again, self._is_async, init)
-            send_record(self._cell.hub, procs[index], record, request, self._cell.uid, ranks=[index])
+            send_record(
+                self._cell.hub, procs[index], record, request, self._cell.uid, ranks=[index]
+            )
         return [request.future]
 
 
@@ -131,7 +148,9 @@ class OwnedProcs(Owned):
         group: RestartGroup | None,
         start_again: Callable[[dict[int, int]], list[Future[bool]]],
     ) -> None:
-        super().__init__(uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group)
+        super().__init__(
+            uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group
+        )
         self.extent = extent
         self.since = time.time()
         self._cell = cell
@@ -148,7 +167,9 @@ class OwnedProcs(Owned):
             self.stopping = request.future
             self._cell.disown(self.uid)
             _output_ends(self._cell.hub, agents)
-            send_record(self._cell.hub, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid)
+            send_record(
+                self._cell.hub, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid
+            )
             subscribe(request.future, lambda: self._stopped(reason))
         return self.stopping
 
@@ -171,7 +192,9 @@ class OwnedProcs(Owned):
     def abandon(self, ranks: Sequence[int]) -> None:
         self._ask_agents(ranks, lambda here: AbandonProcs(self._mesh, here))
 
-    def _ask_agents(self, ranks: Sequence[int], record: Callable[[list[int]], tuple[Any, ...]]) -> Future[None]:
+    def _ask_agents(
+        self, ranks: Sequence[int], record: Callable[[list[int]], tuple[Any, ...]]
+    ) -> Future[None]:
         agents = list(dict.fromkeys(self._procs[rank].agent for rank in ranks))
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", agents)
         for index, agent in enumerate(agents):

@@ -33,16 +33,20 @@ class Pool(Generic[T, R]):
     """Made by `pool`. A context manager, which stops the actors."""
 
     def __init__(self, procs: ProcMesh, function: Callable[[T], R], in_flight: int) -> None:
-        self._actors: Any = procs.spawn(f"pool of {getattr(function, '__name__', 'functions')}", _Runner, function)
+        self._actors: Any = procs.spawn(
+            f"pool of {getattr(function, '__name__', 'functions')}", _Runner, function
+        )
         flat = self._actors.flatten("rank")
         self._ranks = [flat.slice(rank=rank) for rank in range(len(flat))]
         self._in_flight = in_flight
 
     def map(self, items: Iterable[T]) -> Iterator[R]:
-        """The results, in the order of the items, which are asked for as there is room. Each goes to the rank with least to do.
+        """The results, in the order of the items, which are asked for as there is room.
 
-        An error of the function is raised at its place, and ends the iteration; items that have not begun are then dropped,
-        as they are when the iterator is closed.
+        Each goes to the rank with least to do.
+
+        An error of the function is raised at its place, and ends the iteration; items that have not
+        begun are then dropped, as they are when the iterator is closed.
         """
         source = iter(items)
         busy = [0] * len(self._ranks)
@@ -51,7 +55,11 @@ class Pool(Generic[T, R]):
         more = True
         try:
             while True:
-                while more and min(busy) < self._in_flight and len(futures) < _AHEAD * self._in_flight * len(busy):
+                while (
+                    more
+                    and min(busy) < self._in_flight
+                    and len(futures) < _AHEAD * self._in_flight * len(busy)
+                ):
                     try:
                         item = next(source)
                     except StopIteration:
@@ -90,13 +98,14 @@ class Pool(Generic[T, R]):
 
 
 def pool(procs: ProcMesh, function: Callable[[T], R], *, in_flight: int = 2) -> Pool[T, R]:
-    """Actors that run a function, one on each proc: ``for result in pool(procs, square).map(range(1000)): ...``.
+    """Actors that run a function, one on each proc:
+    ``for result in pool(procs, square).map(range(1000)): ...``.
 
     Args:
         procs: Where it runs.
         function: Takes one item; a plain function.
-        in_flight: How many items each rank has at most that are not answered. One of them runs; the others wait there, so
-            that it need not.
+        in_flight: How many items each rank has at most that are not answered. One of them runs; the
+            others wait there, so that it need not.
 
     Raises:
         TypeError: `function` is no plain function, or `in_flight` no int.

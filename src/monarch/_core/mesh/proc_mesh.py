@@ -89,7 +89,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         ranks = self._shape.ranks()
         among_all = self._procs.picked or range(len(self._procs.hosts) * self._procs.per_host)
         picked = tuple(among_all[ranks[position]] for position in positions)
-        return ProcMesh(self._procs._replace(picked=picked), Shape.from_extent(extent), None, self._ready)
+        return ProcMesh(
+            self._procs._replace(picked=picked), Shape.from_extent(extent), None, self._ready
+        )
 
     @property
     def name(self) -> str:
@@ -98,10 +100,11 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
 
     @property
     def initialized(self) -> Future[bool]:
-        """A future: True once every proc runs and the bootstrap function has returned; raises the reason if not.
+        """A future: True once every proc runs and the bootstrap function has returned; raises the
+        reason if not.
 
-        ``host_spawn_ready_timeout`` bounds the start of the procs. The bootstrap function has no time limit, but ends with
-        its process.
+        ``host_spawn_ready_timeout`` bounds the start of the procs. The bootstrap function has no
+        time limit, but ends with its process.
         """
         return self._ready if self._ready is not None else completed(True)
 
@@ -123,20 +126,26 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             The actor mesh, which to type checkers is a `Class`.
 
         Raises:
-            ValueError: `Class` is no actor class, mixes sync and async endpoints, or names an endpoint like an attribute
-                of meshes.
+            ValueError: `Class` is no actor class, mixes sync and async endpoints, or names an
+                endpoint like an attribute of meshes.
             TypeError: The arguments do not fit the constructor.
             RuntimeError: The procs were stopped.
-            SupervisionError: They belong to another program, which is gone, or there is no way to them from here.
+            SupervisionError: They belong to another program, which is gone, or there is no way to
+                them from here.
         """
         self._check_not_stopped()
         if not isinstance(name, str):
-            raise TypeError(f'spawn takes a name first, procs.spawn("counters", Counter, ...); got {name!r}')
+            raise TypeError(
+                f'spawn takes a name first, procs.spawn("counters", Counter, ...); got {name!r}'
+            )
         cls = _check_class(Class, args, kwargs)
         self._check_way(name)
-        return self._spawn(name, cls, args, kwargs)  # type: ignore[return-value]  # a mesh, typed as its class
+        # a mesh, typed as its class
+        return self._spawn(name, cls, args, kwargs)  # type: ignore[return-value]
 
-    def _spawn(self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True) -> ActorMesh[Any]:
+    def _spawn(
+        self, name: str, cls: type, args: Any, kwargs: Any, gated: bool = True
+    ) -> ActorMesh[Any]:
         cell = context()._cell
         uid = random_uid()
         dump = functools.partial(_dump_init, name, cls, args, kwargs)
@@ -160,21 +169,27 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         if gated:  # the actor that runs the bootstrap function is nobody's concern but ours
             cell.own(owned)
         request = SpawnCall(f"{name} to be created", addresses, uid)
-        send_record(cell.hub, addresses, spawn_record(spec, is_async, init, gated), request, cell.uid)
+        send_record(
+            cell.hub, addresses, spawn_record(spec, is_async, init, gated), request, cell.uid
+        )
         if gated:
             cell.note_unsettled(uid, addresses)
             cell.note_spawned(addresses)
-        return ActorMesh(cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future)
+        return ActorMesh(
+            cls, name, uid, addresses, Shape.from_extent(extent), owned, request.future
+        )
 
     def stop(self, reason: str = "stopped by client") -> Future[None]:
-        """Stop every actor on these procs, running ``__cleanup__``, and end the processes. Acts when called.
+        """Stop every actor on these procs, running ``__cleanup__``, and end the processes.
+
+        Acts when called.
 
         Args:
             reason: Text for those who still call the actors.
 
         Returns:
-            A future that is done when the processes are gone: within ``cleanup_timeout`` plus ``process_exit_timeout``,
-            after which they are killed.
+            A future that is done when the processes are gone: within ``cleanup_timeout`` plus
+            ``process_exit_timeout``, after which they are killed.
 
         Raises:
             ValueError: The mesh is a slice, or was received in a message; only its owner stops it.
@@ -182,9 +197,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return self._check_owned().stop(reason)
 
     def to_table(self, pids: bool = False) -> str:
-        """Draw the mesh as a grid, for people: two dimensions as rows and columns, more as titled blocks. Each cell has the
-        host and the index of the proc on it (``gpu[3]``, as each usually has a GPU). The middle of long meshes is left
-        out.
+        """Draw the mesh as a grid, for people: two dimensions as rows and columns, more as titled
+        blocks. Each cell has the host and the index of the proc on it (``gpu[3]``, as each usually
+        has a GPU). The middle of long meshes is left out.
 
         Args:
             pids: Ask the procs for the numbers of their processes, and show these, too.
@@ -210,8 +225,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return cell
 
     def statistics(self) -> Future[ValueMesh[ProcStatistics]]:
-        """Ask each process for its counters: messages, bytes, system calls, queues. ``this_proc().statistics()`` asks the
-        calling process.
+        """Ask each process for its counters: messages, bytes, system calls, queues.
+
+        ``this_proc().statistics()`` asks the calling process.
         """
         cell = context()._cell
         addresses = self._addresses()
@@ -227,9 +243,11 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return stacks_of(hosts, self._procs.uid, ranks, native)
 
     def activate(self) -> AbstractContextManager[Any]:
-        """Make torch operations distributed over this mesh: ``with procs.activate():``, in this thread or task only.
+        """Make torch operations distributed over this mesh: ``with procs.activate():``, in this
+        thread or task only.
 
-        The first activation, of the whole mesh or of any slice, starts a tensor engine on all procs of the mesh.
+        The first activation, of the whole mesh or of any slice, starts a tensor engine on all procs
+        of the mesh.
         """
         activation: AbstractContextManager[Any] = self._device_mesh.activate()
         return activation
@@ -257,26 +275,32 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         ranks: Any = None,
         match: str | re.Pattern[str] | None = None,
     ) -> Future[None]:
-        """Set what of the output of these procs the client shows, and how. Each call sets all options anew; those of a rank
-        survive its restarts. Files of logs are written in any case.
+        """Set what of the output of these procs the client shows, and how.
+
+        Each call sets all options anew; those of a rank survive its restarts. Files of logs are
+        written in any case.
 
         Args:
-            stream_to_client: Show the output at all. Without any call, all of it is shown, as it comes.
-            aggregate_window_sec: Seconds over which lines are collected that differ in numbers at most. The first is shown at
-                once, the others when the window ends, as one line. Errors and tracebacks are always shown at once. None shows
-                each line at once.
-            level: Level of `logging` from which on records are made and shown, 0 to 255; that of the root logger of the procs.
-            ranks: Show these ranks only: a rank, a `Point`, a sequence of them, a Python slice, what `slice` takes as
-                keywords, ``{"gpus": slice(0, 4)}``, or a text, ``"0-3,8"``, ``"hosts=1,gpus=0:4"``. Others are silent.
+            stream_to_client: Show the output at all. Without any call, all of it is shown, as it
+                comes.
+            aggregate_window_sec: Seconds over which lines are collected that differ in numbers at
+                most. The first is shown at once, the others when the window ends, as one line.
+                Errors and tracebacks are always shown at once. None shows each line at once.
+            level: Level of `logging` from which on records are made and shown, 0 to 255; that of
+                the root logger of the procs.
+            ranks: Show these ranks only: a rank, a `Point`, a sequence of them, a Python slice,
+                what `slice` takes as keywords, ``{"gpus": slice(0, 4)}``, or a text, ``"0-3,8"``,
+                ``"hosts=1,gpus=0:4"``. Others are silent.
             match: Show only lines in which this regular expression is found.
 
         Returns:
-            A future that is done when the options are in force: what was printed before is shown as it was set before, what
-            is printed afterwards as it is set now.
+            A future that is done when the options are in force: what was printed before is shown as
+            it was set before, what is printed afterwards as it is set now.
 
         Raises:
             RuntimeError: A window without streaming.
-            ValueError: A level outside 0..255, a window that is no number of seconds, or no regular expression.
+            ValueError: A level outside 0..255, a window that is no number of seconds, or no regular
+                expression.
             IndexError: A rank that the mesh does not have.
             TypeError: Ranks that are none.
         """
@@ -286,7 +310,8 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         """Show all that these procs have printed and logged by now, and write it to files.
 
         Returns:
-            A future that is done then. Where nobody reads what this program prints, that may be never: give `get` a time.
+            A future that is done then. Where nobody reads what this program prints, that may be
+            never: give `get` a time.
 
         Raises:
             RuntimeError: This is not the client, which shows what is printed.
@@ -294,7 +319,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return flush_logs({address.agent for address in self._addresses()})
 
     def sync_workspace(self, *args: object, **kwargs: object) -> None:
-        raise NotImplementedError("use HostMesh.sync_workspace: processes of a host share its files")
+        raise NotImplementedError(
+            "use HostMesh.sync_workspace: processes of a host share its files"
+        )
 
     def _addresses(self) -> list[ProcAddress]:
         return [self._procs.address(rank) for rank in self._shape.ranks()]
@@ -304,7 +331,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
 
     def _check_owned(self) -> OwnedProcs:
         if self._owned is None:
-            raise ValueError(f"ProcMesh is not owned; must be stopped by an owner: {self!r} is a reference")
+            raise ValueError(
+                f"ProcMesh is not owned; must be stopped by an owner: {self!r} is a reference"
+            )
         return self._owned
 
     def _check_not_stopped(self) -> None:
@@ -312,14 +341,19 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
 
     def _check_strided(self) -> None:
-        """Refuse procs that were picked by a list: the ranks of their shape are not those of the whole mesh."""
+        """Refuse procs that were picked by a list: the ranks of their shape are not those of the
+        whole mesh.
+        """
         if self._procs.picked:
             raise ValueError(
-                f"tensors live on ranks in regular steps, and {self!r} was picked: slice with start, stop and step"
+                f"tensors live on ranks in regular steps, and {self!r} was picked: slice with"
+                " start, stop and step"
             )
 
     def _check_way(self, name: str) -> None:
-        """Procs of another program may be gone, or out of reach, before anything was ever sent to them."""
+        """Procs of another program may be gone, or out of reach, before anything was ever sent to
+        them.
+        """
         if self._owned is not None:
             return
         neighbours = current_hub().neighbours
@@ -333,7 +367,12 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         self._check_not_stopped()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         if self._owned is not None:  # else this is a child that was forked within the block
             self.stop().get()
 
@@ -341,7 +380,10 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return self.__enter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
     ) -> None:
         if self._owned is not None:
             await self.stop()
@@ -381,14 +423,18 @@ def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
 
 
 def _host_mesh_of(procs: ProcMesh) -> HostMesh:
-    raise NotImplementedError  # replaced by the module that defines host meshes, which builds on this one
+    # replaced by the module that defines host meshes, which builds on this one
+    raise NotImplementedError
 
 
 def _device_mesh_of(procs: ProcMesh) -> Any:
-    raise NotImplementedError  # replaced by the public face: tensors are a layer above, and need torch
+    # replaced by the public face: tensors are a layer above, and need torch
+    raise NotImplementedError
 
 
-def stacks_of(hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool) -> Future[Any]:
+def stacks_of(
+    hosts: Sequence[str], mesh: str | None, ranks: Sequence[int] | None, native: bool
+) -> Future[Any]:
     """The stacks of processes, a `monarch.stacks.Stacks`."""
     raise NotImplementedError  # replaced by the public face: this is a plane
 
@@ -403,7 +449,8 @@ def _set_logging(procs: ProcMesh, *options: Any) -> Future[None]:
 
 
 def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
-    """Show all that was printed on these hosts, or on all, by now, and write it to files; a future that is done then.
+    """Show all that was printed on these hosts, or on all, by now, and write it to files; a future
+    that is done then.
 
     Raises:
         RuntimeError: This is not the client, which shows what is printed.

@@ -1,4 +1,6 @@
-"""Meshes whose geometry is a `Shape` over the ranks they were spawned with; those of hosts and of procs draw themselves."""
+"""Meshes whose geometry is a `Shape` over the ranks they were spawned with; those of hosts and of
+procs draw themselves.
+"""
 
 from __future__ import annotations
 
@@ -36,24 +38,29 @@ class ShapedMesh(MeshTrait):
         labels = self._labels
         if not labels:
             raise TypeError(f"{self!r} is one element, not a sequence: use it as it is")
-        one = ", ".join(f"{label}={index!r}" if label == labels[-1] else f"{label}=0" for label in labels)
+        one = ", ".join(
+            f"{label}={index!r}" if label == labels[-1] else f"{label}=0" for label in labels
+        )
         raise TypeError(
-            f"{self!r} is not a sequence. A part of it is mesh.slice({one}); one call to the mesh reaches all ranks, and "
-            "`for point, value in mesh.endpoint.call().get()` goes through their answers"
+            f"{self!r} is not a sequence. A part of it is mesh.slice({one}); one call to the mesh"
+            " reaches all ranks, and `for point, value in mesh.endpoint.call().get()` goes through"
+            " their answers"
         )
 
 
 class ExpendableMesh(ShapedMesh):
-    """Base of proc and actor meshes, whose processes may be killed; subclasses say which these are."""
+    """Base of proc and actor meshes, whose processes may be killed; subclasses say which these
+    are.
+    """
 
     def _addresses(self) -> Sequence[ProcAddress]:
         """The processes, in the order of the ranks."""
         raise NotImplementedError
 
     def kill(self, reason: str = "its program asked for it") -> Future[None]:
-        """Kill the processes of these ranks at once, with all actors that run there: for those that hang. To their owner it
-        is a failure like any other: `__supervise__` is told, a restart strategy starts them again. Slices and references
-        may kill, too.
+        """Kill the processes of these ranks at once, with all actors that run there: for those that
+        hang. To their owner it is a failure like any other: `__supervise__` is told, a restart
+        strategy starts them again. Slices and references may kill, too.
 
         Args:
             reason: Text for reports, and for callers of the actors.
@@ -67,7 +74,8 @@ class ExpendableMesh(ShapedMesh):
         addresses = self._addresses()
         if any(address.is_client for address in addresses):
             raise RuntimeError(
-                f"{self!r} runs in the process of a program, which only that ends: os._exit(), sys.exit()"
+                f"{self!r} runs in the process of a program, which only that ends: os._exit(),"
+                " sys.exit()"
             )
         cell = context()._cell
         here: dict[tuple[ProcAddress, str], list[int]] = {}
@@ -75,17 +83,21 @@ class ExpendableMesh(ShapedMesh):
             here.setdefault((address.agent, address.mesh), []).append(address.rank)
         request = StopCall(f"{self!r}.kill()", [agent for agent, _ in here])
         for index, ((agent, mesh), ranks) in enumerate(here.items()):
-            send_record(cell.hub, agent, KillProcs(mesh, ranks, reason), request, cell.uid, ranks=[index])
+            send_record(
+                cell.hub, agent, KillProcs(mesh, ranks, reason), request, cell.uid, ranks=[index]
+            )
         return request.future
 
     def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
-        """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them again: one restart each.
+        """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them
+        again: one restart each.
 
         Args:
             reason: Text for reports, and for callers of the actors.
 
         Returns:
-            A future that is done when the processes run again. It raises SupervisionError where the strategy has given up.
+            A future that is done when the processes run again. It raises SupervisionError where the
+            strategy has given up.
 
         Raises:
             RuntimeError: The procs have no strategy, or the calling actor does not own them.
@@ -95,12 +107,13 @@ class ExpendableMesh(ShapedMesh):
             owned = cell.ownership.get(mesh)
             if owned is None or owned.group is None:
                 raise RuntimeError(
-                    f"{self!r} cannot be restarted: only who called spawn_procs(restart=...), with a strategy of "
-                    "monarch.supervision, can; kill() ends a process for good"
+                    f"{self!r} cannot be restarted: only who called spawn_procs(restart=...), with"
+                    " a strategy of monarch.supervision, can; kill() ends a process for good"
                 )
         back: Promise[None] = Promise(f"{self!r}.restart()")
 
-        def ask(killed: Future[Any]) -> None:  # what is sent to processes that are away waits for them
+        # what is sent to processes that are away waits for them
+        def ask(killed: Future[Any]) -> None:
             request = Gather(f"{self!r}.restart()", SYSTEM, addresses, self.extent)
             send_record(cell.hub, addresses, GetStatistics(), request, cell.uid)
             when_done(request.future, answered)
@@ -110,7 +123,9 @@ class ExpendableMesh(ShapedMesh):
             if error is None:
                 back.resolve(None)
             elif isinstance(error, SupervisionError) and _comes_back(error.failure.event):
-                ask(asked)  # ended once more meanwhile; what ends this is that it is up, or that its strategy gives up
+                # ended once more meanwhile; what ends this is that it is up, or that its strategy
+                # gives up
+                ask(asked)
             else:
                 back.reject(error)
 
@@ -126,7 +141,10 @@ def _comes_back(failure: Failure) -> bool:
 
 
 class DrawnMesh(ShapedMesh):
-    """Base of host and proc meshes; subclasses say what stands in a cell. Actor meshes have no room for more names."""
+    """Base of host and proc meshes; subclasses say what stands in a cell.
+
+    Actor meshes have no room for more names.
+    """
 
     def _cells(self) -> Callable[[int], str]:
         """Return the function that gives the text at a row-major position."""
@@ -147,4 +165,7 @@ def names_of(hosts: Sequence[str]) -> dict[str, str]:
     hub = current_hub()
     here = {host for host in hosts if host == hub.address.host or host in hub.hosts}
     others = [host for host in dict.fromkeys(hosts) if host not in here]
-    return {**dict.fromkeys(here, os.uname().nodename), **dict(zip(others, host_labels(others), strict=True))}
+    return {
+        **dict.fromkeys(here, os.uname().nodename),
+        **dict(zip(others, host_labels(others), strict=True)),
+    }

@@ -10,8 +10,8 @@ _FEW = 1024
 class Asked:
     """Numbers of the requests that were sent, apart from those that were answered long ago.
 
-    When the process at the other end is gone, these have failed, and no others: a request that another thread is about to
-    send goes to its next incarnation.
+    When the process at the other end is gone, these have failed, and no others: a request that
+    another thread is about to send goes to its next incarnation.
 
     Args:
         open: Numbers of those that wait for an answer; a live view.

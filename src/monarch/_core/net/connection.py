@@ -1,17 +1,20 @@
 """Frames over one connected Unix socket, in order, from any thread.
 
-Sending: the calling thread writes to the socket itself when nothing is queued (no thread switch, one syscall). What the
-kernel does not take is copied and queued, and the poller's thread writes it when the socket drains. A thread that has
-made the queue longer than `send_limit` waits, which is how a slow receiver slows its senders. What ends that wait: the
-queue drains, the connection closes, or `send_timeout` passes.
+Sending: the calling thread writes to the socket itself when nothing is queued (no thread switch,
+one syscall). What the kernel does not take is copied and queued, and the poller's thread writes it
+when the socket drains. A thread that has made the queue longer than `send_limit` waits, which is
+how a slow receiver slows its senders. What ends that wait: the queue drains, the connection closes,
+or `send_timeout` passes.
 
-What travels in shared memory takes no room in the socket, so the kernel would take thousands of segments. Each side
-therefore counts what of them the other has not read, which that tells once per `SEGMENT_CREDIT` bytes, of answers once per
-`_ANSWER_CREDIT`; who has made that too much waits, as for the queue. What it waits for has been sent by then.
+What travels in shared memory takes no room in the socket, so the kernel would take thousands of
+segments. Each side therefore counts what of them the other has not read, which that tells once per
+`SEGMENT_CREDIT` bytes, of answers once per `_ANSWER_CREDIT`; who has made that too much waits, as
+for the queue. What it waits for has been sent by then.
 
-Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits for what comes over this
-connection may `borrow` it and do the reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood
-each other cannot lock each other up. Whose queues are full says so (see `hub.pressure`).
+Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits
+for what comes over this connection may `borrow` it and do the reading itself (see `waiter`,
+`loan`). Reading never stops: two processes that flood each other cannot lock each other up. Whose
+queues are full says so (see `hub.pressure`).
 """
 
 from __future__ import annotations
@@ -29,7 +32,18 @@ from itertools import islice
 
 from ..._lazy import lazy_logger
 from ...errors import BackpressureError
-from ..wire.frame import CREDIT, FLAGS_AT, SEGMENT, Bytes, Decoder, Frame, FrameError, decode, encode, parting
+from ..wire.frame import (
+    CREDIT,
+    FLAGS_AT,
+    SEGMENT,
+    Bytes,
+    Decoder,
+    Frame,
+    FrameError,
+    decode,
+    encode,
+    parting,
+)
 from .asked import Asked
 from .descriptors import none_left
 from .loan import Lendable, Watch
@@ -41,8 +55,10 @@ from .traffic import Traffic, TrafficLog
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
-SEGMENT_CREDIT = 4 * 1024 * 1024  # bytes in shared memory after which their sender is told that they were read
-_ANSWER_CREDIT = 32 * 1024 * 1024  # of answers: each telling wakes the one who answered, who had nothing to read
+# bytes in shared memory after which their sender is told that they were read
+SEGMENT_CREDIT = 4 * 1024 * 1024
+# of answers: each telling wakes the one who answered, who had nothing to read
+_ANSWER_CREDIT = 32 * 1024 * 1024
 
 logger = lazy_logger("monarch.net")
 
@@ -56,12 +72,15 @@ class Connection(Lendable):
     Args:
         poller: Who waits for it: the poller, or a group.
         sock: Connected, non-blocking; owned by this object from now on.
-        on_frame: Called for each frame, on the poller's thread; an attribute, which may be set anew.
+        on_frame: Called for each frame, on the poller's thread; an attribute, which may be set
+            anew.
         on_close: Called once, on the poller's thread, with the reason; not after `close`.
         limit: Largest frame, in bytes, either way.
-        send_limit: Bytes that may be queued before senders wait; and as many may be on their way in shared memory.
+        send_limit: Bytes that may be queued before senders wait; and as many may be on their way in
+            shared memory.
         send_timeout: Seconds a sender waits for the queue to drain.
-        asked: Told of each request, if requests go out over it and answers come back; None where it is the other way round.
+        asked: Told of each request, if requests go out over it and answers come back; None where it
+            is the other way round.
         segments: Where memory for large buffers comes from; None for fresh memory each time.
         log: Adds up what all connections count.
     """
@@ -105,9 +124,11 @@ class Connection(Lendable):
         self._send_limit = send_limit
         self._send_timeout = send_timeout
         self._closed = False
-        self._hung_up = False  # the other side has closed it; what it sent before may have yet to be read
+        # the other side has closed it; what it sent before may have yet to be read
+        self._hung_up = False
         self.asked = asked
-        self._segments_unread = 0  # bytes of what was sent that the other side has not read, as far as it has told
+        # bytes of what was sent that the other side has not read, as far as it has told
+        self._segments_unread = 0
         self._segments_untold = 0  # bytes of what was read here and not told
         self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
         if asked is not None:
@@ -147,7 +168,8 @@ class Connection(Lendable):
         )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
-        """Send a frame, or return False if the connection is closed, on either side: then nothing of it has arrived.
+        """Send a frame, or return False if the connection is closed, on either side: then nothing
+        of it has arrived.
 
         Args:
             frame: Its buffers may be changed by the caller as soon as this returns.
@@ -187,9 +209,12 @@ class Connection(Lendable):
             if segment is not None:
                 self._segments_unread += passed
         if self._queued > self._send_limit or (
-            segment is not None and self.asked is None and self._segments_unread > self._segment_limit
+            segment is not None
+            and self.asked is None
+            and self._segments_unread > self._segment_limit
         ):
-            # Not for frames without a segment: they may come from the thread that has to read the word of room.
+            # Not for frames without a segment: they may come from the thread that has to read the
+            # word of room.
             self._wait_until_drained()
         return True
 
@@ -211,7 +236,9 @@ class Connection(Lendable):
         return True
 
     def write_if_idle(self, frame: bytes, request: int = 0) -> bool:
-        """Write a frame that is encoded already, without waiting; False, and nothing done, where that can't be at once."""
+        """Write a frame that is encoded already, without waiting; False, and nothing done, where
+        that can't be at once.
+        """
         with self._lock:
             if self._closed or self._hung_up or self._queue:
                 return False
@@ -268,7 +295,9 @@ class Connection(Lendable):
         self._notify_drained()
 
     def flush(self, timeout: float) -> None:
-        """Write what is queued, for a process that ends and whose poller no longer runs; gives up after `timeout`."""
+        """Write what is queued, for a process that ends and whose poller no longer runs; gives up
+        after `timeout`.
+        """
         end = time.monotonic() + timeout
         while self._queue and not self._closed and time.monotonic() < end:
             poll = select.poll()
@@ -284,7 +313,8 @@ class Connection(Lendable):
             sent = self._sock.send(data)
         except BlockingIOError:
             sent = 0
-        except ConnectionError:  # the read side reports the end, with everything that arrived before it
+        except ConnectionError:
+            # the read side reports the end, with everything that arrived before it
             raise
         except OSError:
             return
@@ -320,7 +350,9 @@ class Connection(Lendable):
                 continue
             rest = memoryview(chunk)[skip:]
             skip = 0
-            self._queue.append((rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment))
+            self._queue.append(
+                (rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment)
+            )
             self._queued += len(rest)
             segment = None
         if was_empty and self._queue:
@@ -373,8 +405,9 @@ class Connection(Lendable):
         return self._sock.sendmsg(chunks)
 
     def _in_line(self, head: Bytes, segment: Segment) -> list[Bytes]:
-        """A frame whose segment cannot be passed, as more descriptors are on their way than a user may have files, with its
-        buffers on the stream: that takes longer, and gets through."""
+        """A frame whose segment cannot be passed, as more descriptors are on their way than a user
+        may have files, with its buffers on the stream: that takes longer, and gets through.
+        """
         frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
         self._segments_unread -= sum(map(len, frame.buffers))
         return [encode(frame)[0], *frame.buffers]
@@ -388,14 +421,18 @@ class Connection(Lendable):
             drained = condition.wait_for(lambda: self._closed or self._has_room, self._send_timeout)
         if not drained:
             raise BackpressureError(
-                f"{self.peer} has had no room for this message for {self._send_timeout:g}s: it reads nothing, or slower than it is "
-                f"sent to; {self._queued + self._segments_unread} bytes wait for it. The limits are send_buffer_limit and "
-                "message_delivery_timeout."
+                f"{self.peer} has had no room for this message for {self._send_timeout:g}s: it"
+                " reads nothing, or slower than it is sent to;"
+                f" {self._queued + self._segments_unread} bytes wait for it. The limits are"
+                " send_buffer_limit and message_delivery_timeout."
             )
 
     @property
     def _has_room(self) -> bool:
-        return self._segments_unread <= self._segment_limit // 2 and self._queued <= self._send_limit // 2
+        return (
+            self._segments_unread <= self._segment_limit // 2
+            and self._queued <= self._send_limit // 2
+        )
 
     def _notify_drained(self) -> None:
         if self._drained is not None:
@@ -422,12 +459,16 @@ class Connection(Lendable):
             self._reading.release()
 
     def receive(self) -> None:
-        """Read once and hand on what came; for the poller's thread, or the one that has borrowed the connection."""
+        """Read once and hand on what came; for the poller's thread, or the one that has borrowed
+        the connection.
+        """
         decoder = self._decoder
         large = decoder.space()
         memory = scratch.memory if large is None else large
         try:
-            count, ancillary, _, _ = self._sock.recvmsg_into([memory], _FD_SPACE, socket.MSG_CMSG_CLOEXEC)
+            count, ancillary, _, _ = self._sock.recvmsg_into(
+                [memory], _FD_SPACE, socket.MSG_CMSG_CLOEXEC
+            )
         except BlockingIOError:
             return None
         except OSError as error:
@@ -437,12 +478,18 @@ class Connection(Lendable):
         if ancillary:
             self._take_descriptors(ancillary)
         if not count:
-            return self._lost("it closed the connection" + ("" if decoder.idle else " in the middle of a message"))
+            return self._lost(
+                "it closed the connection" + ("" if decoder.idle else " in the middle of a message")
+            )
         broken = None
         frames: list[Frame] = []
         try:
-            for data in decoder.filled(count) if large is not None else decoder.feed(memory[:count]):
-                frames.append(self._with_segment(data) if data[FLAGS_AT] & SEGMENT else decode(data))  # noqa: PERF401  # those before a bad one are kept
+            for data in (
+                decoder.filled(count) if large is not None else decoder.feed(memory[:count])
+            ):
+                shared = data[FLAGS_AT] & SEGMENT
+                # one by one: those before a bad one are kept
+                frames.append(self._with_segment(data) if shared else decode(data))
         except FrameError as error:
             broken = f"it sent something unreadable: {error}"
         if broken is not None and self.asked is None:
@@ -464,7 +511,8 @@ class Connection(Lendable):
             raise FrameError(f"shared memory did not come with its message: {none_left()}")
         try:
             memory = map_segment(self._fds.popleft())
-        except (OSError, ValueError) as error:  # no descriptor or address space left, or no memory file
+        except (OSError, ValueError) as error:
+            # no descriptor or address space left, or no memory file
             raise FrameError(f"its shared memory could not be mapped: {error}") from error
         frame = decode(data, memory)
         self._segments_untold += sum(map(len, frame.buffers))

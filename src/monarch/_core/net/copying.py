@@ -1,8 +1,9 @@
-"""Copying large buffers into shared memory: by two threads, without the interpreter lock, where there is a core for each.
+"""Copying large buffers into shared memory: by two threads, without the interpreter lock, where
+there is a core for each.
 
-One core copies a few GB/s, which is what large messages take most of their time for; two copy almost twice as much. Both
-take the next piece as soon as they have copied one, so where the other cores are busy, the calling thread does it all and
-waits for nobody.
+One core copies a few GB/s, which is what large messages take most of their time for; two copy
+almost twice as much. Both take the next piece as soon as they have copied one, so where the other
+cores are busy, the calling thread does it all and waits for nobody.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _PIECE = 1 << 20  # bytes copied at once
 def copy(target: memoryview, data: memoryview) -> None:
     """Copy `data` to `target`, which is as long, writable, and of bytes as well.
 
-    Waits for nothing but the copying itself: at its end, for the one piece that the second thread may have begun.
+    Waits for nothing but the copying itself: at its end, for the one piece that the second thread
+    may have begun.
     """
     if len(data) < _PARALLEL or data.readonly or len(os.sched_getaffinity(0)) < 2:
         for start in range(0, len(data), _PIECE):
@@ -42,8 +44,13 @@ class _SharedCopy:
         import ctypes
 
         to, source = (ctypes.c_char.from_buffer(memory) for memory in (target, data))
-        self._memory: tuple[Any, ...] = (to, source)  # which stays where it is as long as these are here
-        self._to, self._source, self._size = ctypes.addressof(to), ctypes.addressof(source), len(data)
+        # which stays where it is as long as these are here
+        self._memory: tuple[Any, ...] = (to, source)
+        self._to, self._source, self._size = (
+            ctypes.addressof(to),
+            ctypes.addressof(source),
+            len(data),
+        )
         self._turns = itertools.count(0, _PIECE)
         self._helped = threading.Semaphore(0)  # once for each piece of the helper
 

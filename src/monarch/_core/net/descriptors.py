@@ -9,7 +9,9 @@ _MOST = 1 << 20  # beyond it, programs that look at each possible descriptor tak
 
 
 def allow_many() -> None:
-    """Use what the system allows: the soft limit is low for programs that use `select`, which the hard one is not for."""
+    """Use what the system allows: the soft limit is low for programs that use `select`, which the
+    hard one is not for.
+    """
     import resource  # a client has no need for it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -19,11 +21,16 @@ def allow_many() -> None:
 
 def none_left() -> str:
     """Describe a shortage of descriptors. Imports nothing, as an import takes a descriptor."""
-    return f"no descriptor is left in the process (limit {os.sysconf('SC_OPEN_MAX')}, see `ulimit -n`)"
+    return (
+        f"no descriptor is left in the process (limit {os.sysconf('SC_OPEN_MAX')}, see `ulimit -n`)"
+    )
 
 
 class Reserve:
-    """Descriptors for nothing, each of which can be given up for one that is needed. For one thread."""
+    """Descriptors for nothing, each of which can be given up for one that is needed.
+
+    For one thread.
+    """
 
     def __init__(self) -> None:
         self._spare: list[int] = []

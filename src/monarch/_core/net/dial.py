@@ -1,7 +1,9 @@
-"""One attempt to connect: a name, its addresses one after the other, the greeting. On the poller's thread.
+"""One attempt to connect: a name, its addresses one after the other, the greeting.
 
-What ends it: success; a reason; the stream being closed; `CONNECT_TIMEOUT` for the name and then for the connection, of
-which each address gets its share, and `GREETING_TIMEOUT` for the rest.
+On the poller's thread.
+
+What ends it: success; a reason; the stream being closed; `CONNECT_TIMEOUT` for the name and then
+for the connection, of which each address gets its share, and `GREETING_TIMEOUT` for the rest.
 """
 
 from __future__ import annotations
@@ -23,8 +25,17 @@ from .trust import OPEN, Trust
 CONNECT_TIMEOUT = 3.0  # seconds
 NOBODY_LISTENS = "nobody listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
-_HOPELESS = {errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL, errno.ENOTSOCK}
-"""Refusals of this machine's kernel, which would refuse again; that a host or a route is missing may be for a while."""
+_HOPELESS = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EAFNOSUPPORT,
+    errno.EADDRNOTAVAIL,
+    errno.EINVAL,
+    errno.ENOTSOCK,
+}
+"""Refusals of this machine's kernel, which would refuse again; that a host or a route is missing
+may be for a while.
+"""
 
 _resolver = Resolver()
 
@@ -32,13 +43,16 @@ _resolver = Resolver()
 class Dial:
     """Makes one `Stream`, or tells `events` why there is none."""
 
-    def __init__(self, poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> None:
+    def __init__(
+        self, poller: Poller, channel: Channel, trust: Trust, events: StreamEvents
+    ) -> None:
         self.stream = Stream(poller, channel.name, lambda: poller.call_here_or_soon(self._end))
         self._poller = poller
         self._channel = channel
         self._trust = trust
         self._events = events
-        self._addresses: list[tuple[socket.AddressFamily, Address]] = []  # to try, the next one last
+        # to try, the next one last
+        self._addresses: list[tuple[socket.AddressFamily, Address]] = []
         self._patience = CONNECT_TIMEOUT  # seconds per address
         self._sock: socket.socket | None = None  # until it is connected
         self._greeting: Greeting | None = None
@@ -57,7 +71,9 @@ class Dial:
             family = socket.AF_INET6 if ":" in channel.host else socket.AF_INET
             self._try([(family, (channel.host, channel.port))])
         else:
-            self._wait_at_most(CONNECT_TIMEOUT, f"nobody could tell its address within {CONNECT_TIMEOUT:g}s")
+            self._wait_at_most(
+                CONNECT_TIMEOUT, f"nobody could tell its address within {CONNECT_TIMEOUT:g}s"
+            )
             _resolver.resolve(channel.host, channel.port, lambda: not self._over, self._answered)
 
     def _hindrance(self) -> str | None:
@@ -65,7 +81,11 @@ class Dial:
             self._trust.require(self._channel)
         except ValueError as error:
             return str(error)
-        return None if self._channel.dialable else f"{self._channel.name} is where to listen; it cannot be dialed"
+        return (
+            None
+            if self._channel.dialable
+            else f"{self._channel.name} is where to listen; it cannot be dialed"
+        )
 
     def _answered(self, answer: Addresses | OSError) -> None:
         """The resolver's answer, on a thread of its own."""
@@ -75,7 +95,10 @@ class Dial:
         if self._over:
             return
         if isinstance(answer, OSError):
-            unknown = answer.errno in (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+            unknown = answer.errno in (
+                socket.EAI_NONAME,
+                getattr(socket, "EAI_NODATA", socket.EAI_NONAME),
+            )
             self._fail(f"its name could not be resolved: {answer.strerror or answer}", unknown)
         else:
             self._try([*answer])
@@ -109,7 +132,9 @@ class Dial:
             tune(sock)
         code = sock.connect_ex(address)
         if code == errno.EINPROGRESS:
-            self._wait_at_most(self._patience, f"nothing answered there within {self._patience:.2g}s")
+            self._wait_at_most(
+                self._patience, f"nothing answered there within {self._patience:.2g}s"
+            )
             self._poller.add(sock.fileno(), self._connected, WRITE)
         elif code:
             raise OSError(code, os.strerror(code))
@@ -130,10 +155,18 @@ class Dial:
     def _greet(self, sock: socket.socket) -> None:
         self._sock = None
         self._events.answered()
-        self._wait_at_most(GREETING_TIMEOUT, f"it did not say who it is within {GREETING_TIMEOUT:g}s")
+        self._wait_at_most(
+            GREETING_TIMEOUT, f"it did not say who it is within {GREETING_TIMEOUT:g}s"
+        )
         tls = self._trust.uses_tls(self._channel)
         self._greeting = Greeting(
-            self._poller, sock, self._trust, tls=tls, server_side=False, done=self._done, failed=self._fail
+            self._poller,
+            sock,
+            self._trust,
+            tls=tls,
+            server_side=False,
+            done=self._done,
+            failed=self._fail,
         )
         self._greeting.start()
 

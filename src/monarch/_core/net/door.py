@@ -1,11 +1,13 @@
 """The Unix socket at which a process listens, and who is let in.
 
-The folder keeps other users out (see `unix`), so whoever knocks is our user, or root. Even so at most `_ACCEPTS` are let in
-per turn: between them, who has connected is served. Who goes without a greeting is no part of a program; after `_STRANGERS` of
-them the door stays shut for a moment, so that the threads of this process get the interpreter lock while it is flooded.
+The folder keeps other users out (see `unix`), so whoever knocks is our user, or root. Even so at
+most `_ACCEPTS` are let in per turn: between them, who has connected is served. Who goes without a
+greeting is no part of a program; after `_STRANGERS` of them the door stays shut for a moment, so
+that the threads of this process get the interpreter lock while it is flooded.
 
-When descriptors run out, some are in reserve: who has to stop this process, or to look into it, gets in. Those for whom there is
-none even then wait, and after `_SHORTAGE` are told why they are not let in.
+When descriptors run out, some are in reserve: who has to stop this process, or to look into it,
+gets in. Those for whom there is none even then wait, and after `_SHORTAGE` are told why they are
+not let in.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 _ACCEPTS = 16  # in one turn
 _STRANGERS, _STRANGERS_PAUSE = 64, 0.01  # after so many of them, so many seconds without accepting
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds without accepting when descriptors have run out
-_SHORTAGE = 3.0  # seconds for which they have, and nobody was let in, after which those who wait are told
+# seconds for which they have, and nobody was let in, after which those who wait are told
+_SHORTAGE = 3.0
 _WARNINGS, _WARNINGS_PERIOD = 10, 5.0  # at most so many, in so many seconds
 
 
@@ -40,7 +43,11 @@ class Door:
     """
 
     def __init__(
-        self, poller: Poller, listener: socket.socket, logger: logging.Logger, let_in: Callable[[socket.socket], None]
+        self,
+        poller: Poller,
+        listener: socket.socket,
+        logger: logging.Logger,
+        let_in: Callable[[socket.socket], None],
     ) -> None:
         self._poller = poller
         self._listener = listener
@@ -108,7 +115,9 @@ class Door:
             self._let_in(sock)
 
     def _short(self, error: OSError) -> None:
-        """Give up some of the reserve; without, try again when descriptors may be free, and tell those who wait in the end."""
+        """Give up some of the reserve; without, try again when descriptors may be free, and tell
+        those who wait in the end.
+        """
         self.warn(f"cannot accept connections for now: {error}")
         now = time.monotonic()
         self._short_since = self._short_since or now
@@ -135,7 +144,8 @@ class Door:
             with sock, suppress(OSError):
                 unix.check_peer(sock)
                 sock.send(told)
-                sock.shutdown(socket.SHUT_WR)  # what it has sent may be unread, of which it would hear first
+                # what it has sent may be unread, of which it would hear first
+                sock.shutdown(socket.SHUT_WR)
 
 
 def _has_left(sock: socket.socket) -> bool:
@@ -147,7 +157,9 @@ def _has_left(sock: socket.socket) -> bool:
 
 
 class Warnings:
-    """Writes the first few warnings of each period, and how many there were more, so that a flood fills no disk."""
+    """Writes the first few warnings of each period, and how many there were more, so that a flood
+    fills no disk.
+    """
 
     def __init__(self, poller: Poller, logger: logging.Logger) -> None:
         self._poller = poller
@@ -172,6 +184,8 @@ class Warnings:
 
     def _end_period(self) -> None:
         if self._left_out:
-            self._logger.warning("and %d more like these in the last %g seconds", self._left_out, _WARNINGS_PERIOD)
+            self._logger.warning(
+                "and %d more like these in the last %g seconds", self._left_out, _WARNINGS_PERIOD
+            )
         self._written = self._left_out = 0
         self._period = None

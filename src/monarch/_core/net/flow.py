@@ -1,15 +1,17 @@
 """Bytes over one connected socket, plain or TLS, both ways at once, from any thread.
 
-Writing: the calling thread writes itself when nothing is queued; what the kernel does not take is queued as it is, and
-the poller's thread goes on with it. Nothing blocks. Large chunks are encrypted, or taken by the kernel, straight from
-their own memory; small ones under TLS are joined to one record first. No thread writes more than `_TURN` bytes at once.
+Writing: the calling thread writes itself when nothing is queued; what the kernel does not take is
+queued as it is, and the poller's thread goes on with it. Nothing blocks. Large chunks are
+encrypted, or taken by the kernel, straight from their own memory; small ones under TLS are joined
+to one record first. No thread writes more than `_TURN` bytes at once.
 
-Reading: the poller's thread reads into one piece of scratch memory, or where the user wants it, and hands it on. Under
-TLS, what OpenSSL has already taken from the socket will not make it readable again, so it is always asked for more before
-the poller is.
+Reading: the poller's thread reads into one piece of scratch memory, or where the user wants it, and
+hands it on. Under TLS, what OpenSSL has already taken from the socket will not make it readable
+again, so it is always asked for more before the poller is.
 
-OpenSSL forbids two threads in one session at a time: one lock per stream is held around each operation, never around a
-callback. What ends a stream: `close`, or the end of the connection, which `closed` is told of.
+OpenSSL forbids two threads in one session at a time: one lock per stream is held around each
+operation, never around a callback. What ends a stream: `close`, or the end of the connection, which
+`closed` is told of.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from .poller import READ, WRITE, Poller
 from .scratch import scratch
 
 _RECORD = 16 * 1024  # most that TLS puts into one record
-_TLS_WRITE = 16 * _RECORD  # per call into OpenSSL, which has no scatter; interrupted, it must be repeated with the same
+# per call into OpenSSL, which has no scatter; interrupted, it must be repeated with the same
+_TLS_WRITE = 16 * _RECORD
 _TURN = 1024 * 1024  # bytes after which others have their turn
 _MOST_CHUNKS = 64  # per sendmsg
 _ACKNOWLEDGED_CHECK = 0.001  # seconds; the kernel does not tell when it has sent everything
@@ -48,7 +51,10 @@ class StreamEvents(Protocol):
         """Of a stream that we open: the peer's host has taken the connection, and proofs follow."""
 
     def ready(self) -> None:
-        """The peer has proved who it is, and has let us in. The first of what every stream tells."""
+        """The peer has proved who it is, and has let us in.
+
+        The first of what every stream tells.
+        """
 
     def data(self, chunk: memoryview) -> None:
         """Bytes, in order. The memory is used again after the return."""
@@ -63,8 +69,9 @@ class Stream:
     Attributes:
         peer: Who is at the other end, for messages.
         on_drained: Called on the poller's thread when all that was queued has been written.
-        space: Asked on the poller's thread where to read to, so that what is large need not be copied; at least one TLS
-            record. What `data` gets then lies there. None is scratch memory.
+        space: Asked on the poller's thread where to read to, so that what is large need not be
+            copied; at least one TLS record. What `data` gets then lies there. None is scratch
+            memory.
     """
 
     __slots__ = (
@@ -72,7 +79,9 @@ class Stream:
         "_sock", "_still_opening", "_unwatched", "_write_wants", "on_drained", "peer", "space",
     )  # fmt: skip
 
-    def __init__(self, poller: Poller, peer: str, give_up: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, poller: Poller, peer: str, give_up: Callable[[], None] | None = None
+    ) -> None:
         self.peer = peer
         self.on_drained: Callable[[], None] | None = None
         self.space: Callable[[], memoryview | None] | None = None
@@ -101,8 +110,9 @@ class Stream:
         return self._queued
 
     def write(self, chunks: Sequence[Bytes]) -> None:
-        """Send `chunks`, in order with all written before, from any thread; also before `ready`, and without effect once
-        the stream has ended. Their memory must stay as it is until they are written. Never blocks.
+        """Send `chunks`, in order with all written before, from any thread; also before `ready`,
+        and without effect once the stream has ended. Their memory must stay as it is until they are
+        written. Never blocks.
         """
         with self._lock:
             if self._closed or self._broken is not None:
@@ -111,7 +121,9 @@ class Stream:
             for chunk in chunks:
                 view = memoryview(chunk)
                 if view.nbytes:
-                    self._queue.append(view if view.format == "B" and view.ndim == 1 else view.cast("B"))
+                    self._queue.append(
+                        view if view.format == "B" and view.ndim == 1 else view.cast("B")
+                    )
                     self._queued += view.nbytes
             if idle and self._sock is not None:
                 self._write_some()
@@ -147,9 +159,11 @@ class Stream:
             give_up()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until the peer's host has all that was written, so that closing loses nothing; on any thread.
+        """Wait until the peer's host has all that was written, so that closing loses nothing; on
+        any thread.
 
-        What ends the wait: that, the end of the stream, or `timeout` seconds; returns whether it was the first.
+        What ends the wait: that, the end of the stream, or `timeout` seconds; returns whether it
+        was the first.
         """
         end = time.monotonic() + timeout
         while (sock := self._sock) is not None and self._broken is None:
@@ -193,7 +207,11 @@ class Stream:
         sock = self._sock
         while self._queue and left > 0 and sock is not None:
             try:
-                sent = self._write_tls(sock) if isinstance(sock, ssl.SSLSocket) else self._write_plain(sock)
+                sent = (
+                    self._write_tls(sock)
+                    if isinstance(sock, ssl.SSLSocket)
+                    else self._write_plain(sock)
+                )
             except ssl.SSLWantReadError:
                 self._write_wants = READ
                 return
@@ -287,7 +305,9 @@ class Stream:
             self._leave_unwatched()
 
     def _leave_unwatched(self) -> None:
-        """The poller tells of an end again and again, wanted or not; nobody asks until the user resumes."""
+        """The poller tells of an end again and again, wanted or not; nobody asks until the user
+        resumes.
+        """
         with self._lock:
             if self._sock is not None and self._paused and not self._unwatched:
                 self._unwatched = True
@@ -320,7 +340,9 @@ class Stream:
             self._poller.call_soon(self._read)
 
     def _receive(self, memory: memoryview) -> tuple[int, str | None]:
-        """Fill `memory` as far as there is something; how much it was, and why there will be no more, if so."""
+        """Fill `memory` as far as there is something; how much it was, and why there will be no
+        more, if so.
+        """
         size = 0
         with self._lock:
             sock = self._sock
@@ -353,7 +375,9 @@ class Stream:
 
 
 def _unacknowledged(sock: socket.socket) -> int:
-    """Bytes that the kernel has and the peer's host has not; of a Unix socket there are none: it is one kernel."""
+    """Bytes that the kernel has and the peer's host has not; of a Unix socket there are none: it is
+    one kernel.
+    """
     if sock.family == socket.AF_UNIX:
         return 0
     try:

@@ -1,12 +1,14 @@
 """The first bytes of a connection: from a connected socket to two sides that know each other.
 
-The same steps whatever the trust: TLS, where there is any; the client's proof (`PROOF_SIZE` bytes); the server's answer
-(one byte, 1, and its own proof; or zeros: refused). Without a secret the proofs are fixed texts, which still tell that
-the other side is one of us, and that it has let us in: TLS 1.3 lets a client finish before its certificate was looked at.
-Exactly that many bytes are read; what follows them belongs to the stream.
+The same steps whatever the trust: TLS, where there is any; the client's proof (`PROOF_SIZE` bytes);
+the server's answer (one byte, 1, and its own proof; or zeros: refused). Without a secret the proofs
+are fixed texts, which still tell that the other side is one of us, and that it has let us in: TLS
+1.3 lets a client finish before its certificate was looked at. Exactly that many bytes are read;
+what follows them belongs to the stream.
 
-Each side is a generator that yields what it waits for, and a `Greeting` runs it on the poller's thread. A server makes
-nothing before the first byte has come, so whoever connects and says nothing costs a descriptor and little else.
+Each side is a generator that yields what it waits for, and a `Greeting` runs it on the poller's
+thread. A server makes nothing before the first byte has come, so whoever connects and says nothing
+costs a descriptor and little else.
 
 What ends a greeting: success, a reason, or its owner, who calls `abort` after `GREETING_TIMEOUT`.
 """
@@ -56,7 +58,8 @@ class Greeting:
         tls: Whether this kind of address is encrypted under `trust`.
         done: Called with the socket, plain or TLS, that is the caller's from then on.
         failed: Called with the reason, and whether to try again is pointless; not after `abort`.
-        in_turn: Calls what it is given soon, when others have had their turn; by default steps are taken at once.
+        in_turn: Calls what it is given soon, when others have had their turn; by default steps are
+            taken at once.
     """
 
     def __init__(
@@ -161,14 +164,19 @@ class Greeting:
         yield from self._send(_WELCOME + self._trust.proof(b"server", binding))
 
     def _expect_tls(self) -> None:
-        """Refuse a peer that talks in the clear. It would not understand OpenSSL's reason to hang up."""
+        """Refuse a peer that talks in the clear.
+
+        It would not understand OpenSSL's reason to hang up.
+        """
         first = self._sock.recv(len(_TLS_HELLO), socket.MSG_PEEK)
         if not _TLS_HELLO.startswith(first):
             self._refuse(_WRONG_PROTOCOL)
             raise Refused("it does not speak TLS, and this side has a secret or certificates", True)
 
     def _check_user(self) -> None:
-        if not self._tls and not (self._sock.family != socket.AF_UNIX and config.value("allow_unauthenticated_tcp")):
+        if not self._tls and not (
+            self._sock.family != socket.AF_UNIX and config.value("allow_unauthenticated_tcp")
+        ):
             check_same_user(self._sock)
 
     def _refuse(self, answer: bytes) -> None:
@@ -179,9 +187,12 @@ class Greeting:
             pass
 
     def _drop_leftovers(self) -> None:
-        """Read what a refused peer has sent: a socket closed over unread bytes may take back its last words."""
+        """Read what a refused peer has sent: a socket closed over unread bytes may take back its
+        last words.
+        """
         try:
-            socket.socket.recv(self._sock, _MOST_LEFTOVERS)  # not through TLS, which is of no more use
+            # not through TLS, which is of no more use
+            socket.socket.recv(self._sock, _MOST_LEFTOVERS)
         except OSError:
             pass
 
@@ -239,12 +250,16 @@ class Greeting:
 
     def _why_not_trusted(self, said: bytes) -> str:
         if self._by_secret:
-            return "wrong secret" if self._server_side else "it could not prove that it has the secret"
+            return (
+                "wrong secret" if self._server_side else "it could not prove that it has the secret"
+            )
         return _SPEAKS_TLS if said.startswith((_TLS_HELLO, _TLS_ALERT)) else _NOT_OURS
 
 
 def _explain(error: OSError) -> tuple[str, bool]:
-    """Why, and whether to try again is pointless: it is where both sides would do the same once more."""
+    """Why, and whether to try again is pointless: it is where both sides would do the same once
+    more.
+    """
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not accepted: {error.verify_message}", True
     if isinstance(error, (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)):
@@ -263,5 +278,14 @@ def _explain(error: OSError) -> tuple[str, bool]:
     return what, error.reason is not None and any(word in error.reason for word in _FINAL)
 
 
-# Of the reasons that OpenSSL gives, those that tell of how a side was set up, and not of a broken line.
-_FINAL = ("CERTIFICATE", "UNKNOWN_CA", "VERSION", "PROTOCOL", "HANDSHAKE_FAILURE", "HTTP", "ACCESS_DENIED")
+# Of the reasons that OpenSSL gives, those that tell of how a side was set up, and not of a broken
+# line.
+_FINAL = (
+    "CERTIFICATE",
+    "UNKNOWN_CA",
+    "VERSION",
+    "PROTOCOL",
+    "HANDSHAKE_FAILURE",
+    "HTTP",
+    "ACCESS_DENIED",
+)

@@ -1,8 +1,10 @@
-"""Connections that are read together, by the poller's thread or by one that has borrowed all of them.
+"""Connections that are read together, by the poller's thread or by one that has borrowed all of
+them.
 
-An epoll set of their own, which the poller watches as one descriptor. So a thread that waits for the answers of many processes
-borrows, and gives back, with one system call, reads those that are ready in one go, and nobody fights with it for the
-interpreter lock. Each connection can be borrowed alone as well; the set then does not tell of it.
+An epoll set of their own, which the poller watches as one descriptor. So a thread that waits for
+the answers of many processes borrows, and gives back, with one system call, reads those that are
+ready in one go, and nobody fights with it for the interpreter lock. Each connection can be borrowed
+alone as well; the set then does not tell of it.
 
 What waits to be written is not lent: the poller's thread writes it, whoever reads.
 """
@@ -71,7 +73,10 @@ class Group(Lendable):
                 self._epoll.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the descriptor, and of nothing else. What it stands for is the parent's."""
+        """In a forked child: let go of the descriptor, and of nothing else.
+
+        What it stands for is the parent's.
+        """
         self._closed = True
         self._epoll.close()
 

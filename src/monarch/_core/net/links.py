@@ -1,11 +1,12 @@
 """The links of a gateway: `wire.link_table`, bound to streams, the clock and the poller.
 
-Everything happens on the poller's thread. `send` may be used on any; what other threads send is passed on to that one,
-in order. What ends a link's waits is in `wire.link`; this module waits only in `close`, for as long as it is told.
+Everything happens on the poller's thread. `send` may be used on any; what other threads send is
+passed on to that one, in order. What ends a link's waits is in `wire.link`; this module waits only
+in `close`, for as long as it is told.
 
-Cost of a message on an idle link: it is written by the poller's thread at once, in one system call; buffers are written
-from their own memory. On the other side one read, one copy of a small message; what is large is read straight into memory
-of its own.
+Cost of a message on an idle link: it is written by the poller's thread at once, in one system call;
+buffers are written from their own memory. On the other side one read, one copy of a small message;
+what is large is read straight into memory of its own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class LinkHandler(Protocol):
         """For the first time; once for each name under which the peer is known here."""
 
     def link_lost(self, host: str, reason: str) -> None:
-        """For good, and what was not yet acknowledged may be lost; a later send starts a new link."""
+        """For good, and what was not yet acknowledged may be lost; a later send starts a new
+        link.
+        """
 
     def called(self, name: str) -> None:
         """A peer has dialed us under this name."""
@@ -63,7 +66,12 @@ class Links:
     """
 
     def __init__(
-        self, poller: Poller, identity: str, name: Callable[[], str], trust: Trust | None, handler: LinkHandler
+        self,
+        poller: Poller,
+        identity: str,
+        name: Callable[[], str],
+        trust: Trust | None,
+        handler: LinkHandler,
     ) -> None:
         self._poller = poller
         self._trust = trust
@@ -93,27 +101,37 @@ class Links:
         """Let peers dial us on `channel`; the channel with the real port.
 
         Raises:
-            AddressError, ValueError, OSError: As `stream.listen`; or there is no trust to let somebody in by.
+            AddressError, ValueError, OSError: As `stream.listen`; or there is no trust to let
+                somebody in by.
         """
         if self._trust is None:
-            raise ValueError(f"nobody could be let in at {channel.name}: neither certificates nor a secret are given")
+            raise ValueError(
+                f"nobody could be let in at {channel.name}: neither certificates nor a secret are"
+                " given"
+            )
         listener = listen(self._poller, channel, self._trust, self._accepted)
         self._listeners.append(listener)
         return listener.channel
 
     def use_trust(self, hosts: Iterable[str], trust: Trust) -> None:
-        """How to prove who we are to `hosts`, and who they must be, when they are dialed from now on."""
+        """How to prove who we are to `hosts`, and who they must be, when they are dialed from now
+        on.
+        """
         for host in hosts:
             self._trust_for[host] = trust
 
     def send(self, host: str, frame: Frame, starting: bool = True) -> None:
-        """Send a frame to a peer, by a name that it can be dialed by or has given itself. Never blocks, on any thread.
+        """Send a frame to a peer, by a name that it can be dialed by or has given itself.
 
-        The frame's memory must stay as it is until the peer has acknowledged it. What goes wrong is told to `link_lost`.
+        Never blocks, on any thread.
+
+        The frame's memory must stay as it is until the peer has acknowledged it. What goes wrong is
+        told to `link_lost`.
 
         Args:
-            starting: If there is no link yet, the peer may have yet to start: `mesh_attach_config_timeout` bounds the
-                wait for it. Otherwise `channel_reconnect_timeout` does, and it is lost at once if nobody listens.
+            starting: If there is no link yet, the peer may have yet to start:
+                `mesh_attach_config_timeout` bounds the wait for it. Otherwise
+                `channel_reconnect_timeout` does, and it is lost at once if nobody listens.
 
         Raises:
             ValueError: The frame is larger than `codec_max_frame_length`.
@@ -125,7 +143,10 @@ class Links:
             self._poller.call_soon(partial(self._send, host, packed, starting))
 
     def give_up(self, host: str, reason: str) -> None:
-        """End the link to a peer, up or trying, on the poller's thread. It is told to `link_lost` here, and to the peer."""
+        """End the link to a peer, up or trying, on the poller's thread.
+
+        It is told to `link_lost` here, and to the peer.
+        """
         self._table.give_up(host, reason, self._now())
         self._carry_out()
 
@@ -139,9 +160,11 @@ class Links:
         return 0 if link is None else link.queued
 
     def close(self, reason: str, timeout: float) -> None:
-        """Say farewell to all peers, who are told `reason`, and end all links; the handler is told nothing more.
+        """Say farewell to all peers, who are told `reason`, and end all links; the handler is told
+        nothing more.
 
-        On any thread. What ends its wait: the peers' hosts have all that was sent, or `timeout` seconds.
+        On any thread. What ends its wait: the peers' hosts have all that was sent, or `timeout`
+        seconds.
         """
         if self._poller.thread_id in (None, threading.get_ident()):
             self._close(reason, timeout)
@@ -219,7 +242,9 @@ class Links:
     # carrying out
 
     def _carry_out(self) -> None:
-        """Do what the table says, and what follows from that; then see to it that we are woken in time."""
+        """Do what the table says, and what follows from that; then see to it that we are woken in
+        time.
+        """
         if self._carrying_out or self._closed:
             return
         self._carrying_out = True
@@ -261,7 +286,9 @@ class Links:
         try:
             channel = parse_channel(host)
         except AddressError as error:
-            self._table.closed(number, f"it has no address to dial: {error}", self._now(), final=True)
+            self._table.closed(
+                number, f"it has no address to dial: {error}", self._now(), final=True
+            )
             return
         trust = self._trust_for.get(host, self._trust)
         if trust is None:
@@ -276,7 +303,9 @@ class Links:
         self._streams[number] = stream
 
     def _set_timer(self) -> None:
-        """Wake when something is due; and often enough for the clock, while there is anything to wait for."""
+        """Wake when something is due; and often enough for the clock, while there is anything to
+        wait for.
+        """
         due = self._table.due
         if due is None:
             return

@@ -1,10 +1,11 @@
 """A socket that listens, and those who have connected to it and not yet proved who they are.
 
-What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or `MOST_GREETINGS` newer ones. Memory for them
-is bounded by that number, and until its first byte each costs a descriptor and little else: any number of strangers may
-knock. A step of a handshake takes up to a millisecond, so there is one per turn: between two of them, those who are in are
-served, and nobody is accepted while others wait for their steps. Who was refused, and why, is logged with the peer's
-address, some lines per period.
+What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or `MOST_GREETINGS` newer
+ones. Memory for them is bounded by that number, and until its first byte each costs a descriptor
+and little else: any number of strangers may knock. A step of a handshake takes up to a millisecond,
+so there is one per turn: between two of them, those who are in are served, and nobody is accepted
+while others wait for their steps. Who was refused, and why, is logged with the peer's address, some
+lines per period.
 """
 
 from __future__ import annotations
@@ -58,8 +59,10 @@ class Listener:
         self._on_stream = on_stream
         self._path = bound.path if bound.scheme == "ipc" else None
         self._inode = os.stat(self._path).st_ino if self._path else 0
-        self._greetings: dict[Greeting, tuple[float, str]] = {}  # when each is too late, and whose it is; oldest first
-        self._due: deque[Callable[[], None]] = deque()  # next steps of those that have sent something
+        # when each is too late, and whose it is; oldest first
+        self._greetings: dict[Greeting, tuple[float, str]] = {}
+        # next steps of those that have sent something
+        self._due: deque[Callable[[], None]] = deque()
         self._timer: Timer | None = None
         self._warnings = Warnings(poller, logger)
         self._closed = False
@@ -68,7 +71,10 @@ class Listener:
         poller.add(sock.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening, and drop those who have not proved who they are; streams live on. From any thread."""
+        """Stop listening, and drop those who have not proved who they are; streams live on.
+
+        From any thread.
+        """
         if not self._closed:
             self._closed = True
             self._poller.remove(self._sock.fileno())
@@ -110,7 +116,9 @@ class Listener:
                 sock.close()
 
     def _cannot_accept(self, error: OSError) -> None:
-        """No descriptor is left, most likely: the oldest that is unknown gives up its own; and not at once again."""
+        """No descriptor is left, most likely: the oldest that is unknown gives up its own; and not
+        at once again.
+        """
         if self._closed:
             return
         self._warnings.warn(f"cannot accept connections on {self.channel.name}: {error.strerror}")

@@ -1,10 +1,11 @@
 """The reader of a connection: the poller's thread, or the thread that has borrowed it.
 
-A loan costs a system call when it begins and one when it ends. A thread that waits again and again, for short times, would pay
-that for each message. So a loan that is followed by the next within `_LINGER` *lingers*: the poller does not look, nobody
-reads, and whoever borrows next does so for free. What ends that: the next loan that somebody else had wanted meanwhile, or a
-timer, on the poller's thread, when nobody has borrowed for `_LINGER`. What comes in between waits as long; as that was a wrong
-guess, no loan lingers for `_PENALTY` then, which bounds what wrong guesses cost.
+A loan costs a system call when it begins and one when it ends. A thread that waits again and again,
+for short times, would pay that for each message. So a loan that is followed by the next within
+`_LINGER` *lingers*: the poller does not look, nobody reads, and whoever borrows next does so for
+free. What ends that: the next loan that somebody else had wanted meanwhile, or a timer, on the
+poller's thread, when nobody has borrowed for `_LINGER`. What comes in between waits as long; as
+that was a wrong guess, no loan lingers for `_PENALTY` then, which bounds what wrong guesses cost.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-_LINGER = 0.005  # seconds; a thread that runs keeps the interpreter lock from the poller's for as long
+# seconds; a thread that runs keeps the interpreter lock from the poller's for as long
+_LINGER = 0.005
 _PENALTY = 1.0  # seconds
 
 
@@ -39,7 +41,17 @@ class Watch(Protocol):
 class Lendable:
     """A connection that one thread reads at a time."""
 
-    __slots__ = ("_earliest", "_events", "_lent", "_lingers", "_poller", "_reading", "_returned", "_wanted", "fd")
+    __slots__ = (
+        "_earliest",
+        "_events",
+        "_lent",
+        "_lingers",
+        "_poller",
+        "_reading",
+        "_returned",
+        "_wanted",
+        "fd",
+    )
 
     def __init__(self, poller: Watch, fd: int) -> None:
         self._poller = poller
@@ -57,16 +69,21 @@ class Lendable:
         raise NotImplementedError
 
     def receive(self) -> None:
-        """Read once and hand on what came; for the poller's thread, or the one that has borrowed this."""
+        """Read once and hand on what came; for the poller's thread, or the one that has borrowed
+        this.
+        """
         raise NotImplementedError
 
     def borrow(self) -> bool:
-        """Let the calling thread do the reading, until it calls `give_back`; False where it may not."""
+        """Let the calling thread do the reading, until it calls `give_back`; False where it may
+        not.
+        """
         if not self.readable_by_borrower:
             return False
         if not self._reading.acquire(blocking=False):
             self._wanted = True
-            if not self._reading.acquire(blocking=False):  # again: who had it may not have seen that
+            # again: who had it may not have seen that
+            if not self._reading.acquire(blocking=False):
                 return False
         if not self._lent:
             try:
@@ -78,13 +95,19 @@ class Lendable:
         return True
 
     def give_back(self, error: BaseException | None = None) -> None:
-        """Let the poller's thread read again, now or, if this is borrowed often, when nobody has for a moment.
+        """Let the poller's thread read again, now or, if this is borrowed often, when nobody has
+        for a moment.
 
         Args:
             error: What cut the reading short.
         """
         now = time.monotonic()
-        if now - self._returned < _LINGER and now > self._earliest and not self._wanted and error is None:
+        if (
+            now - self._returned < _LINGER
+            and now > self._earliest
+            and not self._wanted
+            and error is None
+        ):
             self._returned = now
             self._reading.release()
             if not self._lingers:
@@ -93,7 +116,8 @@ class Lendable:
             return
         self._returned = now
         self._lent = self._wanted = False
-        # first: the poller's thread would find it taken, again and again, and keep the interpreter lock from this thread
+        # first: the poller's thread would find it taken, again and again, and keep the interpreter
+        # lock from this thread
         self._reading.release()
         if error is None or isinstance(error, Exception):
             self._update_events()
@@ -132,6 +156,7 @@ class Lendable:
         raise NotImplementedError
 
     def _cut_short(self, error: BaseException) -> None:
-        """End the reading after an exception that is no `Exception`, from a signal handler in the main thread: a
-        message may be lost."""
+        """End the reading after an exception that is no `Exception`, from a signal handler in the
+        main thread: a message may be lost.
+        """
         raise NotImplementedError

@@ -1,4 +1,6 @@
-"""The user at the other end of a TCP connection within this host, by the kernel's table of connections."""
+"""The user at the other end of a TCP connection within this host, by the kernel's table of
+connections.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ from ... import config
 from .unix import PeerRefused, check_peer
 
 NOT_OPEN = (
-    "without a secret or certificates, only loopback may be used. Make a secret (`monarch secret`), or pass ca= and "
-    "private_key=; or let whoever can connect run code here: allow_unauthenticated_tcp"
+    "without a secret or certificates, only loopback may be used. Make a secret (`monarch secret`),"
+    " or pass ca= and private_key=; or let whoever can connect run code here:"
+    " allow_unauthenticated_tcp"
 )
 
 _MAPPED = bytes(10) + b"\xff\xff"  # an IPv4 address in a table of IPv6
@@ -30,7 +33,9 @@ def check_same_user(sock: socket.socket) -> None:
         return
     peer = sock.getpeername()
     if not is_loopback(peer[0]):
-        raise PeerRefused("it is not on this host, and without a secret or certificates only this host is let in")
+        raise PeerRefused(
+            "it is not on this host, and without a secret or certificates only this host is let in"
+        )
     uid = _user_of(peer, sock.getsockname())
     if uid is None:
         raise PeerRefused("the kernel does not say which user it runs as")
@@ -77,7 +82,8 @@ def _look_up(table: str, ends: list[tuple[bytes, int]]) -> int | None:
     if start < 0:
         return None
     state, _, _, _, uid, _, inode = text[start + len(wanted) :].split(None, 7)[:7]
-    if state not in (_ESTABLISHED, _CLOSE_WAIT) or inode == b"0":  # nobody's: closed, or not accepted yet
+    # nobody's: closed, or not accepted yet
+    if state not in (_ESTABLISHED, _CLOSE_WAIT) or inode == b"0":
         return None
     return int(uid)
 

@@ -1,6 +1,7 @@
 """One thread waits for everything: sockets, pidfds, timers, calls from other threads.
 
-Handlers run on the poller's thread and must not block. What ends its wait: readiness, the next timer, or `call_soon`.
+Handlers run on the poller's thread and must not block. What ends its wait: readiness, the next
+timer, or `call_soon`.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ class Timer:
 
 
 class Poller:
-    """An epoll loop with timers. `add`, `modify`, `remove`, `call_soon` and `call_later` may be used from any thread."""
+    """An epoll loop with timers.
+
+    `add`, `modify`, `remove`, `call_soon` and `call_later` may be used from any thread.
+    """
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self.modify = self._epoll.modify  # (fd, events): a method of its own would cost a call, twice per message
+        # (fd, events): a method of its own would cost a call, twice per message
+        self.modify = self._epoll.modify
         self._handlers: dict[int, Handler] = {}
         self._soon: deque[Callable[[], None]] = deque()
         self._timers: list[tuple[float, int, Timer]] = []
@@ -70,13 +75,18 @@ class Poller:
                 pass
 
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call `callback` on the poller's thread. May be used in a finalizer, which runs anywhere: it takes no lock."""
+        """Call `callback` on the poller's thread.
+
+        May be used in a finalizer, which runs anywhere: it takes no lock.
+        """
         self._soon.append(callback)
         if threading.get_ident() != self.thread_id or self._going_to_wait:
             self._wake()
 
     def call_here_or_soon(self, callback: Callable[[], None]) -> None:
-        """Call `callback` now if this is the poller's thread or there is none, otherwise soon: to clean up, from anywhere."""
+        """Call `callback` now if this is the poller's thread or there is none, otherwise soon: to
+        clean up, from anywhere.
+        """
         if self.thread_id in (None, threading.get_ident()):
             callback()
         else:
@@ -100,7 +110,8 @@ class Poller:
         self.thread_id = threading.get_ident()
         poll, handlers, soon = self._epoll.poll, self._handlers, self._soon
         while not self._stopped:
-            self._going_to_wait = True  # a finalizer may queue something even between a look at `soon` and the wait
+            # a finalizer may queue something even between a look at `soon` and the wait
+            self._going_to_wait = True
             ready = poll(self._timeout())
             self._going_to_wait = False
             self.wakeups += 1
@@ -108,16 +119,20 @@ class Poller:
                 handler = handlers.get(fd)
                 if handler is not None:
                     guarded(handler, events)
-            for _ in range(len(soon)):  # not those that they queue: these must not starve the connections
+            # not those that they queue: these must not starve the connections
+            for _ in range(len(soon)):
                 guarded(soon.popleft())
             self._run_timers()
         self.thread_id = None
 
     def close(self) -> None:
-        """Release the descriptors; after `run` has returned, or in a forked child that will not run it."""
+        """Release the descriptors; after `run` has returned, or in a forked child that will not run
+        it.
+        """
         self._epoll.close()
         pipe = self._wake_read, self._wake_write
-        self._wake_read = self._wake_write = -1  # a late call must not write to whoever gets the number next
+        # a late call must not write to whoever gets the number next
+        self._wake_read = self._wake_write = -1
         for fd in pipe:
             if fd >= 0:
                 os.close(fd)
@@ -152,7 +167,9 @@ class Poller:
 
 
 def guarded(callback: Callable[..., None], *args: int) -> None:
-    """Call what one connection, or timer, has left to be called; a bug there must not end those of others."""
+    """Call what one connection, or timer, has left to be called; a bug there must not end those of
+    others.
+    """
     try:
         callback(*args)
     except Exception:

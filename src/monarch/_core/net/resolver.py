@@ -1,7 +1,7 @@
 """Names of hosts to addresses, without anybody having to wait.
 
-The system's resolver blocks, for many seconds where a name server is away. So threads ask it: few, however many names
-are wanted, and each ends when there is nothing left to ask.
+The system's resolver blocks, for many seconds where a name server is away. So threads ask it: few,
+however many names are wanted, and each ends when there is nothing left to ask.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Resolver:
         self._threads = 0
 
     def resolve(self, host: str, port: int, still_wanted: Callable[[], bool], done: Done) -> None:
-        """Call `done` with the addresses of `host` in the order to try them, or with the error; on some thread. The
-        question is dropped if it is not `still_wanted` when its turn comes.
+        """Call `done` with the addresses of `host` in the order to try them, or with the error; on
+        some thread. The question is dropped if it is not `still_wanted` when its turn comes.
         """
         with self._lock:
             self._questions.append((host, port, still_wanted, done))

@@ -1,4 +1,7 @@
-"""Memory to read into, one piece per thread. Whoever reads has done with it before it reads again."""
+"""Memory to read into, one piece per thread.
+
+Whoever reads has done with it before it reads again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from ..wire.frame import READ_SIZE
 
 class _Scratch(threading.local):
     def __getattr__(self, name: str) -> memoryview:  # once in each thread that reads
-        # pages that nothing was read into cost nothing; a bytearray would have written zeros to all of them
+        # pages that nothing was read into cost nothing; a bytearray would have written zeros to all
+        # of them
         self.memory = memoryview(mmap.mmap(-1, READ_SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         return self.memory
 

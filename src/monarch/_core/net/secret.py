@@ -1,7 +1,8 @@
 """The shared secret: where it comes from, how one is made.
 
-First of: the argument, MONARCH_SECRET, the file that MONARCH_SECRET_FILE names, ~/.monarch/secret. An empty variable
-counts as none, as everywhere. White space around a secret is dropped: files end with a newline.
+First of: the argument, MONARCH_SECRET, the file that MONARCH_SECRET_FILE names, ~/.monarch/secret.
+An empty variable counts as none, as everywhere. White space around a secret is dropped: files end
+with a newline.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ def make_secret() -> str:
 
 
 def write_secret_file(path: str | os.PathLike[str]) -> None:
-    """Write a new secret into a new file that only its owner can read; makes the folder, should there be none.
+    """Write a new secret into a new file that only its owner can read; makes the folder, should
+    there be none.
 
     Raises:
-        FileExistsError: There is such a file already; it is left alone, as others may use what is in it.
+        FileExistsError: There is such a file already; it is left alone, as others may use what is
+            in it.
         OSError: It cannot be written.
     """
     target = Path(path).expanduser()
@@ -74,7 +77,8 @@ def _checked(source: str, text: str) -> bytes:
     secret = text.strip().encode()
     if len(secret) < SHORTEST:
         raise ValueError(
-            f"{source}: {len(secret)} bytes are too few to be secret, wanted {SHORTEST} or more; {_MAKE_ONE}"
+            f"{source}: {len(secret)} bytes are too few to be secret, wanted {SHORTEST} or more;"
+            f" {_MAKE_ONE}"
         )
     return secret
 
@@ -90,15 +94,21 @@ def _read(path: str, what: str) -> str:
 
 
 def _check_private(path: str, found: os.stat_result) -> None:
-    """Only we may read it. A group may, where the file is root's: so do systems hand a secret to one service."""
+    """Only we may read it.
+
+    A group may, where the file is root's: so do systems hand a secret to one service.
+    """
     if not stat.S_ISREG(found.st_mode):
         raise ValueError(f"{path!r} is no file")
     if found.st_uid not in (os.geteuid(), 0):
-        raise ValueError(f"{path!r} belongs to user {found.st_uid}, not to us (user {os.geteuid()})")
+        raise ValueError(
+            f"{path!r} belongs to user {found.st_uid}, not to us (user {os.geteuid()})"
+        )
     handed_to_us = found.st_uid == 0 and os.geteuid() != 0
     others = stat.S_IRWXO | stat.S_IWGRP | (0 if handed_to_us else stat.S_IRGRP)
     if found.st_mode & others:
         mode = stat.S_IMODE(found.st_mode)
         raise ValueError(
-            f"{path!r} has mode {mode:o}, so others can read it: make a new secret, or run chmod 600 on it"
+            f"{path!r} has mode {mode:o}, so others can read it: make a new secret, or run chmod"
+            " 600 on it"
         )

@@ -1,8 +1,9 @@
 """Shared-memory segments: the lane for large buffers between processes of one host.
 
-The sender writes the buffers into an anonymous memory file (one copy) and passes its descriptor with the message; each
-receiver maps it copy-on-write, so it may write to what it got and nobody else sees that. There is no name and no file:
-the kernel frees the memory with the last descriptor or mapping, whoever dies first.
+The sender writes the buffers into an anonymous memory file (one copy) and passes its descriptor
+with the message; each receiver maps it copy-on-write, so it may write to what it got and nobody
+else sees that. There is no name and no file: the kernel frees the memory with the last descriptor
+or mapping, whoever dies first.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from ..wire.frame import Bytes, segment_offsets
 logger = lazy_logger("monarch.net")
 
 SEGMENT_SIZE = 256 * 1024
-"""Messages whose buffers add up to at least this many bytes take the lane; below, copying through the socket is as fast."""
+"""Messages whose buffers add up to at least this many bytes take the lane; below, copying through
+the socket is as fast.
+"""
 
 
 class Segment:
@@ -73,7 +76,9 @@ def write_file(fd: int, buffers: Sequence[Bytes], offsets: Sequence[int]) -> Non
 
 
 def make_segment(buffers: Sequence[Bytes]) -> Segment | None:
-    """A segment with these buffers, or None where they are small or the system has no room: the socket carries them."""
+    """A segment with these buffers, or None where they are small or the system has no room: the
+    socket carries them.
+    """
     if sum(map(len, buffers)) < SEGMENT_SIZE:
         return None
     try:
@@ -90,21 +95,26 @@ def warn_of_shortage(error: OSError) -> None:
     """Once per kind: messages get through, but large ones take longer."""
     if error.errno not in _warned:
         _warned.add(error.errno or 0)
-        logger.warning("no shared memory for large messages, which take longer through the socket: %s", str(error))
+        logger.warning(
+            "no shared memory for large messages, which take longer through the socket: %s",
+            str(error),
+        )
 
 
 def map_segment(fd: int) -> memoryview:
     """The memory behind a received descriptor, private to this process when written; closes `fd`.
 
-    It lives as long as any view or array onto it, and holds no descriptor: a program may keep more messages than it may
-    have files.
+    It lives as long as any view or array onto it, and holds no descriptor: a program may keep more
+    messages than it may have files.
 
     Raises:
         OSError, ValueError: It is no memory file, it is empty, or no address space is left.
     """
     try:
         if sys.version_info >= (3, 13):
-            return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=_READ_WRITE, trackfd=False))
+            return memoryview(
+                mmap.mmap(fd, 0, flags=mmap.MAP_PRIVATE, prot=_READ_WRITE, trackfd=False)
+            )
         return _map_without_descriptor(fd)
     finally:
         os.close(fd)
@@ -114,7 +124,9 @@ _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 def _map_without_descriptor(fd: int) -> memoryview:
-    """Map a segment as `trackfd=False` does; before Python 3.13, `mmap.mmap` keeps a duplicate of the descriptor."""
+    """Map a segment as `trackfd=False` does; before Python 3.13, `mmap.mmap` keeps a duplicate of
+    the descriptor.
+    """
     import ctypes  # here, because only programs that receive large buffers should pay for it
 
     size = os.fstat(fd).st_size

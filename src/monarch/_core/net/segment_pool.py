@@ -1,14 +1,15 @@
 """Memory files that are written again once nobody uses what they held.
 
-Fresh memory is dear: the kernel takes some 50 ms to find, clear and fill 128 MB, and 20 ms to fill what is there. So the
-file of a large segment is kept for a while, and for the next.
+Fresh memory is dear: the kernel takes some 50 ms to find, clear and fill 128 MB, and 20 ms to fill
+what is there. So the file of a large segment is kept for a while, and for the next.
 
-Whether anybody still has it, nobody needs to tell: each message gets an opening of the file of its own, and the kernel gives
-a write lease only on a file that nobody else has open. An opening lives in the message on its way, in the mapping of each
-receiver, and nowhere else; it goes with whoever dies. Where there are no leases, nothing is kept.
+Whether anybody still has it, nobody needs to tell: each message gets an opening of the file of its
+own, and the kernel gives a write lease only on a file that nobody else has open. An opening lives
+in the message on its way, in the mapping of each receiver, and nowhere else; it goes with whoever
+dies. Where there are no leases, nothing is kept.
 
-What is kept is let go once it has not been used for `_KEEP` seconds, so that only who sends large messages all the time holds
-memory for them: `_LIMIT` bytes at most.
+What is kept is let go once it has not been used for `_KEEP` seconds, so that only who sends large
+messages all the time holds memory for them: `_LIMIT` bytes at most.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class _File:
         self._memory: mmap.mmap | None = None
         first = new_file(size)
         try:
-            self.fd = _open_again(first)  # leases count the openings by name, which the first is not
+            # leases count the openings by name, which the first is not
+            self.fd = _open_again(first)
         finally:
             os.close(first)
 
@@ -78,7 +80,9 @@ class _File:
         return True
 
     def write(self, buffers: Sequence[Bytes], offsets: Sequence[int]) -> None:
-        """Fresh memory is filled quickest by `pwrite`, which need not clear it first; later a mapping saves the calls."""
+        """Fresh memory is filled quickest by `pwrite`, which need not clear it first; later a
+        mapping saves the calls.
+        """
         again, self.used = bool(self.used), time.monotonic()
         if not again:
             write_file(self.fd, buffers, offsets)
@@ -109,7 +113,9 @@ class SegmentPool:
         self.forget()
 
     def forget(self) -> None:
-        """Keep nothing of what is kept now; at the end, and in a forked child, as the files are its parent's."""
+        """Keep nothing of what is kept now; at the end, and in a forked child, as the files are its
+        parent's.
+        """
         self._lock = threading.Lock()
         self._files: list[_File] = []
         self._trimming = False
@@ -137,7 +143,9 @@ class SegmentPool:
         return segment
 
     def _take(self, size: int) -> _File | None:
-        """A file that nobody has: one that was kept, if it is not much too large, or a new one; None if no more shall be."""
+        """A file that nobody has: one that was kept, if it is not much too large, or a new one;
+        None if no more shall be.
+        """
         with self._lock:
             try:
                 for file in self._files:

@@ -1,4 +1,7 @@
-"""Sockets for channels: bound, tuned, named for messages. Nothing here waits, but for the resolver in `listen_on`."""
+"""Sockets for channels: bound, tuned, named for messages.
+
+Nothing here waits, but for the resolver in `listen_on`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,11 @@ Address = tuple[str, int] | str
 
 def unix_name(channel: Channel) -> str:
     """Return the name to bind or connect for an ipc or inproc channel."""
-    return channel.path if channel.scheme == "ipc" else f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
+    return (
+        channel.path
+        if channel.scheme == "ipc"
+        else f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
+    )
 
 
 def tune(sock: socket.socket) -> None:
@@ -34,7 +41,9 @@ def tune(sock: socket.socket) -> None:
     if idle > 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(idle, 32767))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, min(idle, 32767) // _PROBES))
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, max(1, min(idle, 32767) // _PROBES)
+        )
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
     congestion = config.value("channel_tcp_congestion")
     if congestion:
@@ -42,8 +51,9 @@ def tune(sock: socket.socket) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
         except OSError as error:
             raise ValueError(
-                f"channel_tcp_congestion: this system has no {congestion!r} for us ({error.strerror}); "
-                "/proc/sys/net/ipv4/tcp_allowed_congestion_control lists what it has"
+                f"channel_tcp_congestion: this system has no {congestion!r} for us"
+                f" ({error.strerror}); /proc/sys/net/ipv4/tcp_allowed_congestion_control lists what"
+                " it has"
             ) from None
 
 
@@ -76,7 +86,9 @@ def listen_on(channel: Channel) -> socket.socket:
         hint = ""
         if channel.is_tcp and channel.fd < 0:
             hint = ". To be known by another address than one listens on, write dial@bind"
-        raise AddressError(f"cannot listen on {channel.name}: {error.strerror or error}{hint}") from error
+        raise AddressError(
+            f"cannot listen on {channel.name}: {error.strerror or error}{hint}"
+        ) from error
     sock.setblocking(False)
     return sock
 
@@ -86,7 +98,10 @@ def _adopt(channel: Channel) -> socket.socket:
     try:
         listens = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
         if not listens or sock.family not in (socket.AF_INET, socket.AF_INET6):
-            raise AddressError(f"cannot listen on {channel.name}: descriptor {channel.fd} is no listening TCP socket")
+            raise AddressError(
+                f"cannot listen on {channel.name}: descriptor {channel.fd} is no listening TCP"
+                " socket"
+            )
         tune(sock)
     except BaseException:
         sock.detach()  # not ours
@@ -129,7 +144,10 @@ def _remove_abandoned(path: str) -> None:
 
 def _bind_tcp(channel: Channel) -> socket.socket:
     if channel.host == EVERYWHERE:
-        choices = [(socket.AF_INET6, ("::", channel.port)), (socket.AF_INET, ("0.0.0.0", channel.port))]
+        choices = [
+            (socket.AF_INET6, ("::", channel.port)),
+            (socket.AF_INET, ("0.0.0.0", channel.port)),
+        ]
     else:
         choices = addresses_of(channel.host, channel.port)
     for family, address in choices[:-1]:

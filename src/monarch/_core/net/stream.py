@@ -1,7 +1,8 @@
-"""Byte streams between hosts, to peers that have proved who they are: `connect` to one, `listen` for many.
+"""Byte streams between hosts, to peers that have proved who they are: `connect` to one, `listen`
+for many.
 
-`trust` says who is let in and why that is sound, `greeting` carries it out, `flow` moves the bytes; `dial` and `listener`
-are the two ways to get there.
+`trust` says who is let in and why that is sound, `greeting` carries it out, `flow` moves the bytes;
+`dial` and `listener` are the two ways to get there.
 """
 
 from __future__ import annotations
@@ -21,21 +22,28 @@ __all__ = ["Listener", "Stream", "StreamEvents", "connect", "listen"]
 
 
 def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> Stream:
-    """Start to connect to whoever listens on `channel`; returns at once. What goes wrong is told to `events.closed`."""
+    """Start to connect to whoever listens on `channel`; returns at once.
+
+    What goes wrong is told to `events.closed`.
+    """
     dial = Dial(poller, channel, trust, events)
     poller.call_soon(dial.start)
     return dial.stream
 
 
-def listen(poller: Poller, channel: Channel, trust: Trust, on_stream: Callable[[Stream], StreamEvents]) -> Listener:
+def listen(
+    poller: Poller, channel: Channel, trust: Trust, on_stream: Callable[[Stream], StreamEvents]
+) -> Listener:
     """Listen on `channel`, or on what it binds.
 
     Args:
-        on_stream: Called on the poller's thread for each peer that has proved who it is; returns whom its stream tells.
+        on_stream: Called on the poller's thread for each peer that has proved who it is; returns
+            whom its stream tells.
 
     Raises:
         AddressError: It cannot be listened on.
-        ValueError: `trust` does not protect it; or a knob of TCP has a value that this system does not know.
+        ValueError: `trust` does not protect it; or a knob of TCP has a value that this system does
+            not know.
     """
     where = channel.bind or channel
     trust.require(where)

@@ -1,4 +1,7 @@
-"""The traffic of one process's sockets. Each connection counts for itself, under locks it holds anyway."""
+"""The traffic of one process's sockets.
+
+Each connection counts for itself, under locks it holds anyway.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ class TrafficLog:
     def total(self) -> tuple[Traffic, int]:
         """All that was ever counted, and how many connections are open."""
         with self._lock:
-            return _sum([self._past, *(connection.traffic() for connection in self._open)]), len(self._open)
+            return _sum([self._past, *(connection.traffic() for connection in self._open)]), len(
+                self._open
+            )
 
 
 def _sum(parts: Iterable[Traffic]) -> Traffic:

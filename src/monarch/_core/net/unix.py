@@ -1,12 +1,14 @@
-"""Unix sockets in a folder that only our user may enter, where both sides check that the other runs as the same user.
+"""Unix sockets in a folder that only our user may enter, where both sides check that the other runs
+as the same user.
 
-Each host of a program has a folder, ``/tmp/monarch-HOST``, so a reference is enough to find the way. The kernel keeps other
-users out of it: they can neither connect, nor take the name of a process that has died. In the abstract namespace they
-could do both, and no secret name would help, as anybody may list them in ``/proc/net/unix``. Not in ``$XDG_RUNTIME_DIR``,
-which is emptied when the user logs out, nor by preference in ``/dev/shm``, which may be, too: programs run on.
+Each host of a program has a folder, ``/tmp/monarch-HOST``, so a reference is enough to find the
+way. The kernel keeps other users out of it: they can neither connect, nor take the name of a
+process that has died. In the abstract namespace they could do both, and no secret name would help,
+as anybody may list them in ``/proc/net/unix``. Not in ``$XDG_RUNTIME_DIR``, which is emptied when
+the user logs out, nor by preference in ``/dev/shm``, which may be, too: programs run on.
 
-The agent, and who started it, remove the folder when they end. What is left when all were killed at once, the next agent
-of this user finds and removes.
+The agent, and who started it, remove the folder when they end. What is left when all were killed at
+once, the next agent of this user finds and removes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _YOUNG = 60.0  # seconds in which a folder in which nobody listens may be about 
 
 
 class PeerRefused(ConnectionRefusedError):
-    """The other side of a connection runs as another user; who was looked for does not listen there."""
+    """The other side of a connection runs as another user; who was looked for does not listen
+    there.
+    """
 
 
 def listen(address: ProcAddress) -> socket.socket:
@@ -92,7 +96,9 @@ def release(address: ProcAddress) -> None:
 
 
 def release_all(host: str) -> None:
-    """Remove what a host of this machine has listened at; nobody does any more, or is about to be ended."""
+    """Remove what a host of this machine has listened at; nobody does any more, or is about to be
+    ended.
+    """
     folder = _folder(host)
     if folder is not None:
         _remove(folder)
@@ -110,8 +116,9 @@ def release_abandoned() -> None:
 
 
 def hosts_here() -> list[tuple[str, int, float, bool]]:
-    """The hosts of this user on this machine whose agent listens: name, process that has started it (0 if it runs in another
-    namespace), when (seconds since 1970), and whether that is a worker: it has no socket of its own.
+    """The hosts of this user on this machine whose agent listens: name, process that has started it
+    (0 if it runs in another namespace), when (seconds since 1970), and whether that is a worker: it
+    has no socket of its own.
     """
     found = []
     for place in PLACES:
@@ -128,12 +135,16 @@ def _agent_in(folder: str) -> tuple[int, float, bool]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         probe.connect(path)
-        pid, since = check_peer(probe), os.stat(path).st_ctime  # who began to listen is who has started it
+        # who began to listen is who has started it
+        pid, since = check_peer(probe), os.stat(path).st_ctime
     return pid, since, not any(name.startswith(f"{CLIENT}{pid}-") for name in os.listdir(folder))
 
 
 def _folder(host: str) -> str | None:
-    """The folder of a host, None if there is none of ours. Looked up each time: a process connects to another once."""
+    """The folder of a host, None if there is none of ours.
+
+    Looked up each time: a process connects to another once.
+    """
     return next(filter(_is_ours, _folders(host)), None)
 
 
@@ -157,7 +168,9 @@ def _is_ours(folder: str) -> bool:
         found = os.lstat(folder)
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return (
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    )
 
 
 def _in_use(folder: str) -> bool:
@@ -193,7 +206,9 @@ def check_peer(sock: socket.socket) -> int:
     Raises:
         PeerRefused: The peer runs as another user.
     """
-    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    pid, uid, _ = _CREDENTIALS.unpack(
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    )
     if uid != os.geteuid():
         raise PeerRefused(f"process {pid} runs as user {uid}, not as user {os.geteuid()}")
     return int(pid)

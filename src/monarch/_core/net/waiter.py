@@ -1,7 +1,8 @@
 """How a thread waits for a connection that it has borrowed, and is woken by other threads.
 
-Handing a message from the poller's thread to the thread that waits for it costs two wake-ups and a fight for the
-interpreter lock, some 20 µs. A thread with nothing to do but wait for one connection reads that connection itself.
+Handing a message from the poller's thread to the thread that waits for it costs two wake-ups and a
+fight for the interpreter lock, some 20 µs. A thread with nothing to do but wait for one connection
+reads that connection itself.
 """
 
 from __future__ import annotations
@@ -27,11 +28,15 @@ class Waiter:
         self.thread_id = threading.get_ident()
 
     def wait(self, fd: int, timeout: float | None) -> bool:
-        """Wait until `fd` is readable (True), until `wake`, or until `timeout` seconds have passed (False)."""
+        """Wait until `fd` is readable (True), until `wake`, or until `timeout` seconds have passed
+        (False).
+        """
         if fd != self._watched:
             self._watch(fd)
         ready = False
-        for found, _ in self._poll.poll(None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)):
+        for found, _ in self._poll.poll(
+            None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)
+        ):
             if found == fd:
                 ready = True
             else:
@@ -39,7 +44,9 @@ class Waiter:
         return ready
 
     def wake(self) -> None:
-        """End a `wait` of this waiter's thread; free of charge on that thread itself, which does not wait."""
+        """End a `wait` of this waiter's thread; free of charge on that thread itself, which does
+        not wait.
+        """
         if threading.get_ident() != self.thread_id:
             self.interrupt()
 
@@ -65,8 +72,11 @@ class Waiter:
 
 
 _spare: list[Waiter] = []
-"""Those that nobody uses. As only one thread waits for a connection, there are about as many as connections, however many
-threads wait: a process may have more actors than it may have files."""
+"""Those that nobody uses.
+
+As only one thread waits for a connection, there are about as many as connections, however many
+threads wait: a process may have more actors than it may have files.
+"""
 
 os.register_at_fork(after_in_child=_spare.clear)
 

@@ -1,5 +1,5 @@
 """The processes of a host, and how they start and end: the agent, the spawner, procs, workers.
 
-Lives here: `fork`, `exec`, signals, pids. Read `agent_main` and `agent` (makes, watches and reaps procs), `spawner` (forks them),
-`proc` (runs actors), `worker` (an agent that other hosts attach).
+Lives here: `fork`, `exec`, signals, pids. Read `agent_main` and `agent` (makes, watches and reaps
+procs), `spawner` (forks them), `proc` (runs actors), `worker` (an agent that other hosts attach).
 """

@@ -1,8 +1,9 @@
 """The host agent: one process per host that starts, watches and stops procs. It runs no user code.
 
-What it waits for: requests from clients and procs, its spawner's reports of what becomes of procs, their output, the end
-of each (a pidfd, for when the spawner cannot report it), what becomes of the spawner, what other hosts say (see
-`host_gateway`), and the end of the client or worker that started it (a pidfd), after which it stops everything and ends.
+What it waits for: requests from clients and procs, its spawner's reports of what becomes of procs,
+their output, the end of each (a pidfd, for when the spawner cannot report it), what becomes of the
+spawner, what other hosts say (see `host_gateway`), and the end of the client or worker that started
+it (a pidfd), after which it stops everything and ends.
 """
 
 from __future__ import annotations
@@ -62,8 +63,10 @@ if TYPE_CHECKING:
     from .host_gateway import HostGateway
 
 _STUCK_GRACE = 2.0  # seconds after which the agent ends although its spawner does not answer
-_FLUSH_BOUND = 2.0  # seconds that a disk gets for the last lines before the answer; it gets more behind it
-_LET_GO = 10.0  # seconds after which the agent ends although the client that has shut it down does not say so
+# seconds that a disk gets for the last lines before the answer; it gets more behind it
+_FLUSH_BOUND = 2.0
+# seconds after which the agent ends although the client that has shut it down does not say so
+_LET_GO = 10.0
 _LOOKS = 8  # within the time that it may be unused for
 _ORPHAN_GRACE = 1.0  # seconds, at most, to clean up when nobody is left to ask for more
 
@@ -76,7 +79,8 @@ class Agent(ControlService):
         spawner: Makes the way to the spawner.
 
     Attributes:
-        adapt_spawn: Changes what is asked for, where a plane has set it: new procs import from somewhere else, say.
+        adapt_spawn: Changes what is asked for, where a plane has set it: new procs import from
+            somewhere else, say.
     """
 
     procs_kind = HostProcs
@@ -113,7 +117,9 @@ class Agent(ControlService):
         own, root = self.hub.address, self.hub.root
         pid, machine = os.getpid(), socket.gethostname()
         root_pid = pid if root == own else os.getppid()
-        return HostDescription(own, pid, root, root_pid, machine, list(self._attached), self.procs.describe(ended))
+        return HostDescription(
+            own, pid, root, root_pid, machine, list(self._attached), self.procs.describe(ended)
+        )
 
     # output
 
@@ -131,7 +137,8 @@ class Agent(ControlService):
 
         def publish() -> None:
             if self._publish(request.peer, mark):
-                request.answer()  # not before: whoever hears of the end of this host instead knows that no mark comes
+                # not before: whoever hears of the end of this host instead knows that no mark comes
+                request.answer()
             else:
                 request.refuse(Failure(MISSING, "this host shows its output to nobody any more"))
 
@@ -145,7 +152,11 @@ class Agent(ControlService):
         def change() -> None:
             mesh = self.procs.meshes.get(record.mesh)
             if mesh is not None:
-                mesh.wanted.update((rank, Wanted(view, record.level)) for ranks, view in record.views for rank in ranks)
+                mesh.wanted.update(
+                    (rank, Wanted(view, record.level))
+                    for ranks, view in record.views
+                    for rank in ranks
+                )
             request.answer()
 
         self.procs.output.passed_on(change)
@@ -158,7 +169,8 @@ class Agent(ControlService):
         subscriber = self._subscribers.get(client)
         if subscriber is None:
             return False
-        number = next(self._published)  # when a host in between is lost, what was said is said again
+        # when a host in between is lost, what was said is said again
+        number = next(self._published)
         subscriber.answer(output, meta=number.to_bytes(8, "big"))
         return True
 
@@ -217,15 +229,20 @@ class Agent(ControlService):
         request.answer()
 
     def _first_abroad(self, connection: Connection | None, frame: Frame) -> None:
-        """A process here uses another host, though its client has attached none: the shared secret opens it, or nothing does."""
+        """A process here uses another host, though its client has attached none: the shared secret
+        opens it, or nothing does.
+        """
         self.open_gateway()
         assert self.hub.gateway is not None
         self.hub.gateway(connection, frame)
 
     def open_gateway(self, trust: Trust | None = None) -> HostGateway:
-        """The way to other hosts, from now on; `trust` is for those that have none of their own: by default the secret."""
+        """The way to other hosts, from now on; `trust` is for those that have none of their own: by
+        default the secret.
+        """
         if self.gateway is None:
-            from .host_gateway import HostGateway  # brings TLS, which a program on one machine never needs
+            # brings TLS, which a program on one machine never needs
+            from .host_gateway import HostGateway
 
             self.gateway = HostGateway(self.hub, trust, self._host_gone)
         return self.gateway
@@ -306,7 +323,9 @@ class Agent(ControlService):
     def _requester_lost(self, address: ProcAddress) -> None:
         self._subscribers.pop(address, None)
         orphans = [mesh for mesh in self.procs.meshes.values() if mesh.owner.proc == address]
-        self.procs.stop_meshes(orphans, f"its owner's process {address.proc} is gone", _orphan_grace())
+        self.procs.stop_meshes(
+            orphans, f"its owner's process {address.proc} is gone", _orphan_grace()
+        )
 
     # the end
 
@@ -333,13 +352,18 @@ class Agent(ControlService):
             self.hub.poller.stop()
 
     def end_when_unused(self, limit: float) -> None:
-        """Shut this host down when no client has been attached for `limit` seconds, or an eighth more; 0 is never."""
+        """Shut this host down when no client has been attached for `limit` seconds, or an eighth
+        more; 0 is never.
+        """
 
         def look(unused: int, attached: int) -> None:
             used = bool(self._subscribers) or attached != self._attach_count
             if not used and unused == _LOOKS:
                 self._shut_down(
-                    f"no client was attached for {limit:g} s", _orphan_grace(), self.hub.root, self.hub.poller.stop
+                    f"no client was attached for {limit:g} s",
+                    _orphan_grace(),
+                    self.hub.root,
+                    self.hub.poller.stop,
                 )
             else:
                 then = partial(look, 0 if used else unused + 1, self._attach_count)
@@ -353,19 +377,28 @@ class Agent(ControlService):
         reason = f"process {pid}, which started this host's agent, is gone"
         self._shut_down(reason, _orphan_grace(), self.hub.root, self.hub.poller.stop)
 
-    def _shut_down(self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]) -> None:
-        """Stop everything; what belongs to `client` is stopped, whoever else owns something here loses it."""
+    def _shut_down(
+        self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]
+    ) -> None:
+        """Stop everything; what belongs to `client` is stopped, whoever else owns something here
+        loses it.
+        """
         note("host", "shuts down: %s", reason)
         finish = countdown(1, done)
         self.reason = reason
         for mesh in self.procs.meshes.values():
             if mesh.root != client and mesh.owner.proc.host not in self.hub.names:
-                self.procs.take_from_owner(mesh, host_lost(self.hub.address.host, reason, os.getpid()))
+                self.procs.take_from_owner(
+                    mesh, host_lost(self.hub.address.host, reason, os.getpid())
+                )
         self.procs.stop_all(reason, grace, finish)
-        self.hub.poller.call_later(grace + _STUCK_GRACE, finish)  # the spawner may be stuck in an import
+        # the spawner may be stuck in an import
+        self.hub.poller.call_later(grace + _STUCK_GRACE, finish)
 
     def _spawner_lost(self, why: str) -> None:
-        """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees this host as gone."""
+        """Every proc ends with the spawner, and this agent does, too: whoever depends on it sees
+        this host as gone.
+        """
         self.reason = why  # which the farewell tells clients of other hosts
         own_client = self._subscribers.get(self.hub.root)
         if own_client is not None:  # before the connection closes, which would leave it guessing

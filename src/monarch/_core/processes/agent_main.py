@@ -1,6 +1,7 @@
 """The first code of the host agent's process: forks the spawner, while there is no thread yet.
 
-Both then import what only they need, at the same time on two cores. So nothing but what both need may be imported above `main`.
+Both then import what only they need, at the same time on two cores. So nothing but what both need
+may be imported above `main`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import pickle
 import sys
 
 from ..guards.surroundings import explained
-from ..hub import message_hub as message_hub  # with which both serve; it brings most of what either needs
+
+# with which both serve; it brings most of what either needs
+from ..hub import message_hub as message_hub
 from ..wire import picklers as picklers
 from . import spawner
 from .control import control_pair
@@ -32,13 +35,16 @@ def main() -> None:
     try:
         spawner_pid = os.fork()
     except OSError as error:
-        raise SystemExit(f"monarch: {explained(error, 'the process that forks its procs')}") from None
+        raise SystemExit(
+            f"monarch: {explained(error, 'the process that forks its procs')}"
+        ) from None
     if spawner_pid:
         there.close()
         set_title("monarch agent")
         from . import agent_run
 
-        gc.freeze()  # what is imported stays: the first collection would look at all of it, for 5 ms
+        # what is imported stays: the first collection would look at all of it, for 5 ms
+        gc.freeze()
         gc.enable()  # see `start_agent`
         agent_run.run(own, parent, here, spawner_pid)
         return
@@ -59,7 +65,9 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """A client without stdin, stdout or stderr hands none on: no other descriptor may get their numbers."""
+    """A client without stdin, stdout or stderr hands none on: no other descriptor may get their
+    numbers.
+    """
     for fd in range(3):
         try:
             os.fstat(fd)

@@ -29,8 +29,9 @@ def start_agent(
     report: int = -1,
     local_host: str = "",
 ) -> subprocess.Popen[bytes]:
-    """Start the agent of this host; it need not be up yet to be called. For the arguments see `AgentSpec`; `local_host` is by
-    default that of `address`.
+    """Start the agent of this host; it need not be up yet to be called.
+
+    For the arguments see `AgentSpec`; `local_host` is by default that of `address`.
 
     Raises:
         RuntimeError: The system does not allow what it needs; the text says what.
@@ -42,14 +43,30 @@ def start_agent(
     name = address._replace(host=local_host)
     listener = unix.listen(name)
     own = AgentSpec(
-        address, root, os.getpid(), listener.fileno(), config.exported(), _NEEDED, local_host, channel, trust, report
+        address,
+        root,
+        os.getpid(),
+        listener.fileno(),
+        config.exported(),
+        _NEEDED,
+        local_host,
+        channel,
+        trust,
+        report,
     )
     spec = write_spec(own)
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    package = os.path.dirname(
+        os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    )
     # found wherever the client found it, also when the script extended sys.path itself
-    # nothing of what is imported is garbage, and looking for some takes a twentieth of the time until the agent is up
-    code = f"import gc, sys; gc.disable(); sys.path.append({package!r}); from monarch._core.processes.agent_main import main; main()"
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
+    # nothing of what is imported is garbage, and looking for some takes a twentieth of the time
+    # until the agent is up
+    code = (
+        f"import gc, sys; gc.disable(); sys.path.append({package!r}); from"
+        " monarch._core.processes.agent_main import main; main()"
+    )
+    # as multiprocessing does
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     adopted = channel.listening.fd if channel is not None else -1
     try:
         return subprocess.Popen(

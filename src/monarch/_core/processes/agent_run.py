@@ -36,12 +36,16 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
     signal.signal(signal.SIGINT, spawner.ignore_interrupt)
     config.inherit(own.config)
     if config.value("file_log_level"):
-        engine_log().write_to_file("agent", own.root.proc if own.channel is None else own.address.host)
+        engine_log().write_to_file(
+            "agent", own.root.proc if own.channel is None else own.address.host
+        )
     allow_many()
     hub = MessageHub(own.address, own.root, socket.socket(fileno=own.listener), own.local_host)
     agent = Agent(hub, partial(SpawnerLink, hub.poller, control, spawner_pid))
     if config.value("sigterm_warns"):
-        signal.signal(signal.SIGTERM, lambda *_: hub.poller.call_soon(lambda: agent.end_when_unused(_WARNED)))
+        signal.signal(
+            signal.SIGTERM, lambda *_: hub.poller.call_soon(lambda: agent.end_when_unused(_WARNED))
+        )
     hub.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))
     hub.poller.call_later(_SETTLED, unix.release_abandoned)
     if own.channel is None or _let_others_in(agent, own):
@@ -62,11 +66,15 @@ def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
     assert own.channel is not None and own.trust is not None
     try:
         channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
-        agent.end_when_unused(config.value("worker_idle_limit"))  # now: clients bring settings of their own
+        # now: clients bring settings of their own
+        agent.end_when_unused(config.value("worker_idle_limit"))
     except AddressError as refused:  # it is taken, or none of this machine; says so itself
         channel, error = own.channel, str(refused)
     except Exception as refused:
-        channel, error = own.channel, f"cannot listen on {own.channel.name}: {str(refused) or type(refused).__name__}"
+        channel, error = (
+            own.channel,
+            f"cannot listen on {own.channel.name}: {str(refused) or type(refused).__name__}",
+        )
     with os.fdopen(own.report, "wb") as report:
         pickle.dump((channel.name, error), report)
     return not error

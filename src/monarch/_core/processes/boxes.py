@@ -1,4 +1,6 @@
-"""The black boxes of the procs of one host: held while a proc lives, emptied when it has failed, and kept for an hour."""
+"""The black boxes of the procs of one host: held while a proc lives, emptied when it has failed,
+and kept for an hour.
+"""
 
 from __future__ import annotations
 

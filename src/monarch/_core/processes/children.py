@@ -7,17 +7,20 @@ import signal
 from collections.abc import Iterator
 
 _CHANGES = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-_EXIT_STATUS = 49  # field of /proc/<pid>/stat, counted from the state, which follows the program's name
+# field of /proc/<pid>/stat, counted from the state, which follows the program's name
+_EXIT_STATUS = 49
 
 
 class ChildWatch:
-    """A descriptor that becomes readable when a child of this process changes. For the main thread of a process that
-    runs no user code: it takes over SIGCHLD.
+    """A descriptor that becomes readable when a child of this process changes.
+
+    For the main thread of a process that runs no user code: it takes over SIGCHLD.
     """
 
     def __init__(self) -> None:
         self.fd, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # Python leaves out SA_NOCLDSTOP, so stops are told, too
+        # Python leaves out SA_NOCLDSTOP, so stops are told, too
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def clear(self) -> None:
@@ -37,7 +40,8 @@ class ChildWatch:
 def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
     """Iterate over state changes of a child, or of all: pid and status as `waitpid` gives it.
 
-    The kernel keeps only the last of several changes: a stop that is over may not be told, or the same twice in a row.
+    The kernel keeps only the last of several changes: a stop that is over may not be told, or the
+    same twice in a row.
     """
     while True:
         try:
@@ -60,7 +64,9 @@ def is_traced(pid: int) -> bool:
 
 
 def unreaped_status(pid: int) -> int | None:
-    """How a process has ended whose parent has not asked yet; None if it has, or if the process has not ended."""
+    """How a process has ended whose parent has not asked yet; None if it has, or if the process has
+    not ended.
+    """
     fields = _stat(pid)
     return int(fields[_EXIT_STATUS]) if fields and fields[0] in "ZX" else None
 

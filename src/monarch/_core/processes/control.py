@@ -1,10 +1,13 @@
-"""The socket pair between the agent and its spawner: whole messages, with descriptors, that never block the agent.
+"""The socket pair between the agent and its spawner: whole messages, with descriptors, that never
+block the agent.
 
-Each message is one of these records. The agent sends a `SpawnRequest`, which is answered with `Bound` or `Unstarted` for all of it,
-then with `Forked` or `Unstarted` for each of its ranks; and `Kill`. The spawner says `Changed` by itself. There is no dead
-receiver: the agent ends with its spawner, and the spawner with its agent.
+Each message is one of these records. The agent sends a `SpawnRequest`, which is answered with
+`Bound` or `Unstarted` for all of it, then with `Forked` or `Unstarted` for each of its ranks; and
+`Kill`. The spawner says `Changed` by itself. There is no dead receiver: the agent ends with its
+spawner, and the spawner with its agent.
 
-A large message is several pieces on the socket. None of them needs a descriptor: what is out of those can still be told.
+A large message is several pieces on the socket. None of them needs a descriptor: what is out of
+those can still be told.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ class Bound(NamedTuple):
 
 
 class Forked(NamedTuple):
-    """To the agent: a rank of a mesh has a process. Comes with its standard output, its standard error, and a pidfd."""
+    """To the agent: a rank of a mesh has a process.
+
+    Comes with its standard output, its standard error, and a pidfd.
+    """
 
     mesh: str
     rank: int
@@ -53,7 +59,9 @@ class Unstarted(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """To the agent: a child was stopped, goes on, or has ended; `status` is as `os.waitpid` gives it."""
+    """To the agent: a child was stopped, goes on, or has ended; `status` is as `os.waitpid` gives
+    it.
+    """
 
     pid: int
     status: int
@@ -65,7 +73,8 @@ def control_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send_message(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> None:
-    """Send one object, and descriptors with it; blocks while the socket is full, unless it is non-blocking.
+    """Send one object, and descriptors with it; blocks while the socket is full, unless it is
+    non-blocking.
 
     Raises:
         ConnectionError: The other side is gone.
@@ -94,14 +103,17 @@ class ControlReader:
         self._begun: list[bytes] = []
 
     def receive(self) -> tuple[Any, list[int]]:
-        """The next object and its descriptors; fewer than were sent, if this process has no room for more.
+        """The next object and its descriptors; fewer than were sent, if this process has no room
+        for more.
 
         Raises:
             BlockingIOError: It is not all there yet, and the socket is non-blocking.
             EOFError: The other side is gone.
         """
         while True:
-            data, fds, _, _ = socket.recv_fds(self._sock, _PIECE + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC)
+            data, fds, _, _ = socket.recv_fds(
+                self._sock, _PIECE + 1, _MAX_FDS, socket.MSG_CMSG_CLOEXEC
+            )
             if not data:
                 raise EOFError
             self._begun.append(data[1:])

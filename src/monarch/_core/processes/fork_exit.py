@@ -1,8 +1,10 @@
-"""How a proc that was forked from the spawner ends: as any Python program, but for what it shares with the spawner.
+"""How a proc that was forked from the spawner ends: as any Python program, but for what it shares
+with the spawner.
 
-To take an interpreter down is to touch nearly all of its objects, and each page that is shared with the spawner is copied when
-it is first touched: of torch, 0.1 s per process. So what was there before the fork is left to the kernel, as `multiprocessing`
-does in its forks, and so are the destructors of C libraries. What came since ends as ever: threads are waited for, exit functions
+To take an interpreter down is to touch nearly all of its objects, and each page that is shared with
+the spawner is copied when it is first touched: of torch, 0.1 s per process. So what was there
+before the fork is left to the kernel, as `multiprocessing` does in its forks, and so are the
+destructors of C libraries. What came since ends as ever: threads are waited for, exit functions
 run, modules go and with them what they held, files are written.
 """
 
@@ -25,7 +27,8 @@ from typing import NoReturn
 from ..calls.callbacks import callback_thread, continuation_thread
 
 _MOMENT = 0.1  # seconds
-_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)  # in the order in which their data flows
+# in the order in which their data flows
+_FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 @functools.cache
@@ -35,18 +38,24 @@ def libc() -> ctypes.CDLL:
 
 
 def disarm_finalizers() -> None:
-    """In the spawner: what it has made with `weakref.finalize` is no business of its forks, which would undo it once more."""
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # there is no public way to find them
+    """In the spawner: what it has made with `weakref.finalize` is no business of its forks, which
+    would undo it once more.
+    """
+    # there is no public way to find them
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
 
 
 def leave(inherited: dict[str, None]) -> NoReturn:
-    """End the process, with status 0. What is waited for: threads that are no daemons, as at the end of any Python program.
+    """End the process, with status 0.
+
+    What is waited for: threads that are no daemons, as at the end of any Python program.
 
     Args:
         inherited: Names of the modules that were there before the fork, in their order.
     """
-    threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter calls, and `multiprocessing` in its children
+    # what the interpreter calls, and `multiprocessing` in its children
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     if _is_alone():
         _take_modules_down(inherited)
@@ -56,9 +65,11 @@ def leave(inherited: dict[str, None]) -> NoReturn:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread needs what is missing: ended actors get a moment, daemons of users don't end.
+    """Return whether no other thread needs what is missing: ended actors get a moment, daemons of
+    users don't end.
 
-    Threads that Python has not started are left out: there is no telling whether they still run, nor a way to wait for them.
+    Threads that Python has not started are left out: there is no telling whether they still run,
+    nor a way to wait for them.
     """
     others = [
         each
@@ -76,7 +87,10 @@ def _is_alone() -> bool:
 
 
 def _take_modules_down(inherited: dict[str, None]) -> None:
-    """Let go of what modules of this process hold, the last first. Objects with ``__del__`` are told."""
+    """Let go of what modules of this process hold, the last first.
+
+    Objects with ``__del__`` are told.
+    """
     sys.meta_path = None  # type: ignore[assignment]  # what is gone is not to be imported once more
     # those before it were there, too: to look at their names would copy their pages
     last = next(reversed(inherited), None)

@@ -1,8 +1,9 @@
 """Processes that actors start with `multiprocessing`: workers of a data loader, pools.
 
-They start from a clean process, as a proc has threads, which a fork would cut off. So all that they get is pickled, which
-`multiprocessing` does by name; and what a script defines has no name in a proc, nor in what it starts. Here that goes by value,
-as it does in messages, both ways. Import this late: few actors use `multiprocessing`.
+They start from a clean process, as a proc has threads, which a fork would cut off. So all that they
+get is pickled, which `multiprocessing` does by name; and what a script defines has no name in a
+proc, nor in what it starts. Here that goes by value, as it does in messages, both ways. Import this
+late: few actors use `multiprocessing`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ def prefer() -> None:
 
 def _install() -> None:
     if not hasattr(ForkingPickler, "reducer_override"):
-        ForkingPickler.reducer_override = _reduce  # type: ignore[assignment]  # a method, though not by its type
+        # a method, though not by its type
+        ForkingPickler.reducer_override = _reduce  # type: ignore[assignment]
 
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:

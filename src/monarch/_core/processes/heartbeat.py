@@ -1,7 +1,8 @@
-"""The detector of processes that stand still: timeouts that only count while this process runs, and the question "are
-you there?".
+"""The detector of processes that stand still: timeouts that only count while this process runs, and
+the question "are you there?".
 
-A process is asked over the connection for urgent calls, where no output of its procs waits to be read before its answer.
+A process is asked over the connection for urgent calls, where no output of its procs waits to be
+read before its answer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ class Watchdog:
 
     Args:
         poller: Whose thread runs the ticks.
-        timeout: Seconds; a time in which that thread could not run counts as a quarter of them at most.
+        timeout: Seconds; a time in which that thread could not run counts as a quarter of them at
+            most.
         lost: What to do then.
     """
 
@@ -52,7 +54,8 @@ class Watchdog:
 
 
 class StopWatch:
-    """A process that a signal has stopped, and that counts as ended if it stays so for `heartbeat_timeout`.
+    """A process that a signal has stopped, and that counts as ended if it stays so for
+    `heartbeat_timeout`.
 
     Args:
         poller: Of this process.
@@ -78,7 +81,8 @@ class StopWatch:
             self._silence = Watchdog(self._poller, self._timeout, self._check)
 
     def _check(self) -> None:
-        if is_stopped(self._pid):  # that it goes on may have been said to somebody who could not pass it on
+        # that it goes on may have been said to somebody who could not pass it on
+        if is_stopped(self._pid):
             self._frozen(self._timeout)
         elif is_traced(self._pid):  # a debugger has taken it over, and may leave it as it found it
             self._wait()
@@ -89,7 +93,8 @@ class Pauses:
 
     Args:
         poller: Of this process.
-        frozen: Called with the pid of one that stays so, and the seconds for which it did, to end it.
+        frozen: Called with the pid of one that stays so, and the seconds for which it did, to end
+            it.
     """
 
     def __init__(self, poller: Poller, frozen: Callable[[int, float], None]) -> None:
@@ -98,39 +103,54 @@ class Pauses:
         self._pauses: dict[int, StopWatch] = {}
 
     def changed(self, pid: int, stopped: bool) -> None:
-        """A process was stopped, goes on, or has ended. That it went on in between may not have been told."""
+        """A process was stopped, goes on, or has ended.
+
+        That it went on in between may not have been told.
+        """
         pause = self._pauses.pop(pid, None)
         if pause is not None:
             pause.end()
         if stopped:
-            self._pauses[pid] = StopWatch(self._poller, pid, lambda seconds: self._frozen(pid, seconds))
+            self._pauses[pid] = StopWatch(
+                self._poller, pid, lambda seconds: self._frozen(pid, seconds)
+            )
 
 
 class Heartbeat:
     """Asks a process for a sign of life, again and again, until it gives none.
 
-    One question is on its way at a time. A process that stands still is lost `timeout` seconds after it should have
-    answered, which is up to a quarter more after it stopped.
+    One question is on its way at a time. A process that stands still is lost `timeout` seconds
+    after it should have answered, which is up to a quarter more after it stopped.
 
     Args:
         hub: Hub of this process.
         address: Who is asked; it answers `Ping`.
         timeout: Seconds of silence that make it lost.
-        lost: Called with the seconds of silence, on the poller's thread. Not called when the connection breaks, which
-            tells by itself.
+        lost: Called with the seconds of silence, on the poller's thread. Not called when the
+            connection breaks, which tells by itself.
     """
 
-    def __init__(self, hub: MessageHub, address: ProcAddress, timeout: float, lost: Callable[[float], None]) -> None:
+    def __init__(
+        self, hub: MessageHub, address: ProcAddress, timeout: float, lost: Callable[[float], None]
+    ) -> None:
         self._hub = hub
         self._address = address
         self._timeout = timeout
         self._lost = lost
 
     def ask(self, within: float | None = None) -> None:
-        """Begin; `within` gives the first answer another time-out, for a process that has yet to start."""
+        """Begin; `within` gives the first answer another time-out, for a process that has yet to
+        start.
+        """
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
-        send_record(self._hub, self._address, Ping(), SingleAnswer(self._address, self._answered), flags=URGENT)
+        send_record(
+            self._hub,
+            self._address,
+            Ping(),
+            SingleAnswer(self._address, self._answered),
+            flags=URGENT,
+        )
 
     def _answered(self, answer: Reply) -> None:
         self._silence.end()

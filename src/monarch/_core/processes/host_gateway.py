@@ -1,6 +1,8 @@
-"""The gateway of a host, in its agent: between the processes here, over Unix sockets, and other hosts, over links.
+"""The gateway of a host, in its agent: between the processes here, over Unix sockets, and other
+hosts, over links.
 
-What it decides is in `routing.gateway`, which is pure; this carries it out. All of it runs on the poller's thread.
+What it decides is in `routing.gateway`, which is pure; this carries it out. All of it runs on the
+poller's thread.
 """
 
 from __future__ import annotations
@@ -33,17 +35,22 @@ class HostGateway:
 
     Args:
         hub: Hub of the agent.
-        trust: Whom this host lets in, and how it proves itself; those that it dials may be given others. None for the shared
-            secret, or for Unix sockets alone where there is none.
+        trust: Whom this host lets in, and how it proves itself; those that it dials may be given
+            others. None for the shared secret, or for Unix sockets alone where there is none.
         on_host_gone: Called with its name when another host has left, or is lost.
     """
 
-    def __init__(self, hub: MessageHub, trust: Trust | None, on_host_gone: Callable[[str], None]) -> None:
+    def __init__(
+        self, hub: MessageHub, trust: Trust | None, on_host_gone: Callable[[str], None]
+    ) -> None:
         self._hub = hub
         self._on_host_gone = on_host_gone
-        self._callers: dict[str, Connection] = {}  # processes here that have sent something to other hosts
+        # processes here that have sent something to other hosts
+        self._callers: dict[str, Connection] = {}
         self._ending: dict[str, Callable[[], None]] = {}
-        patience = max(1.0, config.value("mesh_orphan_timeout") - config.value("channel_reconnect_timeout"))
+        patience = max(
+            1.0, config.value("mesh_orphan_timeout") - config.value("channel_reconnect_timeout")
+        )
         epoch = int(time.time() - _BEGIN) // _MINUTE
         self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
         self.core.names = hub.names
@@ -72,7 +79,8 @@ class HostGateway:
 
     def _from_here(self, connection: Connection | None, frame: Frame) -> None:
         if connection is not None:
-            self._callers[connection.peer.proc] = connection  # type: ignore[attr-defined]  # it has said who it is
+            # it has said who it is
+            self._callers[connection.peer.proc] = connection  # type: ignore[attr-defined]
         self.core.from_proc(frame)
 
     def _caller_lost(self, address: ProcAddress) -> None:
@@ -83,7 +91,9 @@ class HostGateway:
                 tell()
 
     def _process_ended(self, address: ProcAddress, failure: Failure) -> None:
-        """Of a process of this host, or the way to it; others are told once all that it has said is read."""
+        """Of a process of this host, or the way to it; others are told once all that it has said is
+        read.
+        """
         name = address.proc
         if address.host not in self._hub.names:
             return
@@ -106,7 +116,9 @@ class HostGateway:
     def give_up(self, host: str, reason: str) -> None:
         self.links.give_up(host, reason)
 
-    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> list[tuple[ProcAddress, Failure]]:
+    def to_procs(
+        self, frames: Sequence[tuple[ProcAddress, Frame]]
+    ) -> list[tuple[ProcAddress, Failure]]:
         segment: Segment | None = None
         if len(frames) > 1 and frames[0][1].buffers:
             segment = self._hub.segments.make(frames[0][1].buffers)

@@ -1,7 +1,9 @@
-"""The procs of one host: tells each `ProcEntry` what happens to its process, and carries out its instructions.
+"""The procs of one host: tells each `ProcEntry` what happens to its process, and carries out its
+instructions.
 
-The way of a death, one hop each: `Spawner._report_changes` → `SpawnerLink._hear` → `HostProcs._changed` → `ProcEntry.exited` (or
-"silent", see there) → `HostProcs._release`, `_announce`, `_settle`, `_tell_owner`, `_clear`, in that order.
+The way of a death, one hop each: `Spawner._report_changes` → `SpawnerLink._hear` →
+`HostProcs._changed` → `ProcEntry.exited` (or "silent", see there) → `HostProcs._release`,
+`_announce`, `_settle`, `_tell_owner`, `_clear`, in that order.
 """
 
 from __future__ import annotations
@@ -37,8 +39,10 @@ from .resolver import Resolver
 from .spawner_link import MakeSpawner
 
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
-_READY_EXPECTED = 0.3  # seconds after which a proc that is to end counts as one that does not serve yet
-_LAST_WORDS = 3  # rounds of the poller: one accepts the connection of a proc that has ended, the next reads
+# seconds after which a proc that is to end counts as one that does not serve yet
+_READY_EXPECTED = 0.3
+# rounds of the poller: one accepts the connection of a proc that has ended, the next reads
+_LAST_WORDS = 3
 
 Done = Callable[[], None]
 
@@ -91,7 +95,9 @@ class HostProcs:
     def of(self, uid: str, ranks: Collection[int]) -> list[ProcEntry]:
         """Some procs of a mesh, if it is still here."""
         mesh = self.meshes.get(uid)
-        return [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
+        return (
+            [] if mesh is None else [entry for rank, entry in mesh.procs.items() if rank in ranks]
+        )
 
     def describe(self, ended: bool) -> list[HostedProc]:
         """Those that have not ended; also those that have."""
@@ -99,7 +105,8 @@ class HostProcs:
         return [entry.describe() for entry in entries if ended or entry.end is None]
 
     def start(self, request: SpawnRequest, answer: Callable[[Exception | None], None]) -> None:
-        """Start the procs of a mesh, for the first time or again; `answer` is called with None when all are up.
+        """Start the procs of a mesh, for the first time or again; `answer` is called with None when
+        all are up.
 
         Args:
             request: With the ranks of this host.
@@ -107,15 +114,23 @@ class HostProcs:
         ranks = [start.rank for start in request.starts]
         living = [entry.label for entry in self.of(request.mesh, ranks) if entry.end is None]
         if living:  # given up, but the spawner may yet start them
-            answer(RuntimeError(f"{', '.join(living)} can't start again: the process before has not ended"))
+            answer(
+                RuntimeError(
+                    f"{', '.join(living)} can't start again: the process before has not ended"
+                )
+            )
             return
-        mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(request.mesh, Mesh(request, self._machine))
+        mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(
+            request.mesh, Mesh(request, self._machine)
+        )
         starting = _Starting(answer)
         for start in request.starts:
             address = ProcAddress(request.host, request.proc_name(start.rank))
             before = mesh.procs.get(start.rank)
             previous = before.end if before is not None else None
-            entry = ProcEntry(address, mesh, start.rank, start.incarnation, time.monotonic(), previous)
+            entry = ProcEntry(
+                address, mesh, start.rank, start.incarnation, time.monotonic(), previous
+            )
             mesh.procs[start.rank] = self._procs[address.proc] = entry
             starting.entries[entry] = None
             self._starting[entry] = starting
@@ -151,7 +166,9 @@ class HostProcs:
         if living:
             self._poller.call_later(grace, give_up)
 
-    def stop_meshes(self, meshes: list[Mesh], reason: str, grace: float, done: Done = _nothing) -> None:
+    def stop_meshes(
+        self, meshes: list[Mesh], reason: str, grace: float, done: Done = _nothing
+    ) -> None:
         """Stop whole meshes, for good."""
         entries = [entry for mesh in meshes for entry in mesh.procs.values()]
         for mesh in meshes:
@@ -177,10 +194,14 @@ class HostProcs:
         living = [entry for entry in mesh.procs.values() if entry.end is None]
         for entry in living:
             entry.take(failure)
-        send_record(self._hub, mesh.owner.proc, ProcsEnded([(entry.address, failure) for entry in living]))
+        send_record(
+            self._hub, mesh.owner.proc, ProcsEnded([(entry.address, failure) for entry in living])
+        )
 
     def kill(self, entries: Iterable[ProcEntry], reason: str, done: Done) -> None:
-        """Kill procs, which their owner takes as any failure; `done` is called when they are gone and it has been told."""
+        """Kill procs, which their owner takes as any failure; `done` is called when they are gone
+        and it has been told.
+        """
         living = [entry for entry in entries if entry.end is None]
         gone = countdown(len(living), done)
         for entry in living:
@@ -188,14 +209,18 @@ class HostProcs:
             self._condemn(entry, KILLED, f"the process was killed: {reason}")
 
     def abandon(self, entries: Iterable[ProcEntry]) -> None:
-        """Those of these procs that have ended will not start again; whoever waits for that is told."""
+        """Those of these procs that have ended will not start again; whoever waits for that is
+        told.
+        """
         for entry in entries:
             if entry.end is not None:
                 self._happen(entry, "abandoned")
 
     def kill_leftovers(self) -> None:
         """At the end: with this process go its procs, and here all that they have started."""
-        self._leftovers.kill(pid for pid, (entry, _) in self._running.items() if entry.mesh.ends_groups)
+        self._leftovers.kill(
+            pid for pid, (entry, _) in self._running.items() if entry.mesh.ends_groups
+        )
 
     # what the spawner says
 
@@ -216,7 +241,9 @@ class HostProcs:
             for fd in fds:
                 os.close(fd)
             self._spawner.send(Kill(pid))
-            self._unstarted(uid, [rank], "OSError: Too many open files in the host agent; raise `ulimit -n`")
+            self._unstarted(
+                uid, [rank], "OSError: Too many open files in the host agent; raise `ulimit -n`"
+            )
             return
         out, err, pidfd = fds
         entry = self.meshes[uid].procs[rank]
@@ -261,11 +288,17 @@ class HostProcs:
         late = [entry for entry in starting.entries if entry.end is None]
         if late:
             names = ", ".join(entry.label for entry in late)
-            text = f"error spawning proc mesh {mesh.name}: after {timeout:g}s (host_spawn_ready_timeout) not ready: {names}"
+            text = (
+                f"error spawning proc mesh {mesh.name}: after {timeout:g}s"
+                f" (host_spawn_ready_timeout) not ready: {names}"
+            )
             starting.failed(text)
         for entry in late:  # whoever calls its actors is told
             self._condemn(
-                entry, UNSTARTED, f"the process was killed: it was not up after {timeout:g}s (host_spawn_ready_timeout)"
+                entry,
+                UNSTARTED,
+                f"the process was killed: it was not up after {timeout:g}s"
+                " (host_spawn_ready_timeout)",
             )
 
     def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
@@ -273,11 +306,15 @@ class HostProcs:
             return True, self._past.get(name)
         entry = self._procs.get(name)
         if entry is None:
-            return False, Failure(MISSING, f"this host knows no process {name}", proc=name, host=self._machine)
+            return False, Failure(
+                MISSING, f"this host knows no process {name}", proc=name, host=self._machine
+            )
         return entry.outcome(connected, time.monotonic(), waited)
 
     def _probe(self, name: str) -> None:
-        """Somebody could not reach a proc, or not any more, although it runs: see whether it still listens."""
+        """Somebody could not reach a proc, or not any more, although it runs: see whether it still
+        listens.
+        """
         entry = self._procs.get(name)
         if entry is None or not entry.listens:
             return
@@ -291,7 +328,9 @@ class HostProcs:
             entry.reached()
 
     def _forget(self, mesh: Mesh) -> None:
-        """All but the end of each proc, unless one that was given up may still come up, to be killed."""
+        """All but the end of each proc, unless one that was given up may still come up, to be
+        killed.
+        """
         if all(entry.end is not None for entry in mesh.procs.values()):
             self.meshes.pop(mesh.uid, None)
             for entry in mesh.procs.values():
@@ -351,7 +390,8 @@ class HostProcs:
         peer = self._hub.peers.pop(entry.address, None)
         if peer is not None:
             assert entry.end is not None
-            peer.end(entry.end._replace(restarts=False))  # as a way: there is another one to the next incarnation
+            # as a way: there is another one to the next incarnation
+            peer.end(entry.end._replace(restarts=False))
 
     def _announce(self, entry: ProcEntry) -> None:
         """To the gateway, whether or not this process has talked to it."""
@@ -361,7 +401,12 @@ class HostProcs:
     def _tell_owner(self, entry: ProcEntry) -> None:
         assert entry.end is not None
         note(
-            "procs", "%s ended (%s): %s; told %s", entry.label, entry.end.cause, entry.end.reason, entry.mesh.owner.proc
+            "procs",
+            "%s ended (%s): %s; told %s",
+            entry.label,
+            entry.end.cause,
+            entry.end.reason,
+            entry.mesh.owner.proc,
         )
         send_record(self._hub, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
 
@@ -382,7 +427,8 @@ class _Starting:
     """Procs that were asked for together, and whoever waits until all of them are up."""
 
     def __init__(self, answer: Callable[[Exception | None], None]) -> None:
-        self.entries: dict[ProcEntry, None] = {}  # those that are not up yet, in the order of their ranks
+        # those that are not up yet, in the order of their ranks
+        self.entries: dict[ProcEntry, None] = {}
         self._answer: Callable[[Exception | None], None] | None = answer
 
     def up(self, entry: ProcEntry) -> None:

@@ -1,15 +1,18 @@
 """Leftovers of ended processes: programs that an actor has started, or forked, and not ended.
 
-Each proc leads a process group of its own, so what it starts is in that group, unless it has asked for another (``setsid``;
-``start_new_session=True`` of `subprocess`), which is how a program that is to stay says so. When a proc has ended, its group
-gets SIGTERM, and SIGKILL if somebody is left after a moment. The moment is for helpers that clean up after others, as the
-resource tracker of `multiprocessing` does: it ignores SIGTERM, and ends when those that it looks after have.
+Each proc leads a process group of its own, so what it starts is in that group, unless it has asked
+for another (``setsid``; ``start_new_session=True`` of `subprocess`), which is how a program that is
+to stay says so. When a proc has ended, its group gets SIGTERM, and SIGKILL if somebody is left
+after a moment. The moment is for helpers that clean up after others, as the resource tracker of
+`multiprocessing` does: it ignores SIGTERM, and ends when those that it looks after have.
 
-Why the group, and not all descendants? Those that are orphans can't be told from daemons that were meant to go on, and are
-found only by reading all of ``/proc``. A group costs one system call for each proc.
+Why the group, and not all descendants? Those that are orphans can't be told from daemons that were
+meant to go on, and are found only by reading all of ``/proc``. A group costs one system call for
+each proc.
 
-The agent sees to that, also when it has lost its spawner; if the agent is lost, the spawner does. Should both be killed at the
-same moment, nobody does: what else is there knows no groups, and a helper that did would be one more process of every program.
+The agent sees to that, also when it has lost its spawner; if the agent is lost, the spawner does.
+Should both be killed at the same moment, nobody does: what else is there knows no groups, and a
+helper that did would be one more process of every program.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from contextlib import suppress
 from ..net.poller import Poller
 
 _LOOK = 0.02  # seconds between two looks at a group that has been told to end
-_LOOKS = 50  # after which what is left of it is killed, and as many more in which the kernel sees to that
+# after which what is left of it is killed, and as many more in which the kernel sees to that
+_LOOKS = 50
 
 
 class Leftovers:
@@ -37,7 +41,9 @@ class Leftovers:
         self._ending: set[int] = set()
 
     def end(self, group: int, done: Callable[[], None]) -> None:
-        """End what is left of a process group whose leader has ended; `done` is called when nothing is."""
+        """End what is left of a process group whose leader has ended; `done` is called when nothing
+        is.
+        """
         if not signal_group(group, signal.SIGTERM):  # which is how it is nearly always
             done()
             return
@@ -60,7 +66,8 @@ class Leftovers:
 
 def signal_group(group: int, number: int) -> bool:
     """Signal a process group, and return whether it had members."""
-    with suppress(ProcessLookupError, PermissionError):  # of another user: a program that has become one
+    # of another user: a program that has become one
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
         return True
     return False

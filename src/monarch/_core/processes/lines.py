@@ -1,7 +1,8 @@
 """Bytes that a proc prints in, whole lines out, with who said each. No I/O, no clock.
 
-What the proc itself prints comes with a head in front of each line, see `hub/prints`; what its child processes and C
-libraries write comes without. A chunk whose lines have all the same head, or none, costs nothing per line.
+What the proc itself prints comes with a head in front of each line, see `hub/prints`; what its
+child processes and C libraries write comes without. A chunk whose lines have all the same head, or
+none, costs nothing per line.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class LineSplitter:
     """One stream of one proc.
 
     Attributes:
-        alone: Whether nothing else prints where it is shown: a progress bar is shown as it goes, and a prompt at once.
+        alone: Whether nothing else prints where it is shown: a progress bar is shown as it goes,
+            and a prompt at once.
     """
 
     __slots__ = ("_continues", "_rest", "_shown", "alone")
@@ -37,8 +39,8 @@ class LineSplitter:
         """Take what was read.
 
         Returns:
-            The lines that are whole now, of a progress bar the last state; and what is to be shown of them: what was not
-            shown as a prompt before.
+            The lines that are whole now, of a progress bar the last state; and what is to be shown
+            of them: what was not shown as a prompt before.
         """
         last = data.rfind(b"\n")
         if last < 0:
@@ -55,7 +57,10 @@ class LineSplitter:
         return self.alone and len(self._rest) > self._shown
 
     def prompt(self) -> list[Run]:
-        """Return the text printed without a newline, to be shown now. It stays until the line is whole."""
+        """Return the text printed without a newline, to be shown now.
+
+        It stays until the line is whole.
+        """
         rest = self._rest
         end = rest.rfind(BEGIN, self._shown)  # a head of which only half has come is not shown
         if end < 0 or rest.find(END, end) >= 0:
@@ -90,7 +95,8 @@ class LineSplitter:
             rest[:bar] = head
         if len(rest) <= LONGEST:
             return [], []
-        _, used = codecs.utf_8_decode(rest, "replace", False)  # up to a character that is not complete
+        # up to a character that is not complete
+        _, used = codecs.utf_8_decode(rest, "replace", False)
         piece, shown = bytes(rest[:used]), self._shown
         self._rest, self._shown = rest[used:], 0
         lines = self._lines(piece, shown)
@@ -110,7 +116,8 @@ def _runs(whole: bytes) -> list[Run]:
                 return [(note, _text(whole[len(head) :].replace(b"\n" + head, b"\n")))]
     runs: list[tuple[Note, list[str]]] = []
     for line in whole.split(b"\n"):
-        first, *others = line.split(BEGIN)  # more than one where somebody else began before the line ended
+        # more than one where somebody else began before the line ended
+        first, *others = line.split(BEGIN)
         if first or not others:
             _add(runs, NOBODY, _text(first))
         for part in others:

@@ -1,7 +1,7 @@
 """The output of procs: lines, from the pipes that the host agent reads to the client's terminal.
 
-`lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its own, so that a slow
-terminal slows nothing else. For what is shown before an answer, see `unshown`.
+`lines` (agent) keeps them whole; `Printer` (client) writes each in one piece, on a thread of its
+own, so that a slow terminal slows nothing else. For what is shown before an answer, see `unshown`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _LIMIT = 64 << 20  # characters that wait for whoever reads the client's output
 _AT_ONCE = 64 << 10  # characters that are written in one piece, if so many wait
 
 Run = tuple[Note, str]
-"""Lines that follow each other, with newlines between them, and who said all of them. A record of `logging` is one line."""
+"""Lines that follow each other, with newlines between them, and who said all of them.
+
+A record of `logging` is one line.
+"""
 
 
 class Source(NamedTuple):
@@ -67,7 +70,8 @@ class Output(NamedTuple):
         time: When the agent has read them, in seconds since the epoch.
         runs: The lines.
         end: What follows the last of them: nothing, after a prompt.
-        collect: Where the client is to collect them before it shows them: the id of the mesh, and for how many seconds.
+        collect: Where the client is to collect them before it shows them: the id of the mesh, and
+            for how many seconds.
     """
 
     source: Source
@@ -93,7 +97,9 @@ class Output(NamedTuple):
         return sum(len(text) for _, text in self.runs)
 
     def to_text(self) -> str:
-        """As it is shown where nothing else is asked for: with mesh and rank in front of each line if several procs print."""
+        """As it is shown where nothing else is asked for: with mesh and rank in front of each line
+        if several procs print.
+        """
         text = "\n".join(text for _, text in self.runs)
         if not self.source.alone and config.value("prefix_with_rank"):
             prefix = f"[{self.source.mesh} {self.source.rank}] "
@@ -102,7 +108,10 @@ class Output(NamedTuple):
 
 
 class OutputSink(Protocol):
-    """Takes the output of procs in the agent, beside their client. Used on the I/O thread: it never blocks."""
+    """Takes the output of procs in the agent, beside their client.
+
+    Used on the I/O thread: it never blocks.
+    """
 
     def put(self, output: Output, room: Callable[[], None]) -> bool:
         """Take whole lines.
@@ -129,7 +138,9 @@ class OutputSink(Protocol):
 
 
 class Mark(NamedTuple):
-    """Stands in a host's stream of output behind all that was printed there before somebody asked for it."""
+    """Stands in a host's stream of output behind all that was printed there before somebody asked
+    for it.
+    """
 
     agent: ProcAddress
     number: int
@@ -150,14 +161,16 @@ class View(Protocol):
 
 
 def make_view(write: Callable[[str, str], None]) -> View:
-    raise NotImplementedError  # replaced by the public face: how a terminal looks, and what is collected, is a plane's matter
+    # replaced by the public face: how a terminal looks, and what is collected, is a plane's matter
+    raise NotImplementedError
 
 
 class Printer:
-    """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment, on a thread of its own.
+    """Writes to the client's ``sys.stdout`` and ``sys.stderr`` as they are at that moment, on a
+    thread of its own.
 
-    What is not written yet is bounded: where nobody reads what the client prints, lines beyond `_LIMIT` are left out, and
-    counted.
+    What is not written yet is bounded: where nobody reads what the client prints, lines beyond
+    `_LIMIT` are left out, and counted.
     """
 
     def __init__(self) -> None:
@@ -187,12 +200,18 @@ class Printer:
             self._changed.notify()
 
     def flush(self) -> None:
-        """Write what is held back to be shown together with more. Only to be called on the thread of this printer."""
+        """Write what is held back to be shown together with more.
+
+        Only to be called on the thread of this printer.
+        """
         if self._view is not None:
             self._view.flush()
 
     def close(self) -> None:
-        """Write everything that was put, and end the thread. Waits as long as the terminal makes it, like any print."""
+        """Write everything that was put, and end the thread.
+
+        Waits as long as the terminal makes it, like any print.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -226,7 +245,9 @@ class Printer:
         return lambda: self._write(outputs, size)
 
     def _write(self, outputs: list[Output], size: int) -> None:
-        for (stream, plain), together in groupby(outputs, lambda output: (output.stream, self._is_plain(output))):
+        for (stream, plain), together in groupby(
+            outputs, lambda output: (output.stream, self._is_plain(output))
+        ):
             if plain:
                 write(stream, "".join(output.to_text() for output in together))
             else:
@@ -241,8 +262,8 @@ class Printer:
         if lines:
             write(
                 "stderr",
-                f"monarch: {lines} lines ({characters} characters) of output were left out, as what had come before was not "
-                "read from this program's stdout or stderr in time\n",
+                f"monarch: {lines} lines ({characters} characters) of output were left out, as what"
+                " had come before was not read from this program's stdout or stderr in time\n",
             )
 
     def _is_plain(self, output: Output) -> bool:
@@ -266,8 +287,10 @@ class Printer:
 
 
 def _tried(action: Callable[..., object], *args: object) -> bool:
-    """Run `action`, and return whether it succeeded. A progress bar that can't draw itself must not end the thread:
-    lines count more."""
+    """Run `action`, and return whether it succeeded.
+
+    A progress bar that can't draw itself must not end the thread: lines count more.
+    """
     try:
         action(*args)
     except Exception:
@@ -277,16 +300,19 @@ def _tried(action: Callable[..., object], *args: object) -> bool:
 
 
 def _keep_lines_whole(*streams: object) -> None:
-    """With ``PYTHONUNBUFFERED``, `print` writes its text and the end of the line one by one: a rank's line comes in between.
+    """With ``PYTHONUNBUFFERED``, `print` writes its text and the end of the line one by one: a
+    rank's line comes in between.
 
-    Streams of that kind write line by line from here on, as they do on a terminal. The program's own objects stay in place.
+    Streams of that kind write line by line from here on, as they do on a terminal. The program's
+    own objects stay in place.
     """
     for stream in streams:
         # only Python's own: what a program, or a notebook, has put in their place is its concern
         if type(stream) is io.TextIOWrapper and stream.write_through:
             with suppress(OSError, ValueError):  # nobody reads it, or it is closed
                 stream.reconfigure(line_buffering=True, write_through=False)
-                os.register_at_fork(before=functools.partial(_flush, stream))  # or both write what has no end of a line
+                # or both write what has no end of a line
+                os.register_at_fork(before=functools.partial(_flush, stream))
 
 
 def _flush(stream: io.TextIOWrapper) -> None:
@@ -299,13 +325,19 @@ def _short_pieces(text: str) -> Iterator[str]:
     most = select.PIPE_BUF if text.isascii() else select.PIPE_BUF // 4  # characters
     begin = 0
     while begin < len(text):
-        end = text.rfind("\n", begin, begin + most) + 1 or text.find("\n", begin + most) + 1 or len(text)
+        end = (
+            text.rfind("\n", begin, begin + most) + 1
+            or text.find("\n", begin + most) + 1
+            or len(text)
+        )
         yield text[begin:end]
         begin = end
 
 
 def write(stream: str, text: str) -> None:
-    """Write to what is ``sys.stdout`` or ``sys.stderr`` now, each line in one piece; nothing is raised."""
+    """Write to what is ``sys.stdout`` or ``sys.stderr`` now, each line in one piece; nothing is
+    raised.
+    """
     file = sys.stderr if stream == "stderr" else sys.stdout
     if file is None:
         return
@@ -320,5 +352,6 @@ def write(stream: str, text: str) -> None:
                 file.write(piece.encode(encoding, "backslashreplace").decode(encoding))
         file.flush()
     except Exception:
-        # the terminal is gone, the file was closed, or what the program has put in its place cannot write
+        # the terminal is gone, the file was closed, or what the program has put in its place cannot
+        # write
         pass

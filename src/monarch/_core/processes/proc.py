@@ -1,4 +1,7 @@
-"""A proc: a process that runs actors. Its main thread is the I/O loop; each actor has a thread of its own."""
+"""A proc: a process that runs actors.
+
+Its main thread is the I/O loop; each actor has a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -91,14 +94,18 @@ class Proc(ProcService):
 
 
 def run(spec: ProcSpec) -> None:
-    """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions and finalizers."""
+    """Serve until told to stop; afterwards the interpreter ends as any does, with atexit functions
+    and finalizers.
+    """
     stack_dump.install()
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
     hub = MessageHub(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
     bystander = Context(
-        BystanderCell(hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None))
+        BystanderCell(
+            hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)
+        )
     )
     set_fallback(lambda: bystander, override=True)
     with suppress(OSError):  # no memory, or no descriptor: it does without
@@ -106,7 +113,9 @@ def run(spec: ProcSpec) -> None:
     proc = Proc(hub, spec)
     sampling.export(hub, lambda: proc.mesh_name, spec.rank)
     os.register_at_fork(after_in_child=lambda: _forked(hub))
-    send_record(hub, spec.address.agent, ProcReady(os.getpid(), life.box.fd if life.box is not None else -1))
+    send_record(
+        hub, spec.address.agent, ProcReady(os.getpid(), life.box.fd if life.box is not None else -1)
+    )
     hub.poller.run()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -115,7 +124,9 @@ def run(spec: ProcSpec) -> None:
 
 
 def _forked(hub: MessageHub) -> None:
-    """In a child that an actor has forked: another process, and a client of its own as soon as it uses the API."""
+    """In a child that an actor has forked: another process, and a client of its own as soon as it
+    uses the API.
+    """
     hub.abandon()
     box, life.box = life.box, None
     if box is not None:
@@ -123,13 +134,17 @@ def _forked(hub: MessageHub) -> None:
     forget()
     debugging.uninstall()
     set_fallback(_as_client, override=True)
-    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+    for number, default in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.SIG_DFL),
+    ):
         if signal.getsignal(number) is spawner.ignore_interrupt:
             signal.signal(number, default)
 
 
 def _as_client() -> Context:
-    importlib.import_module("monarch.actor")  # an executed proc whose actors are of other modules may do without
+    # an executed proc whose actors are of other modules may do without
+    importlib.import_module("monarch.actor")
     found: Context = importlib.import_module("monarch._core.client.client").client().context
     return found
 
@@ -148,7 +163,8 @@ def run_forked(spec: ProcSpec, inherited: dict[str, None]) -> NoReturn:
 
 
 def _settle(spec: ProcSpec) -> None:
-    elsewhere = spec.root.host != spec.local_host  # the client's machine may have folders that this one has not
+    # the client's machine may have folders that this one has not
+    elsewhere = spec.root.host != spec.local_host
     if os.getcwd() != spec.cwd and (os.path.isdir(spec.cwd) or not elsewhere):
         try:
             os.chdir(spec.cwd)
@@ -171,11 +187,20 @@ def _settle(spec: ProcSpec) -> None:
 
 
 def _search_path(clients: list[str]) -> list[str]:
-    """Where to import from: as the client does, but from the packages of another interpreter before those of the client's."""
+    """Where to import from: as the client does, but from the packages of another interpreter before
+    those of the client's.
+    """
     own = [entry for entry in sys.path if entry not in clients]
     inside = [entry for entry in own if entry.startswith(f"{sys.prefix}{os.sep}")]
-    packages = next((at for at, entry in enumerate(clients) if entry.endswith("-packages")), len(clients))
-    return [*clients[:packages], *inside, *clients[packages:], *(entry for entry in own if entry not in inside)]
+    packages = next(
+        (at for at, entry in enumerate(clients) if entry.endswith("-packages")), len(clients)
+    )
+    return [
+        *clients[:packages],
+        *inside,
+        *clients[packages:],
+        *(entry for entry in own if entry not in inside),
+    ]
 
 
 def _show_name(spec: ProcSpec) -> None:
@@ -184,8 +209,8 @@ def _show_name(spec: ProcSpec) -> None:
 
 
 _NO_TERMINAL = (
-    "the processes of actors have no terminal. Spawn the actor on this_proc() of the client, which has one: "
-    "this_proc().spawn(name, Class, ...)"
+    "the processes of actors have no terminal. Spawn the actor on this_proc() of the client, which"
+    " has one: this_proc().spawn(name, Class, ...)"
 )
 _builtin_input = builtins.input
 

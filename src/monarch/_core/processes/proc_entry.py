@@ -1,6 +1,9 @@
-"""One proc of a host, from the request for it to its end: events in, instructions out. No I/O, no clock.
+"""One proc of a host, from the request for it to its end: events in, instructions out.
 
-`TABLE` says what follows when. `host_procs` tells an entry what happens to its process, and carries out what it says.
+No I/O, no clock.
+
+`TABLE` says what follows when. `host_procs` tells an entry what happens to its process, and carries
+out what it says.
 """
 
 from __future__ import annotations
@@ -16,16 +19,25 @@ from ..._namedtuple import NamedTuple
 from ..hub.control_records import HostedProc
 from ..hub.spawn_requests import SpawnRequest, Start
 from ..shape import Extent, Point
-from ..supervision.failure import DEAF, DEAF_REASON, KILLED, STOPPED, UNSTARTED, Failure, exit_reason
+from ..supervision.failure import (
+    DEAF,
+    DEAF_REASON,
+    KILLED,
+    STOPPED,
+    UNSTARTED,
+    Failure,
+    exit_reason,
+)
 from ..supervision.failure import EXITED as EXITED_ITSELF
 from ..wire.address import ActorAddress, ProcAddress
 
 ASKED, BOUND, STARTING, UP, CANCELLED, HALTING, STOPPING, EXITED, HALTED, ENDED = (
     "asked", "bound", "starting", "up", "cancelled", "halting", "stopping", "exited", "halted", "ended"
 )  # fmt: skip
-"""A proc is `ASKED` for, then the spawner listens for it (`BOUND`), then there is a process (`STARTING`), which says that it is `UP`. One
-that ends before it says so has `EXITED`: what it wrote last may say it yet. A stop makes the first two `CANCELLED`, and the others
-`HALTING`, `STOPPING`, `HALTED`.
+"""A proc is `ASKED` for, then the spawner listens for it (`BOUND`), then there is a process
+(`STARTING`), which says that it is `UP`. One that ends before it says so has `EXITED`: what it
+wrote last may say it yet. A stop makes the first two `CANCELLED`, and the others `HALTING`,
+`STOPPING`, `HALTED`.
 """
 
 _BURY = ("release", "announce", "settle")
@@ -45,7 +57,8 @@ _BURY = ("release", "announce", "settle")
 # abandoned: it will not be started again        clear: end what it leaves behind, then tell those who wait for its end
 #                                                end_waits: tell those who wait for its end
 #
-# A process may say that it is up before the spawner says that there is one, so the pid of one that is `UP` may come later.
+# A process may say that it is up before the spawner says that there is one, so the pid of one that
+# is `UP` may come later.
 TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (ASKED, "bound"): (BOUND, ("settle",)),
     (ASKED, "ready"): (UP, ("settle", "report")),
@@ -106,7 +119,9 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
 
 _LISTENING = (BOUND, STARTING, UP)
 _UNWANTED = (CANCELLED, HALTING, STOPPING, HALTED)
-_DEAF = 1.0  # seconds for which a process that runs may not be reached; one that dies is known to be dead long before
+# seconds for which a process that runs may not be reached; one that dies is known to be dead long
+# before
+_DEAF = 1.0
 _TAIL_LINES = 10  # kept for failure reports, whatever `tail_log_lines` says
 
 
@@ -170,7 +185,13 @@ class ProcEntry:
     """
 
     def __init__(
-        self, address: ProcAddress, mesh: Mesh, rank: int, incarnation: int, now: float, previous: Failure | None = None
+        self,
+        address: ProcAddress,
+        mesh: Mesh,
+        rank: int,
+        incarnation: int,
+        now: float,
+        previous: Failure | None = None,
     ) -> None:
         self.address = address
         self.mesh = mesh
@@ -182,7 +203,8 @@ class ProcEntry:
         self.incarnation = incarnation
         self._created = now
         self._previous = previous
-        self._unreached = 0.0  # since when nobody has been let in; 0 if the last one was, or nobody has tried
+        # since when nobody has been let in; 0 if the last one was, or nobody has tried
+        self._unreached = 0.0
         self._stop: Failure | None = None  # why it is asked to end, as callers are told
         self._kill_reason: tuple[str, str] | None = None  # cause and reason for which it is killed
         self._death: Failure | None = None  # what is known of its end, before that is final
@@ -198,7 +220,16 @@ class ProcEntry:
         mesh = self.mesh
         point = dict(Point(self.rank, mesh.extent))
         return HostedProc(
-            self.address, self.pid, mesh.name, self.rank, mesh.size, point, mesh.uid, self.state, mesh.root, self.end
+            self.address,
+            self.pid,
+            mesh.name,
+            self.rank,
+            mesh.size,
+            point,
+            mesh.uid,
+            self.state,
+            mesh.root,
+            self.end,
         )
 
     @property
@@ -206,14 +237,18 @@ class ProcEntry:
         """True if the proc takes connections, and should keep doing so."""
         return self.state in _LISTENING
 
-    def outcome(self, connected: float, now: float, waited: bool = False) -> tuple[bool, Failure | None]:
+    def outcome(
+        self, connected: float, now: float, waited: bool = False
+    ) -> tuple[bool, Failure | None]:
         """Return whether the fate of the proc is known, and its failure: None if it listens.
 
         Args:
-            connected: When the connection to it that broke was made; 0 for who waits until there is one.
+            connected: When the connection to it that broke was made; 0 for who waits until there is
+                one.
             waited: Whether who asks has done so before.
         """
-        if self._previous is not None and 0 < connected < self._created:  # it was one to the incarnation before
+        # it was one to the incarnation before
+        if self._previous is not None and 0 < connected < self._created:
             return True, self._previous
         if self.end is not None:
             returns = self.end.restarts and not connected and (self.end.is_stop or not waited)
@@ -232,7 +267,10 @@ class ProcEntry:
         assert self.end is not None
         if not self.pid:
             return f"error creating proc {self.label}: {self.end.reason}"
-        return f"error creating proc (host rank 0) {self.label}: exit_code: {self.end.exit_code}, {self.end.explain()}"
+        return (
+            f"error creating proc (host rank 0) {self.label}: exit_code: {self.end.exit_code},"
+            f" {self.end.explain()}"
+        )
 
     # events
 
@@ -248,7 +286,9 @@ class ProcEntry:
     def forked(self, pid: int, now: float) -> tuple[str, ...]:
         self.pid = pid
         instructions = self.happen("forked", now)
-        return instructions if self._kill_reason is None else instructions + self.happen("kill", now)
+        return (
+            instructions if self._kill_reason is None else instructions + self.happen("kill", now)
+        )
 
     def stop(self, reason: str, now: float) -> tuple[str, ...]:
         if self._stop is None:
@@ -256,7 +296,9 @@ class ProcEntry:
         return self.happen("stop", now)
 
     def take(self, failure: Failure) -> None:
-        """Its host is about to stop it, which its owner does not want: a failure then, and no stop."""
+        """Its host is about to stop it, which its owner does not want: a failure then, and no
+        stop.
+        """
         self._stop = failure
 
     def kill(self, cause: str, reason: str, now: float) -> tuple[str, ...]:
@@ -274,14 +316,18 @@ class ProcEntry:
         self._unreached = 0.0
 
     def unreached(self, now: float) -> tuple[str, ...]:
-        """It lets nobody in, though it runs: the program may have replaced itself (`os.execv`), or closed all its descriptors."""
+        """It lets nobody in, though it runs: the program may have replaced itself (`os.execv`), or
+        closed all its descriptors.
+        """
         self._unreached = self._unreached or now
         if now - self._unreached < _DEAF:
             return ()
         return self.kill(DEAF, f"the process was {DEAF_REASON}", now)
 
     def failed(self, error: str, now: float) -> tuple[str, ...]:
-        self._death = Failure(UNSTARTED, f"it could not be started: {error}", proc=self.label, host=self.mesh.machine)
+        self._death = Failure(
+            UNSTARTED, f"it could not be started: {error}", proc=self.label, host=self.mesh.machine
+        )
         return self.happen("failed", now)
 
     def exited(self, status: int, suspicion: str, now: float) -> tuple[str, ...]:
@@ -295,7 +341,10 @@ class ProcEntry:
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         cause, reason = KILLED if number is not None else EXITED_ITSELF, exit_reason(code, number)
         if number == signal.SIGKILL:
-            cause, reason = self._kill_reason or (cause, "\n".join(filter(None, (reason, suspicion))))
+            cause, reason = self._kill_reason or (
+                cause,
+                "\n".join(filter(None, (reason, suspicion))),
+            )
         self._death = Failure(
             cause, reason, proc=self.label, pid=self.pid, host=self.mesh.machine, exit_code=code, signal=number,
             output=tuple(self.tail),
@@ -318,9 +367,12 @@ class ProcEntry:
             told = self._stop
             death = death._replace(cause=told.cause, reason=told.reason, proc=told.proc, output=())
         if last == "silent" and not death.is_stop and self._kill_reason is None:
-            death = death._replace(cause=UNSTARTED)  # which is no news to its owner, unlike that somebody has killed it
+            # which is no news to its owner, unlike that somebody has killed it
+            death = death._replace(cause=UNSTARTED)
         return self._about(death)
 
     def _about(self, failure: Failure) -> Failure:
         mesh = self.mesh
-        return failure._replace(mesh=mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=mesh.restarts)
+        return failure._replace(
+            mesh=mesh.name, rank=self.rank, incarnation=self.incarnation, restarts=mesh.restarts
+        )

@@ -1,7 +1,9 @@
-"""In the agent: reads what procs print from their pipes, keeps the last lines of each, and passes all of it on.
+"""In the agent: reads what procs print from their pipes, keeps the last lines of each, and passes
+all of it on.
 
-A proc that prints more than its client shows, or than a disk takes, waits in its `print`: its pipes are not read meanwhile,
-those of others are. If files keep its lines, they are left out of what the client is shown instead, and it is told so.
+A proc that prints more than its client shows, or than a disk takes, waits in its `print`: its pipes
+are not read meanwhile, those of others are. If files keep its lines, they are left out of what the
+client is shown instead, and it is told so.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from .proc_entry import ProcEntry
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
 _GATHER = (
-    0.02  # seconds in which lines of procs that print one after the other gather, to be read and passed on together
+    # seconds in which lines of procs that print one after the other gather, to be read and passed
+    # on together
+    0.02
 )
 _TOGETHER = 16  # reads whose lines are one message, at most
 _MUCH = 3 << 14  # bytes: a read that finds more has waited long enough
@@ -50,8 +54,10 @@ class ProcOutput:
         self._publish = publish
         self._several = several
         self._printing: dict[str, _Printing] = {}  # by the names of their processes
-        self._rests: set[tuple[_Printing, str, LineSplitter]] = set()  # text without a newline, until it is shown
-        self._gathering: dict[tuple[_Printing, int], None] = {}  # pipes that are read together, in a while
+        # text without a newline, until it is shown
+        self._rests: set[tuple[_Printing, str, LineSplitter]] = set()
+        # pipes that are read together, in a while
+        self._gathering: dict[tuple[_Printing, int], None] = {}
         self._unsent: dict[ProcAddress, list[tuple[_Printing, Output]]] = {}
         self._collects = False  # while these are read: what is not sent goes together
         self.sinks: dict[ProcAddress, OutputSink] = {}
@@ -92,17 +98,20 @@ class ProcOutput:
     def passed_on(self, then: Callable[[], object], names: Collection[str] | None = ()) -> None:
         """Call `then` when all was passed on that procs have printed by now.
 
-        A round of the poller reads what is in the pipes; the first that has not begun yet is the next.
+        A round of the poller reads what is in the pipes; the first that has not begun yet is the
+        next.
 
         Args:
             then: What to call.
-            names: Processes that are waited for also if their pipes are not read at present; None for all.
+            names: Processes that are waited for also if their pipes are not read at present; None
+                for all.
         """
 
         def finish() -> None:
             for name in self._printing if names is None else names:
                 if name in self._printing and self._printing[name].held:
-                    others = set(self._printing if names is None else names) - {name}  # once: it may print for ever
+                    # once: it may print for ever
+                    others = set(self._printing if names is None else names) - {name}
                     self._printing[name].when_read.append(partial(self.passed_on, then, others))
                     return
             try:
@@ -141,7 +150,9 @@ class ProcOutput:
         self._poller.add(fd, lambda events: self._read(printing, fd))
 
     def _gather(self, printing: _Printing, fd: int) -> None:
-        """Read this pipe in a while, whatever comes: to read each line by itself would cost all others more than it is worth."""
+        """Read this pipe in a while, whatever comes: to read each line by itself would cost all
+        others more than it is worth.
+        """
         self._poller.remove(fd)
         if not self._gathering:
             self._poller.call_later(_GATHER, self._read_gathered)
@@ -211,7 +222,9 @@ class ProcOutput:
             self._poller.remove(fd)
             os.close(fd)
 
-    def _pass_on(self, printing: _Printing, stream: str, lines: list[Run], unshown: list[Run]) -> None:
+    def _pass_on(
+        self, printing: _Printing, stream: str, lines: list[Run], unshown: list[Run]
+    ) -> None:
         if not lines:
             return
         tail = printing.entry.tail
@@ -223,8 +236,11 @@ class ProcOutput:
             output, lambda: self._poller.call_soon(lambda: self._release(printing, "sink"))
         ):
             self._hold(printing, "sink")
-            # in case it never has any: it is asked again, and takes lines without keeping them if it does not get on at all
-            printing.patience = self._poller.call_later(_PATIENCE, lambda: self._release(printing, "sink"))
+            # in case it never has any: it is asked again, and takes lines without keeping them if
+            # it does not get on at all
+            printing.patience = self._poller.call_later(
+                _PATIENCE, lambda: self._release(printing, "sink")
+            )
         self._show(printing, output._replace(runs=unshown), sink)
 
     def _show(self, printing: _Printing, output: Output, sink: OutputSink | None) -> None:
@@ -251,26 +267,37 @@ class ProcOutput:
                         self._hold(printing, "client")
 
     def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:
-        """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing else prints."""
+        """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing
+        else prints.
+        """
         self._rests.discard((printing, stream, splitter))
         prompt = splitter.prompt()
         if prompt:
-            self._show(printing, Output(self._source(printing), stream, time.time(), prompt, end=""), None)
+            self._show(
+                printing, Output(self._source(printing), stream, time.time(), prompt, end=""), None
+            )
 
     def _say_left_out(self, printing: _Printing) -> None:
         sink = self.sinks.get(printing.entry.mesh.root)
         if printing.left_out and sink is not None:
             source = self._source(printing)
-            text = f"monarch: {printing.left_out:,} lines were left out here; they are in {sink.place_of(source)}"
+            text = (
+                f"monarch: {printing.left_out:,} lines were left out here; they are in"
+                f" {sink.place_of(source)}"
+            )
             printing.left_out = 0
-            self._publish(printing.entry.mesh.root, [Output(source, "stderr", time.time(), [(NOBODY, text)])])
+            self._publish(
+                printing.entry.mesh.root, [Output(source, "stderr", time.time(), [(NOBODY, text)])]
+            )
 
     def _source(self, printing: _Printing) -> Source:
         entry, known = printing.entry, printing.source
         mesh = entry.mesh
         alone = mesh.size == 1 and not self._several()
         if known is None or (known.mesh, known.alone) != (mesh.name, alone):
-            point = ",".join(f"{label}={index}" for label, index in Point(entry.rank, mesh.extent).items())
+            point = ",".join(
+                f"{label}={index}" for label, index in Point(entry.rank, mesh.extent).items()
+            )
             known = printing.source = Source(
                 mesh.name, entry.rank, point, mesh.machine, entry.incarnation, mesh.size, alone,
                 entry.address.proc,

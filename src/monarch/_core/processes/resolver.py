@@ -35,10 +35,12 @@ class Resolver:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def resolve(self, name: str, connected: float, answer: Answer) -> None:
-        """Have `answer` called with None when a proc listens, or with how it ended, as soon as that is known.
+        """Have `answer` called with None when a proc listens, or with how it ended, as soon as that
+        is known.
 
         Args:
-            connected: When the connection was made that broke (`time.monotonic`); 0 if there was none yet.
+            connected: When the connection was made that broke (`time.monotonic`); 0 if there was
+                none yet.
         """
         known, failure = self._outcome(name, connected, False)
         if not known:
@@ -54,8 +56,9 @@ class Resolver:
             look()
 
     def _wait(self, name: str, connected: float, answer: Answer) -> None:
-        """A lost connection is explained by an exit within moments; a proc not heard of may still be asked for, and one that ended
-        may be started again. What ends the wait in any case is the time.
+        """A lost connection is explained by an exit within moments; a proc not heard of may still
+        be asked for, and one that ended may be started again. What ends the wait in any case is the
+        time.
         """
 
         def look(final: bool = False) -> None:

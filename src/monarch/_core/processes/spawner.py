@@ -1,10 +1,13 @@
-"""The spawner: a single-threaded process that forks procs on request and reports how they end, and that they stand still.
+"""The spawner: a single-threaded process that forks procs on request and reports how they end, and
+that they stand still.
 
-It was forked from the agent before that had any thread, it has imported what procs need, and it never runs user code
-beyond the modules it was asked to preload. A fork of it is therefore ready in milliseconds and shares its memory.
+It was forked from the agent before that had any thread, it has imported what procs need, and it
+never runs user code beyond the modules it was asked to preload. A fork of it is therefore ready in
+milliseconds and shares its memory.
 
-`serve` returns twice over: in a forked child with the child's `ProcSpec`, so that the child unwinds to the program's
-top level and ends as any Python program does; and in the spawner with None, when the agent is gone.
+`serve` returns twice over: in a forked child with the child's `ProcSpec`, so that the child unwinds
+to the program's top level and ends as any Python program does; and in the spawner with None, when
+the agent is gone.
 """
 
 from __future__ import annotations
@@ -56,9 +59,11 @@ class Spawner:
         self._host = host
         self._preloaded = preload
         self._pid = os.getpid()
-        self._groups: dict[int, bool] = {}  # children, each of which leads a group, and whether that ends with it
+        # children, each of which leads a group, and whether that ends with it
+        self._groups: dict[int, bool] = {}
         self._warm = False
-        self.inherited: dict[str, None] = {}  # names of the modules that the last forks have found, in their order
+        # names of the modules that the last forks have found, in their order
+        self.inherited: dict[str, None] = {}
 
     def serve(self) -> ProcSpec | None:
         """Fork on request until the agent is gone; returns in each child with its spec."""
@@ -81,7 +86,9 @@ class Spawner:
         poll.register(children.fd, select.POLLIN)
         reader = ControlReader(self._control)
         while True:
-            ready = {fd for fd, _ in poll.poll(None if self._warm or not self._groups else _SETTLED)}
+            ready = {
+                fd for fd, _ in poll.poll(None if self._warm or not self._groups else _SETTLED)
+            }
             if not ready:
                 self._warm_up()
             try:
@@ -104,7 +111,8 @@ class Spawner:
     def _report_changes(self) -> None:
         for pid, status in changes():
             send_message(self._control, Changed(pid, status))
-            if os.WIFEXITED(status) or os.WIFSIGNALED(status):  # and the agent sees to what it leaves behind
+            # and the agent sees to what it leaves behind
+            if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self._groups.pop(pid, None)
 
     def _kill(self, request: Kill) -> None:
@@ -112,7 +120,8 @@ class Spawner:
             os.kill(request.pid, signal.SIGKILL)
 
     def _continued(self, agent: int) -> None:
-        if os.getppid() != agent and os.getpid() == self._pid:  # a child that was just forked has the handler, too
+        # a child that was just forked has the handler, too
+        if os.getppid() != agent and os.getpid() == self._pid:
             self._end_groups()
             os._exit(1)
 
@@ -133,7 +142,9 @@ class Spawner:
         except BaseException as error:  # a module may well call sys.exit when it is imported
             for fd in listeners.values():
                 os.close(fd)
-            send_message(self._control, Unstarted(request.mesh, ranks, f"{type(error).__name__}: {error}"))
+            send_message(
+                self._control, Unstarted(request.mesh, ranks, f"{type(error).__name__}: {error}")
+            )
             return None
         send_message(self._control, Bound(request.mesh, ranks))
         if self._groups or len(request.starts) > 1:
@@ -158,9 +169,16 @@ class Spawner:
         return None
 
     def _warm_up(self) -> None:
-        """Import what many procs will need, once. The first, if it comes alone, neither waits for it nor shares a core with it."""
+        """Import what many procs will need, once.
+
+        The first, if it comes alone, neither waits for it nor shares a core with it.
+        """
         self._warm = True
-        for module in ("monarch._core.actors.async_cell", "monarch._core.hub.remote_router", "faulthandler"):
+        for module in (
+            "monarch._core.actors.async_cell",
+            "monarch._core.hub.remote_router",
+            "faulthandler",
+        ):
             importlib.import_module(module)
         prefer_forkserver()
         compile_constructors()
@@ -170,7 +188,8 @@ class Spawner:
         for entry in request.sys_path:
             if entry not in sys.path:
                 sys.path.append(entry)
-        gc.disable()  # nothing that an import makes is garbage, and looking takes a fifth of the time of torch's
+        # nothing that an import makes is garbage, and looking takes a fifth of the time of torch's
+        gc.disable()
         try:
             for module in request.preload:
                 importlib.import_module(module)
@@ -178,7 +197,12 @@ class Spawner:
             gc.enable()
 
     def _start(
-        self, request: SpawnRequest, start: Start, listener: int, environ: dict[str, str], here: dict[str, str]
+        self,
+        request: SpawnRequest,
+        start: Start,
+        listener: int,
+        environ: dict[str, str],
+        here: dict[str, str],
     ) -> ProcSpec | None:
         """Fork one proc; returns in the child with its spec.
 
@@ -206,7 +230,8 @@ class Spawner:
                 theirs.clear()
                 return self._child(spec, start, start.environment(environ), here)
             self._groups[pid] = request.ends_groups
-            while theirs:  # before it may be known that the child has ended: nobody must reach what it listened at
+            # before it may be known that the child has ended: nobody must reach what it listened at
+            while theirs:
                 os.close(theirs.pop())
             try:
                 ours.append(os.pidfd_open(pid))  # here, where the child cannot have been reaped yet
@@ -253,7 +278,9 @@ class Spawner:
         os.set_inheritable(3, True)
 
     @staticmethod
-    def _child(spec: ProcSpec, start: Start, env: dict[str, str], inherited: dict[str, str]) -> ProcSpec:
+    def _child(
+        spec: ProcSpec, start: Start, env: dict[str, str], inherited: dict[str, str]
+    ) -> ProcSpec:
         spec = spec._replace(listener=3)
         try:
             cpus, numactl = _binding(start)
@@ -288,8 +315,12 @@ def _binding(start: Start) -> tuple[str, list[str]]:
     return start.cpus or dict(start.nodes).get("physcpubind", ""), []
 
 
-def execute(spec: ProcSpec, command: Command | None, env: dict[str, str], numactl: Sequence[str]) -> None:
-    """Replace this process by a new interpreter, or by the command that was given, which starts one."""
+def execute(
+    spec: ProcSpec, command: Command | None, env: dict[str, str], numactl: Sequence[str]
+) -> None:
+    """Replace this process by a new interpreter, or by the command that was given, which starts
+    one.
+    """
     command = command or Command(sys.executable, None, ("-m", "monarch._core.processes.proc"))
     fd = write_spec(spec)
     os.set_inheritable(fd, True)
@@ -310,18 +341,26 @@ def _die(error: BaseException) -> NoReturn:
 
 
 def _reseed() -> None:
-    """Ranks that share a preloaded numpy must not share its stream of random numbers. (`random` does this itself.)"""
+    """Ranks that share a preloaded numpy must not share its stream of random numbers.
+
+    (`random` does this itself.)
+    """
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()
 
 
 def ignore_interrupt(number: int, frame: object) -> None:
-    """Ctrl-C is for the client. A handler, not SIG_IGN, which programs that a proc starts would inherit."""
+    """Ctrl-C is for the client.
+
+    A handler, not SIG_IGN, which programs that a proc starts would inherit.
+    """
 
 
 def ignore_warnings() -> None:
-    """Go on at SIGTERM, where it is only a warning; what a proc starts has a default of its own again."""
+    """Go on at SIGTERM, where it is only a warning; what a proc starts has a default of its own
+    again.
+    """
     if config.value("sigterm_warns"):
         signal.signal(signal.SIGTERM, ignore_interrupt)
 
@@ -333,14 +372,17 @@ def prefer_forkserver() -> None:
 
 
 def _adopt_orphans() -> None:
-    """Become the parent of what procs leave behind: whether a group has ended is known once its last member was reaped, for which
-    the first process of a container may take a second, or for ever.
+    """Become the parent of what procs leave behind: whether a group has ended is known once its
+    last member was reaped, for which the first process of a container may take a second, or for
+    ever.
     """
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal, to end it, when its parent ends; the parent may be gone already."""
+    """Have the kernel send this process a signal, to end it, when its parent ends; the parent may
+    be gone already.
+    """
     libc().prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)

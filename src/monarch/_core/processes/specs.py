@@ -81,11 +81,27 @@ def write_spec(spec: tuple[object, ...]) -> int:
     return fd
 
 
-BEFORE_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_", "ASAN_", "LC_", "LANG", "OMP_", "MKL_", "OPENBLAS_", "KMP_")
-"""Variables that act before, or while, the interpreter and its libraries start: a proc that changes one is executed."""
+BEFORE_START = (
+    "LD_",
+    "PYTHON",
+    "MALLOC_",
+    "GLIBC_",
+    "ASAN_",
+    "LC_",
+    "LANG",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "KMP_",
+)
+"""Variables that act before, or while, the interpreter and its libraries start: a proc that changes
+one is executed.
+"""
 
 
 def needs_exec(env: dict[str, str], spawner_env: dict[str, str]) -> bool:
     """Return whether an environment takes effect only in a new interpreter."""
-    changed = {key for key in env.keys() | spawner_env.keys() if env.get(key) != spawner_env.get(key)}
+    changed = {
+        key for key in env.keys() | spawner_env.keys() if env.get(key) != spawner_env.get(key)
+    }
     return any(key.startswith(BEFORE_START) for key in changed)

@@ -1,7 +1,9 @@
-"""Stacks of a process that runs no Python code of ours: a signal at which `faulthandler` writes them to a memory file.
+"""Stacks of a process that runs no Python code of ours: a signal at which `faulthandler` writes
+them to a memory file.
 
-It works while C code holds the GIL. But nothing can be set up by then, so each process does this when it starts: 4 µs, 100 in a
-process that was just forked, one descriptor, no memory until the signal comes. Who reads is `monarch.stacks`, in the host agent.
+It works while C code holds the GIL. But nothing can be set up by then, so each process does this
+when it starts: 4 µs, 100 in a process that was just forked, one descriptor, no memory until the
+signal comes. Who reads is `monarch.stacks`, in the host agent.
 """
 
 from __future__ import annotations

@@ -1,24 +1,31 @@
-"""The title of a process in `ps` and `top`. Written to /proc, which needs neither C code nor privileges."""
+"""The title of a process in `ps` and `top`.
+
+Written to /proc, which needs neither C code nor privileges.
+"""
 
 from __future__ import annotations
 
 import os
 from contextlib import suppress
 
-_ARG_START, _ARG_END = 45, 46  # fields of /proc/self/stat, counted from the state, which follows the program's name
+# fields of /proc/self/stat, counted from the state, which follows the program's name
+_ARG_START, _ARG_END = 45, 46
 _area: tuple[int, int] | None = None  # a fork has it where its parent has it
 
 
 def set_title(title: str) -> None:
-    """Show this process as `title`: its name in /proc/self/comm (the first 15 bytes), and its command line.
+    """Show this process as `title`: its name in /proc/self/comm (the first 15 bytes), and its
+    command line.
 
-    The text takes the place of the arguments in memory, so a longer one is cut. Where the system forbids it, nothing changes.
+    The text takes the place of the arguments in memory, so a longer one is cut. Where the system
+    forbids it, nothing changes.
     """
     with suppress(OSError, ValueError, IndexError):
         _write("/proc/self/comm", title.encode()[:15].decode(errors="ignore").encode())
         start, end = _arguments()
         text = title.encode()[: end - start - 2]
-        # no NUL at the very end: so the kernel knows that this is a title, and shows it up to its first NUL
+        # no NUL at the very end: so the kernel knows that this is a title, and shows it up to its
+        # first NUL
         _write("/proc/self/mem", text.ljust(end - start - 1, b"\0") + b" ", start)
 
 

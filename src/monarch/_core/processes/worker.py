@@ -1,4 +1,7 @@
-"""Workers: processes that let clients on other hosts use this one. Each starts a host agent, and waits until that ends."""
+"""Workers: processes that let clients on other hosts use this one.
+
+Each starts a host agent, and waits until that ends.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,10 @@ class Worker:
     """
 
     def __init__(
-        self, address: str, ca: str | os.PathLike[str] | None, private_key: str | os.PathLike[str] | None
+        self,
+        address: str,
+        ca: str | os.PathLike[str] | None,
+        private_key: str | os.PathLike[str] | None,
     ) -> None:
         from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
 
@@ -46,7 +52,8 @@ class Worker:
         trust.require(channel.listening)
         host = channel.name if channel.dialable else random_name()
         agent = ProcAddress(host, AGENT)
-        self._local_host = random_name()  # its address is of many characters, and may be that of another worker here
+        # its address is of many characters, and may be that of another worker here
+        self._local_host = random_name()
         read, write = os.pipe()
         with os.fdopen(read, "rb") as report:
             try:
@@ -57,7 +64,9 @@ class Worker:
                 os.close(write)
             data = report.read()  # ends with the agent, if it dies before it has said anything
         if not data:
-            raise RuntimeError(f"the worker on {address} ended with status {self._wait()} as it started")
+            raise RuntimeError(
+                f"the worker on {address} ended with status {self._wait()} as it started"
+            )
         self.name, error = pickle.loads(data)
         if error:
             self._wait()
@@ -82,31 +91,44 @@ class Worker:
 
 
 def run_worker_loop_until_shutdown(
-    *, address: str, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+    *,
+    address: str,
+    ca: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
 ) -> None:
-    """Let clients on other hosts use this one; returns when one of them has shut it down. For arguments and errors see
-    `run_worker_loop_forever`.
+    """Let clients on other hosts use this one; returns when one of them has shut it down.
+
+    For arguments and errors see `run_worker_loop_forever`.
     """
     Worker(address, ca, private_key).wait()
 
 
 def run_worker_loop_forever(
-    *, address: str, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+    *,
+    address: str,
+    ca: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
 ) -> NoReturn:
-    """Let clients on other hosts use this one, until one of them shuts it down; then the process exits with status 0.
+    """Let clients on other hosts use this one, until one of them shuts it down; then the process
+    exits with status 0.
 
-    Several clients may be attached at the same time; what each spawns here ends when that client does.
+    Several clients may be attached at the same time; what each spawns here ends when that client
+    does.
 
     Args:
-        address: Where to listen: ``tcp://host:port``, ``tcp://*:port`` for every interface, ``tcp://host:fd7`` for a socket
-            that was inherited, ``ipc:///path``, ``inproc://n``; or ``dial@bind``, where others reach it at `dial`.
-        ca: File, or PEM text, with the certificates of those who sign the keys that are let in; None for a shared secret
-            (``MONARCH_SECRET``, ``MONARCH_SECRET_FILE``, or ``~/.monarch/secret``).
-        private_key: File, or PEM text, with this host's key and certificate; None with a shared secret.
+        address: Where to listen: ``tcp://host:port``, ``tcp://*:port`` for every interface,
+            ``tcp://host:fd7`` for a socket that was inherited, ``ipc:///path``, ``inproc://n``; or
+            ``dial@bind``, where others reach it at `dial`.
+        ca: File, or PEM text, with the certificates of those who sign the keys that are let in;
+            None for a shared secret (``MONARCH_SECRET``, ``MONARCH_SECRET_FILE``, or
+            ``~/.monarch/secret``).
+        private_key: File, or PEM text, with this host's key and certificate; None with a shared
+            secret.
 
     Raises:
         AddressError: `address` is none of these.
-        ValueError: The certificates or the secret are no good, or there are none and `address` is for other machines.
+        ValueError: The certificates or the secret are no good, or there are none and `address` is
+            for other machines.
         OSError: The address is taken, or is none of this machine.
         RuntimeError: The worker was ended in another way than by a client.
     """
@@ -115,10 +137,13 @@ def run_worker_loop_forever(
 
 
 def start_worker_loop_forever(
-    *, address: str, ca: str | os.PathLike[str] | None = None, private_key: str | os.PathLike[str] | None = None
+    *,
+    address: str,
+    ca: str | os.PathLike[str] | None = None,
+    private_key: str | os.PathLike[str] | None = None,
 ) -> Future[None]:
-    """Let clients on other hosts use this one, in the background; it listens when this returns, and ends with this
-    process. For arguments and errors see `run_worker_loop_forever`.
+    """Let clients on other hosts use this one, in the background; it listens when this returns, and
+    ends with this process. For arguments and errors see `run_worker_loop_forever`.
 
     Returns:
         A future that is done when a client has shut the worker down.

@@ -1,10 +1,13 @@
-"""One call to processes of many hosts: the tree that it travels down, and what each gateway keeps of it.
+"""One call to processes of many hosts: the tree that it travels down, and what each gateway keeps
+of it.
 
-The sender's gateway is the root. It splits the hosts into at most `fanout` runs of neighbours; the first host of each run
-takes the call, and splits the rest in the same way. The tree is therefore a function of the list of hosts alone: a slice
-has a tree of its own, and whoever knows the list knows who stands below whom, which is what `Branch` says.
+The sender's gateway is the root. It splits the hosts into at most `fanout` runs of neighbours; the
+first host of each run takes the call, and splits the rest in the same way. The tree is therefore a
+function of the list of hosts alone: a slice has a tree of its own, and whoever knows the list knows
+who stands below whom, which is what `Branch` says.
 
-Cost, for `n` hosts: `n` messages down, at most `n` up (answers of a subtree are joined), in ``log(n) / log(fanout)`` hops.
+Cost, for `n` hosts: `n` messages down, at most `n` up (answers of a subtree are joined), in
+``log(n) / log(fanout)`` hops.
 """
 
 from __future__ import annotations
@@ -19,7 +22,18 @@ from struct import Struct
 
 from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
-from ..wire.frame import AGAIN, CALL, CAST, EXPLICIT, HEADER_SIZE, REPLY, STANDING, Frame, FrameError, encode
+from ..wire.frame import (
+    AGAIN,
+    CALL,
+    CAST,
+    EXPLICIT,
+    HEADER_SIZE,
+    REPLY,
+    STANDING,
+    Frame,
+    FrameError,
+    encode,
+)
 from .route import RESENT
 
 _HEADER = Struct("<QHHHII")
@@ -56,9 +70,11 @@ class Header(NamedTuple):
     Attributes:
         id: Its number; with the host of `source` it names the cast everywhere.
         source: The process that calls.
-        orders: The number that it has, for each host, among what `source` has sent there, see `order`.
+        orders: The number that it has, for each host, among what `source` has sent there, see
+            `order`.
         table: The hosts, as `pack_table` writes them.
-        fanout: Most hosts that one hands it to; the same everywhere, as the root works out who stands below whom.
+        fanout: Most hosts that one hands it to; the same everywhere, as the root works out who
+            stands below whom.
     """
 
     id: int
@@ -111,12 +127,19 @@ def with_header(frame: Frame, header: Header) -> Frame:
     """The call `frame` as a cast."""
     host, proc = header.source.host.encode(), header.source.proc.encode()
     orders = array("Q", header.orders).tobytes()
-    head = _HEADER.pack(header.id, header.fanout, len(host), len(proc), len(header.table), len(orders))
-    return frame._replace(kind=CAST, meta=b"".join((head, host, proc, orders, header.table, frame.meta)))
+    head = _HEADER.pack(
+        header.id, header.fanout, len(host), len(proc), len(header.table), len(orders)
+    )
+    return frame._replace(
+        kind=CAST, meta=b"".join((head, host, proc, orders, header.table, frame.meta))
+    )
 
 
 def attaches(frame: Frame) -> bool:
-    """Return whether the target host of a frame may have yet to start. A host named in any other way was up."""
+    """Return whether the target host of a frame may have yet to start.
+
+    A host named in any other way was up.
+    """
     return frame.kind in (CALL, CAST) and frame.flags & (STANDING | AGAIN) == STANDING
 
 
@@ -159,7 +182,9 @@ class Cast:
         "parent", "ranks", "source", "standing", "told", "waiting",
     )  # fmt: skip
 
-    def __init__(self, header: Header, call: Frame, own: Entry | None, parent: str | None, standing: bool) -> None:
+    def __init__(
+        self, header: Header, call: Frame, own: Entry | None, parent: str | None, standing: bool
+    ) -> None:
         self.id = header.id
         self.source = header.source
         self.header = header if parent is None else None
@@ -170,13 +195,15 @@ class Cast:
         self.branches: dict[str, Branch] = {}  # whom it was handed to
         self.waiting: set[str] = set()  # those of them that have not said that they are done
         self.gone: set[str] = set()  # those that were lost; at the root
-        self.ranks: dict[str, int] = {}  # processes of this host that have not answered, with their ranks
+        # processes of this host that have not answered, with their ranks
+        self.ranks: dict[str, int] = {}
         self.told = False  # the parent knows that all is done
         self.again = False  # some have been asked again, so answers may come twice; at the root
         self.lingers = False  # answers wait for others
         self.orphaned = False  # the parent is lost
         self.over = False
-        self._kept: deque[bytes] = deque(maxlen=_MOST_KEPT if standing else None)  # what this host has said
+        # what this host has said
+        self._kept: deque[bytes] = deque(maxlen=_MOST_KEPT if standing else None)
         self._large: list[Frame] = []  # answers of this host that went straight to the caller
         self._unsent: list[bytes] = []
 
@@ -190,7 +217,9 @@ class Cast:
         return not self.ranks and not self.waiting
 
     def expect(self) -> None:
-        """The processes of this host will answer, if they were asked to, and in a way that can be counted."""
+        """The processes of this host will answer, if they were asked to, and in a way that can be
+        counted.
+        """
         call = self.call
         if self.own is not None and call is not None and call.request and not call.flags & EXPLICIT:
             self.ranks = dict(zip(self.own.procs, self.own.ranks, strict=True))
@@ -216,7 +245,8 @@ class Cast:
         return data
 
     def start_again(self, parent: str) -> list[Frame]:
-        """The root has asked by another way: what this host has said may be lost, those below are no longer its concern.
+        """The root has asked by another way: what this host has said may be lost, those below are
+        no longer its concern.
 
         Returns the answers that are to go straight to the caller once more.
         """
@@ -228,7 +258,9 @@ class Cast:
         return self._large
 
     def below(self, host: str) -> list[Branch]:
-        """At the root: each host that stands below one that was handed the call, by itself, and that one first."""
+        """At the root: each host that stands below one that was handed the call, by itself, and
+        that one first.
+        """
         header = self.header
         assert header is not None
         entries = read_table(header.table)

@@ -1,14 +1,16 @@
 """Casts in a gateway: handed down the tree, their answers combined on the way up, and seen through.
 
-Casts survive those who pass them on. Whoever loses a host below says so upwards, and the root hands the call to each host
-that stood below the lost one itself, and to that one, if only another has lost it; a host that has the call already only
-changes its parent, and answers again. Who is asked again says at once that it is there; who does not within `_AT_ONCE`
-is lost. For `_AVOIDED` seconds such a host gets the calls of that root from the root itself, as whoever cannot reach it
-would hold each of them up. What it costs when all is well: the root keeps the call until all have answered, each host its own answers until
-the root has all.
+Casts survive those who pass them on. Whoever loses a host below says so upwards, and the root hands
+the call to each host that stood below the lost one itself, and to that one, if only another has
+lost it; a host that has the call already only changes its parent, and answers again. Who is asked
+again says at once that it is there; who does not within `_AT_ONCE` is lost. For `_AVOIDED` seconds
+such a host gets the calls of that root from the root itself, as whoever cannot reach it would hold
+each of them up. What it costs when all is well: the root keeps the call until all have answered,
+each host its own answers until the root has all.
 
-A call is over when the root has all answers: it says so down the tree, and only then is it forgotten. Only the parent
-can say so: a host that has changed its parent has nothing to do with the former one any more.
+A call is over when the root has all answers: it says so down the tree, and only then is it
+forgotten. Only the parent can say so: a host that has changed its parent has nothing to do with the
+former one any more.
 """
 
 from __future__ import annotations
@@ -22,7 +24,18 @@ from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, has_address
-from ..wire.frame import AGAIN, CALL, CLOSE, EXPLICIT, PRINTED, REPLIES, ROUTED, STANDING, VALUE, Frame
+from ..wire.frame import (
+    AGAIN,
+    CALL,
+    CLOSE,
+    EXPLICIT,
+    PRINTED,
+    REPLIES,
+    ROUTED,
+    STANDING,
+    VALUE,
+    Frame,
+)
 from . import cast as casts
 from .cast import Branch, Cast, Entry
 from .order import Lane
@@ -31,13 +44,16 @@ from .route import RESENT, Route, gone, read_route, route_prefix, with_order, wi
 if TYPE_CHECKING:
     from .gateway import Gateway
 
-DONE, LOST, PROMPT = 1, 2, 4  # flags of REPLIES: all below have answered; a host below is lost; not to be held back
-COMBINED = 64 * 1024  # bytes of an answer that may wait for others; a larger one goes straight to the caller
+# flags of REPLIES: all below have answered; a host below is lost; not to be held back
+DONE, LOST, PROMPT = 1, 2, 4
+# bytes of an answer that may wait for others; a larger one goes straight to the caller
+COMBINED = 64 * 1024
 LINGER = 0.001  # seconds that an answer waits for others, in each gateway on its way
 _CLOSING = 0.05  # seconds in which casts that are over are gathered
 _AT_ONCE = 0.8  # seconds in which a host that is asked again says that it is there
 _AVOIDED = 60.0  # seconds in which a host that another has lost is handed calls by the root itself
-_EACH = 0.004  # more seconds for each host that is asked at the same time: the root may have to dial it
+# more seconds for each host that is asked at the same time: the root may have to dial it
+_EACH = 0.004
 
 
 class Casting:
@@ -56,7 +72,8 @@ class Casting:
         self._casts: dict[tuple[str, int], Cast] = {}
         self._ids = itertools.count(first or int.from_bytes(os.urandom(4), "big") << 24 | 1)
         self._closing: dict[str, list[tuple[str, int]]] = {}
-        self._doubted: dict[str, object] = {}  # hosts that were asked again, and have not said anything since
+        # hosts that were asked again, and have not said anything since
+        self._doubted: dict[str, object] = {}
         self._avoided: dict[str, object] = {}  # hosts that another has lost, but not this one
 
     def __len__(self) -> int:
@@ -78,7 +95,11 @@ class Casting:
         header, meta = casts.split_header(frame)
         call = frame._replace(kind=CALL, flags=frame.flags & ~ROUTED, meta=meta)
         entries = casts.read_table(header.table)
-        direct = [entry for entry in entries if not self._is_dialed(entry.host) or _is_unwatched(header.source, call)]
+        direct = [
+            entry
+            for entry in entries
+            if not self._is_dialed(entry.host) or _is_unwatched(header.source, call)
+        ]
         if direct:  # one by one
             for entry in direct:
                 # STANDING says on the way that a host may have yet to start
@@ -106,14 +127,20 @@ class Casting:
 
     def _call_each(self, source: ProcAddress, entry: Entry, call: Frame) -> None:
         for proc, rank in zip(entry.procs, entry.ranks, strict=True):
-            self._gateway.from_proc(with_route(call._replace(rank=rank), Route(ProcAddress(entry.host, proc), source)))
+            self._gateway.from_proc(
+                with_route(call._replace(rank=rank), Route(ProcAddress(entry.host, proc), source))
+            )
 
-    def _hand_down(self, cast: Cast, call: Frame | None, header: casts.Header, branch: Branch, again: int = 0) -> None:
+    def _hand_down(
+        self, cast: Cast, call: Frame | None, header: casts.Header, branch: Branch, again: int = 0
+    ) -> None:
         assert call is not None
         cast.branches[branch.host] = branch
         cast.waiting.add(branch.host)
         call = call._replace(flags=call.flags | again)
-        self._outside.to_host(branch.host, casts.with_header(call, casts.part(header, branch.start, branch.end)))
+        self._outside.to_host(
+            branch.host, casts.with_header(call, casts.part(header, branch.start, branch.end))
+        )
 
     def came(self, neighbour: str, frame: Frame) -> None:
         """A host above hands down a call, or the root asks again."""
@@ -147,21 +174,32 @@ class Casting:
         if not self._gateway.has_passed(lane, order):
             cast.expect()
             self._gateway.in_order(lane, order, cast)
-        elif neighbour == source.host:  # the root still wants answers, and this host has forgotten the call
-            failure = Failure(LINK, "it had been out of contact, and has given up the call", proc=entries[0].host)
+        elif neighbour == source.host:
+            # the root still wants answers, and this host has forgotten the call
+            failure = Failure(
+                LINK, "it had been out of contact, and has given up the call", proc=entries[0].host
+            )
             cast.answered(gone(source, ProcAddress(entries[0].host, AGENT), failure))
         return cast
 
-    def _refuse_name(self, name: str, cast: Cast, neighbour: str, header: casts.Header, call: Frame) -> None:
-        """The list of hosts has this one twice: the host of the second name is as if lost; those below it get the call."""
+    def _refuse_name(
+        self, name: str, cast: Cast, neighbour: str, header: casts.Header, call: Frame
+    ) -> None:
+        """The list of hosts has this one twice: the host of the second name is as if lost; those
+        below it get the call.
+        """
         entries = casts.read_table(header.table)
         for branch in casts.split(entries, 1, len(entries), header.fanout):
             self._hand_down(cast, call, header, branch)
         assert cast.own is not None
-        failure = Failure(LINK, f"it is {cast.own.host} by another name: attach each worker once", proc=name)
+        failure = Failure(
+            LINK, f"it is {cast.own.host} by another name: attach each worker once", proc=name
+        )
         self._gateway.tell(cast.source, ProcAddress(name, AGENT), failure)
         names = _names(cast, name)
-        self._outside.to_host(neighbour, Frame(REPLIES, DONE | PROMPT, 0, 0, 0, cast.id, names, b""))
+        self._outside.to_host(
+            neighbour, Frame(REPLIES, DONE | PROMPT, 0, 0, 0, cast.id, names, b"")
+        )
 
     def hand_over(self, cast: Cast) -> None:
         """It is the turn of a cast, in the order of its sender."""
@@ -241,7 +279,9 @@ class Casting:
             self._flush(cast, prompt=bool(frame.flags & PROMPT))
 
     def _late_replies(self, source: ProcAddress, frame: Frame) -> None:
-        """The cast is over, but not all that is said by way of it: somebody has ended since, or says something twice."""
+        """The cast is over, but not all that is said by way of it: somebody has ended since, or
+        says something twice.
+        """
         if not frame.payload or frame.flags & LOST:
             return
         if source.host in self._gateway.names:
@@ -269,19 +309,25 @@ class Casting:
         replies, done = cast.take(), cast.done
         if cast.parent is None:
             if replies:
-                self._outside.answer_all(cast.source.proc, casts.resent(replies) if cast.again else replies)
+                self._outside.answer_all(
+                    cast.source.proc, casts.resent(replies) if cast.again else replies
+                )
             if done and not cast.standing:
                 self._over(cast)
         elif replies or at_once or (done and not cast.told):
             cast.told = done
             flags = (DONE if done else 0) | (PROMPT if prompt else 0)
-            self._outside.to_host(cast.parent, Frame(REPLIES, flags, 0, 0, 0, cast.id, _names(cast), replies))
+            self._outside.to_host(
+                cast.parent, Frame(REPLIES, flags, 0, 0, 0, cast.id, _names(cast), replies)
+            )
 
     # over
 
     def ended(self, source: ProcAddress) -> None:
         """A process of this host has ended; nobody waits for what it has asked."""
-        for cast in [cast for cast in self._casts.values() if cast.source == source and cast.parent is None]:
+        for cast in [
+            cast for cast in self._casts.values() if cast.source == source and cast.parent is None
+        ]:
             self._over(cast)
 
     def withdraw(self, source: ProcAddress, hosts: set[str]) -> None:
@@ -337,7 +383,9 @@ class Casting:
     # lost
 
     def link_lost(self, host: str, failure: Failure) -> None:
-        """Nothing that is sent to a neighbour will arrive, and nothing that it has sent any more."""
+        """Nothing that is sent to a neighbour will arrive, and nothing that it has sent any
+        more.
+        """
         self._doubted.pop(host, None)
         self._avoided.pop(host, None)
         self._closing.pop(host, None)
@@ -386,23 +434,34 @@ class Casting:
         self._outside.call_later(_AVOIDED, forget)
 
     def _ask_again(self, cast: Cast, singles: Sequence[Branch]) -> None:
-        """At the root: hand the call to each of these itself, but for those that have it from the root, or are lost."""
+        """At the root: hand the call to each of these itself, but for those that have it from the
+        root, or are lost.
+        """
         assert cast.header is not None
         cast.again = True
-        asked = [single for single in singles if single.host not in cast.gone and single.host not in cast.branches]
+        asked = [
+            single
+            for single in singles
+            if single.host not in cast.gone and single.host not in cast.branches
+        ]
         time = object()
         for single in asked:
             self._hand_down(cast, cast.call, cast.header, single, AGAIN)
             self._doubted.setdefault(single.host, time)
         if asked:
             hosts = [single.host for single in asked]
-            self._outside.call_later(_AT_ONCE + _EACH * len(hosts), lambda: self._not_at_once(hosts, time))
+            self._outside.call_later(
+                _AT_ONCE + _EACH * len(hosts), lambda: self._not_at_once(hosts, time)
+            )
         self._flush(cast, prompt=True)
 
     def _not_at_once(self, hosts: Sequence[str], time: object) -> None:
         for host in hosts:
             if self._doubted.get(host) is time:
-                reason = "who passed calls on to it is lost, or has lost it, and it does not answer when asked directly"
+                reason = (
+                    "who passed calls on to it is lost, or has lost it, and it does not answer when"
+                    " asked directly"
+                )
                 self._outside.give_up(host, reason)
 
     def _pass_loss_down(self, cast: Cast) -> None:
@@ -425,8 +484,9 @@ class Casting:
 
 
 def _is_unwatched(source: ProcAddress, call: Frame) -> bool:
-    """Return whether only its own link tells the caller that a host has ended: answers through a port can't be counted,
-    and the caller has no standing cast, as clients do."""
+    """Return whether only its own link tells the caller that a host has ended: answers through a
+    port can't be counted, and the caller has no standing cast, as clients do.
+    """
     return bool(call.request and call.flags & EXPLICIT) and has_address(source.host)
 
 
@@ -435,6 +495,8 @@ def _close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:
 
 
 def _names(cast: Cast, name: str | None = None) -> bytes:
-    """Encode the owner of the cast, and the name by which this host was called: neighbours may use another."""
+    """Encode the owner of the cast, and the name by which this host was called: neighbours may use
+    another.
+    """
     assert cast.own is not None
     return "\0".join((*cast.source, name or cast.own.host)).encode()

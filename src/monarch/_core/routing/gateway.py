@@ -1,14 +1,17 @@
-"""The gateway of a host, a pure state machine over its outgoing and incoming frames: frames and events in, frames out.
+"""The gateway of a host, a pure state machine over its outgoing and incoming frames: frames and
+events in, frames out.
 
-A gateway passes on what processes of its host send elsewhere, hands what arrives to them in the order of each sender
-(`order`), takes part in casts (`casting`), and tells whoever has talked to a process, or to a host, that it has ended.
+A gateway passes on what processes of its host send elsewhere, hands what arrives to them in the
+order of each sender (`order`), takes part in casts (`casting`), and tells whoever has talked to a
+process, or to a host, that it has ended.
 
-Hosts with an address, ``tcp://...``, are dialed. A host without one, such as a client's, is reached over the link that its
-own frames come on. Who has only heard of it by way of a cast asks it, up the tree, to dial, and sends what it has then: a
-host in between that is lost would take it along. Only what may get lost, credit and output, goes up the tree itself.
+Hosts with an address, ``tcp://...``, are dialed. A host without one, such as a client's, is reached
+over the link that its own frames come on. Who has only heard of it by way of a cast asks it, up the
+tree, to dial, and sends what it has then: a host in between that is lost would take it along. Only
+what may get lost, credit and output, goes up the tree itself.
 
-What ends each wait: a message that waits for one before it, and a host that cannot be reached any more over the link that
-its frames came on, are given up after `patience` seconds.
+What ends each wait: a message that waits for one before it, and a host that cannot be reached any
+more over the link that its frames came on, are given up after `patience` seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class Outside(Protocol):
     def give_up(self, host: str, reason: str) -> None:
         """End the link to a host for both sides; `link_lost` follows."""
 
-    def to_procs(self, frames: Sequence[tuple[ProcAddress, Frame]]) -> Sequence[tuple[ProcAddress, Failure]]:
+    def to_procs(
+        self, frames: Sequence[tuple[ProcAddress, Frame]]
+    ) -> Sequence[tuple[ProcAddress, Failure]]:
         """Send requests to processes of this host; returns those that are known to have ended."""
 
     def answer(self, proc: str, frame: Frame) -> None:
@@ -47,7 +52,9 @@ class Outside(Protocol):
         """Send many, encoded one after the other."""
 
     def gone(self, proc: ProcAddress, frame: Frame) -> None:
-        """Tell a process of this host who has ended: as one that it asks, and as one that asks it."""
+        """Tell a process of this host who has ended: as one that it asks, and as one that asks
+        it.
+        """
 
     def host_gone(self, host: str, failure: Failure) -> None:
         """A host is lost, or has left."""
@@ -63,11 +70,17 @@ class Gateway:
         fanout: Most hosts that a cast is handed to by one.
         epoch: See `Numbering`.
         patience: Seconds, see above.
-        first_cast: Number of the first one; by default one that no other life of this host has used.
+        first_cast: Number of the first one; by default one that no other life of this host has
+            used.
     """
 
     def __init__(
-        self, outside: Outside, fanout: int, epoch: int, patience: float, first_cast: int | None = None
+        self,
+        outside: Outside,
+        fanout: int,
+        epoch: int,
+        patience: float,
+        first_cast: int | None = None,
     ) -> None:
         self.names: set[str] = set()  # what this host is called by others
         self.via: str | None = None  # the only host that can be dialed, where that is so
@@ -76,15 +89,18 @@ class Gateway:
         self._numbering = Numbering(epoch)
         self._reordering = Reordering(self._dropped)
         self._casting = Casting(self, fanout, first_cast)
-        # hosts without an address, and the neighbour that each is reached through; None since that was lost
+        # hosts without an address, and the neighbour that each is reached through; None since that
+        # was lost
         self._behind: dict[str, str | None] = {}  # its own frames came from there
         self._above: dict[str, str | None] = {}  # casts came from there
         self._held: dict[str, list[Frame]] = {}  # what waits until one of them dials
-        # host -> who sends there through this gateway; dicts as sets that keep their order, so that runs can be repeated
+        # host -> who sends there through this gateway; dicts as sets that keep their order, so that
+        # runs can be repeated
         self._asking: dict[str, dict[ProcAddress, None]] = {}
         # process here -> who has talked to it, by which of our names
         self._asked: dict[str, dict[Lane, None]] = {}
-        self._incomplete: set[Lane] = set()  # where something was sent that waits for something before it
+        # where something was sent that waits for something before it
+        self._incomplete: set[Lane] = set()
 
     @property
     def casts(self) -> int:
@@ -109,7 +125,9 @@ class Gateway:
         self.pass_on(route, frame)
 
     def proc_ended(self, address: ProcAddress, failure: Failure) -> None:
-        """A process of this host has ended: whoever has talked to it is told, after all that it has said."""
+        """A process of this host has ended: whoever has talked to it is told, after all that it has
+        said.
+        """
         asked = self._asked.pop(address.proc, {})
         told = self._casting.proc_ended(address.proc, asked, failure)
         for lane in asked:
@@ -197,7 +215,10 @@ class Gateway:
         if hop is not None:
             here = ProcAddress(min(self.names), AGENT)
             self.outside.to_host(
-                hop, with_route(Frame(DIAL, 0, 0, 0, 0, 0, b"", b""), Route(ProcAddress(host, AGENT), here))
+                hop,
+                with_route(
+                    Frame(DIAL, 0, 0, 0, 0, 0, b"", b""), Route(ProcAddress(host, AGENT), here)
+                ),
             )
 
     def _look_for_a_way(self, host: str, failure: Failure) -> None:
@@ -218,13 +239,19 @@ class Gateway:
             hop = self.via or host
         elif host in self._behind or host in self._above:
             straight = self._behind.get(host)
-            if straight is None and route.source.host in self.names and not self._may_get_lost(route, frame):
+            if (
+                straight is None
+                and route.source.host in self.names
+                and not self._may_get_lost(route, frame)
+            ):
                 self._hold(host, frame)
                 return
             hop = straight or self._above.get(host) or ""
         else:
             if self._is_owed_an_end(route, frame):
-                reason = "there is no way to it from here: it has no address, and no link to it is left"
+                reason = (
+                    "there is no way to it from here: it has no address, and no link to it is left"
+                )
                 self.tell(route.source, ProcAddress(host, AGENT), host_lost(host, reason))
             return
         if self._is_owed_an_end(route, frame):
@@ -233,15 +260,21 @@ class Gateway:
             self.outside.to_host(hop, frame)
 
     def _is_owed_an_end(self, route: Route, frame: Frame) -> bool:
-        """Return whether the sender must be told if the receiver's host is lost. Hosts that pass a frame up a tree
-        don't tell: they may have lost what others reach."""
+        """Return whether the sender must be told if the receiver's host is lost.
+
+        Hosts that pass a frame up a tree don't tell: they may have lost what others reach.
+        """
         if route.source.host in self.names:
             return frame.kind != GONE
         return frame.kind in (CALL, PORT) or (frame.kind == REPLY and not route.cast)
 
     def _may_get_lost(self, route: Route, frame: Frame) -> bool:
-        """Credit is given again and again; what comes after the answer to a standing cast is output."""
-        return frame.kind == CREDIT or (frame.kind == REPLY and self._casting.standing(route.to.host, route.cast))
+        """Credit is given again and again; what comes after the answer to a standing cast is
+        output.
+        """
+        return frame.kind == CREDIT or (
+            frame.kind == REPLY and self._casting.standing(route.to.host, route.cast)
+        )
 
     def _arrived(self, route: Route, frame: Frame) -> None:
         if frame.kind == GONE:
@@ -251,7 +284,9 @@ class Gateway:
             if has_address(route.to.host):
                 return  # the answer to what this host has asked: the way is known now
             back = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
-            self.pass_on(Route(route.source, route.to), with_route(back, Route(route.source, route.to)))
+            self.pass_on(
+                Route(route.source, route.to), with_route(back, Route(route.source, route.to))
+            )
         elif frame.kind not in (CALL, PORT):
             self.outside.answer(route.to.proc, frame)
         elif route.order:
@@ -269,7 +304,9 @@ class Gateway:
             self._wait_for_the_rest(lane, self._reordering.waits_for(lane))
 
     def _wait_for_the_rest(self, lane: Lane, order: int) -> None:
-        """A message is lost for good: only if one of two hosts took the other for lost, and was wrong."""
+        """A message is lost for good: only if one of two hosts took the other for lost, and was
+        wrong.
+        """
 
         def check() -> None:
             waits_for = self._reordering.waits_for(lane)
@@ -279,7 +316,9 @@ class Gateway:
             self._incomplete.discard(lane)
             if waits_for:
                 self._reordering.forget(lane)
-                lost = Failure(LINK, "it has lost messages on their way to it", proc=lane.source.host)
+                lost = Failure(
+                    LINK, "it has lost messages on their way to it", proc=lane.source.host
+                )
                 self.tell(lane.source, ProcAddress(lane.host, AGENT), lost)
 
         self.outside.call_later(self.patience, check)
@@ -298,7 +337,9 @@ class Gateway:
             self._casting.dropped(message)
 
     def has_passed(self, lane: Lane, order: int) -> bool:
-        """Return whether the message of that number must be dropped: it was handed on before, or is out of date."""
+        """Return whether the message of that number must be dropped: it was handed on before, or is
+        out of date.
+        """
         return self._reordering.has_passed(lane, order)
 
     def number(self, source: ProcAddress, host: str) -> int:

@@ -1,11 +1,14 @@
-"""First in, first out from each process to each host, though messages take different paths: number, and wait for the gap.
+"""First in, first out from each process to each host, though messages take different paths: number,
+and wait for the gap.
 
-The gateway of the sender's host numbers what a process sends to a host, whether it goes there directly or down a tree; the
-gateway of the receiver's host hands on number n after n - 1. Nothing waits for ever: links lose nothing, a cast that was
-lost with a host that passed it on is sent again (`gateway`), and what is lost for good takes its host with it, which
-starts a new *epoch*: numbers begin again, and what belongs to an epoch before is dropped.
+The gateway of the sender's host numbers what a process sends to a host, whether it goes there
+directly or down a tree; the gateway of the receiver's host hands on number n after n - 1. Nothing
+waits for ever: links lose nothing, a cast that was lost with a host that passed it on is sent again
+(`gateway`), and what is lost for good takes its host with it, which starts a new *epoch*: numbers
+begin again, and what belongs to an epoch before is dropped.
 
-A host may be known by several names; who sends by two of them counts twice, and so does the receiver: each is a `Lane`.
+A host may be known by several names; who sends by two of them counts twice, and so does the
+receiver: each is a `Lane`.
 
 A number is ``epoch << 40 | n`` with n from 1; 0 stands for "no order".
 """
@@ -31,7 +34,8 @@ class Numbering:
     """The sending side.
 
     Args:
-        epoch: The first one. It must grow from one life of a host's name to the next: a time, for example.
+        epoch: The first one. It must grow from one life of a host's name to the next: a time, for
+            example.
     """
 
     def __init__(self, epoch: int) -> None:
@@ -61,7 +65,8 @@ class Reordering:
     """The receiving side. Messages are whatever the caller hands in.
 
     Args:
-        dropped: Called with each message that waited for one before it, and will not be handed on any more.
+        dropped: Called with each message that waited for one before it, and will not be handed on
+            any more.
     """
 
     def __init__(self, dropped: Callable[[Any], None]) -> None:
@@ -70,7 +75,9 @@ class Reordering:
         self._early: dict[Lane, dict[int, Any]] = {}
 
     def arrived(self, lane: Lane, number: int, message: Any) -> list[Any]:
-        """The messages that are to be handed on now, in order: none if it is early, or has been here before."""
+        """The messages that are to be handed on now, in order: none if it is early, or has been
+        here before.
+        """
         if self.has_passed(lane, number):
             return []
         last = self._last.get(lane, 0)
@@ -106,9 +113,12 @@ class Reordering:
             self._dropped(message)
 
     def leave(self, host: str) -> dict[Lane, int]:
-        """A host is given up: what is held of its processes is dropped. Returns where each of them stood.
+        """A host is given up: what is held of its processes is dropped.
 
-        What they had sent before may still come by another way, and must not be handed on twice: see `forget_quiet`.
+        Returns where each of them stood.
+
+        What they had sent before may still come by another way, and must not be handed on twice:
+        see `forget_quiet`.
         """
         stood = {lane: last for lane, last in self._last.items() if lane.source.host == host}
         for lane in stood:

@@ -1,7 +1,7 @@
 """The route of a frame that leaves its host: sender, receiver, and place in the order.
 
-The route stands before the frame's own meta, and the frame is flagged `ROUTED`, so that whoever passes it on reads a few
-bytes and touches neither payload nor buffers. Layout (little endian)::
+The route stands before the frame's own meta, and the frame is flagged `ROUTED`, so that whoever
+passes it on reads a few bytes and touches neither payload nor buffers. Layout (little endian)::
 
     order u64 | cast u64 | four lengths u16 | host and proc of the receiver, host and proc of the sender
 """
@@ -27,8 +27,8 @@ class Route(NamedTuple):
     """Attributes:
     to: The process that it is for.
     source: The process that it is from.
-    order: Its number among all that `source` has sent to this host, see `order`; 0 where none is kept.
-    cast: The cast that it belongs to, see `cast`; 0 for none.
+    order: Its number among all that `source` has sent to this host, see `order`; 0 where none is
+    kept. cast: The cast that it belongs to, see `cast`; 0 for none.
     """
 
     to: ProcAddress
@@ -45,7 +45,9 @@ def route_prefix(route: Route) -> bytes:
     """
     names = [name.encode() for name in (*route.to, *route.source)]
     if max(map(len, names)) > 0xFFFF:
-        raise ValueError(f"a host or process name of more than 65,535 bytes: {route.to}, {route.source}")
+        raise ValueError(
+            f"a host or process name of more than 65,535 bytes: {route.to}, {route.source}"
+        )
     return b"".join((_HEADER.pack(route.order, route.cast, *map(len, names)), *names))
 
 

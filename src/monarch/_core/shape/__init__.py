@@ -1,19 +1,25 @@
-"""Geometry: the labelled, row-major arrangement of ranks that every mesh has, and values laid out on it.
+"""Geometry: the labelled, row-major arrangement of ranks that every mesh has, and values laid out
+on it.
 
-What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a strided set of flat
-ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split, rename, flatten and sizes of every mesh),
-`ValueMesh` (one value per rank, the result of a call), `Selection` (an expression that names ranks) and `RankSelector` (the
-same for people: options of tools).
+What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a
+strided set of flat ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split,
+rename, flatten and sizes of every mesh), `ValueMesh` (one value per rank, the result of a call),
+`Selection` (an expression that names ranks) and `RankSelector` (the same for people: options of
+tools).
 
-What may not: sockets, threads, clocks, anything that knows what an actor or a host is, and imports that cost start-up
-time, because every process of a program imports this package before anything else.
+What may not: sockets, threads, clocks, anything that knows what an actor or a host is, and imports
+that cost start-up time, because every process of a program imports this package before anything
+else.
 
-Two rules hold everywhere, so that no mistake picks another rank in silence. A dimension has at least one element and a
-label of its own. A position counts from 0 and is never negative; only the bounds of a Python slice count from the end.
+Two rules hold everywhere, so that no mistake picks another rank in silence. A dimension has at
+least one element and a label of its own. A position counts from 0 and is never negative; only the
+bounds of a Python slice count from the end.
 
-Modules here read each other's underscore attributes (tuples, where the public properties give fresh lists).
+Modules here read each other's underscore attributes (tuples, where the public properties give fresh
+lists).
 
-Read next, in this order: `checks`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`, `table`.
+Read next, in this order: `checks`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`,
+`table`.
 """
 
 from typing import TYPE_CHECKING
@@ -30,4 +36,14 @@ if TYPE_CHECKING:
 NDSlice = Slice
 __getattr__, __dir__ = lazy_names(__name__, {"selection": ("Selection",)})
 
-__all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Selection", "Shape", "Slice", "ValueMesh"]
+__all__ = [
+    "Extent",
+    "MeshTrait",
+    "NDSlice",
+    "Point",
+    "Region",
+    "Selection",
+    "Shape",
+    "Slice",
+    "ValueMesh",
+]

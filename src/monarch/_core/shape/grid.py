@@ -1,4 +1,7 @@
-"""A mesh drawn: two dimensions as rows and columns, more as titled blocks. What is long is left out in the middle."""
+"""A mesh drawn: two dimensions as rows and columns, more as titled blocks.
+
+What is long is left out in the middle.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,9 @@ def as_html(title: str, extent: Extent, cell: Callable[[int], str]) -> str:
 
     def line(row: Sequence[str], tag: str) -> str:
         first, *others = map(escape, row)
-        return f"<tr><th>{first}</th>" + "".join(f"<{tag}>{text}</{tag}>" for text in others) + "</tr>"
+        return (
+            f"<tr><th>{first}</th>" + "".join(f"<{tag}>{text}</{tag}>" for text in others) + "</tr>"
+        )
 
     tables = [f"<div>{escape(title)}</div>"]
     for heading, (head, *rows) in _blocks(extent, cell):
@@ -65,16 +70,29 @@ def _blocks(extent: Extent, cell: Callable[[int], str]) -> Iterator[Block]:
     head = [corner, *("" if not column_label else _heading(column) for column in columns)]
     for coordinates in product(*(_shown(size, MOST_COLUMNS) for size in outer_sizes)):
         if None in coordinates:
-            title = ", ".join(f"{label}={_heading(at)}" for label, at in zip(outer, coordinates, strict=True))
+            title = ", ".join(
+                f"{label}={_heading(at)}" for label, at in zip(outer, coordinates, strict=True)
+            )
             yield title, [[_GAP]]
             continue
         title = ", ".join(f"{label}={at}" for label, at in zip(outer, coordinates, strict=True))
         first = _row_major([at or 0 for at in coordinates], outer_sizes) * row_count * column_count
-        yield title, [head, *(_row(row, columns, first, column_count, bool(row_label), cell) for row in rows)]
+        yield (
+            title,
+            [
+                head,
+                *(_row(row, columns, first, column_count, bool(row_label), cell) for row in rows),
+            ],
+        )
 
 
 def _row(
-    row: int | None, columns: list[int | None], first: int, width: int, labelled: bool, cell: Callable[[int], str]
+    row: int | None,
+    columns: list[int | None],
+    first: int,
+    width: int,
+    labelled: bool,
+    cell: Callable[[int], str],
 ) -> list[str]:
     if row is None:
         return [_GAP, *(_GAP for _ in columns)]

@@ -33,11 +33,12 @@ _WHOLE = slice(None)
 class MeshTrait:
     """Base of every mesh: an n-dimensional, labelled, row-major arrangement of elements.
 
-    Methods that give a mesh give a new one of the same kind, over the same elements: nothing is sent, moved or copied,
-    and a slice of a slice addresses the original elements.
+    Methods that give a mesh give a new one of the same kind, over the same elements: nothing is
+    sent, moved or copied, and a slice of a slice addresses the original elements.
 
-    For subclasses: provide `_ndslice`, `_labels`, `_new_with_shape` and `_new_with_elements`. The trait has no state, no constructor, no
-    metaclass and no equality, since the users' `Actor` classes derive from it to satisfy type checkers.
+    For subclasses: provide `_ndslice`, `_labels`, `_new_with_shape` and `_new_with_elements`. The
+    trait has no state, no constructor, no metaclass and no equality, since the users' `Actor`
+    classes derive from it to satisfy type checkers.
     """
 
     __slots__ = ()
@@ -57,24 +58,32 @@ class MeshTrait:
         raise _not_a_mesh(self)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> Self:
-        """A mesh of this kind over the elements at some row-major positions of this mesh, arranged as `extent`. A mesh is
-        strided ranks of a list of elements; where a choice of them has no strides, the new mesh has a list of its own.
+        """A mesh of this kind over the elements at some row-major positions of this mesh, arranged
+        as `extent`. A mesh is strided ranks of a list of elements; where a choice of them has no
+        strides, the new mesh has a list of its own.
         """
-        raise ValueError(f"a {type(self).__name__} holds ranks at regular steps only, and {list(positions)} are not")
+        raise ValueError(
+            f"a {type(self).__name__} holds ranks at regular steps only, and {list(positions)}"
+            " are not"
+        )
 
     def slice(self, /, **selection: int | _PySlice | Sequence[int]) -> Self:
-        """The part of the mesh at some indices: `mesh.slice(hosts=0, gpus=slice(2, 4))`, `mesh.slice(**point)`.
+        """The part of the mesh at some indices: `mesh.slice(hosts=0, gpus=slice(2, 4))`,
+        `mesh.slice(**point)`.
 
         Args:
-            selection: by dimension label. A whole number (a bool counts as one) picks an index, from 0, and removes the
-                dimension. A Python slice restricts the dimension and keeps it, even at size 1; its bounds may count
-                from the end and may exceed the size. A list, tuple or range of distinct indices keeps those, in that
-                order. Dimensions that are not named stay whole.
+            selection: by dimension label. A whole number (a bool counts as one) picks an index,
+                from 0, and removes the dimension. A Python slice restricts the dimension and keeps
+                it, even at size 1; its bounds may count from the end and may exceed the size. A
+                list, tuple or range of distinct indices keeps those, in that order. Dimensions that
+                are not named stay whole.
 
         Raises:
-            TypeError: there is no such dimension, or the selection is neither a whole number nor a slice of them.
+            TypeError: there is no such dimension, or the selection is neither a whole number nor a
+                slice of them.
             IndexError: an index is negative or not below the size of its dimension.
-            ValueError: a slice or list selects nothing, a list has an index twice, or a step is below 1.
+            ValueError: a slice or list selects nothing, a list has an index twice, or a step is
+                below 1.
         """
         for key in selection.values():
             if isinstance(key, LISTS):
@@ -94,20 +103,23 @@ class MeshTrait:
         return mesh._new_with_elements(positions, make_extent(mesh._labels, tuple(sizes)))
 
     def select(self, ranks: Iterable[int | Point]) -> Self:
-        """Some elements, in the order given, along one dimension: that of this mesh, or `"rank"` if it has not exactly one.
+        """Some elements, in the order given, along one dimension: that of this mesh, or `"rank"` if
+        it has not exactly one.
 
         Args:
             ranks: row-major positions in this mesh, or its points.
 
         Raises:
-            ValueError: nothing is selected, a rank comes twice, or a point is of a mesh with another extent.
+            ValueError: nothing is selected, a rank comes twice, or a point is of a mesh with
+                another extent.
             IndexError: a rank is negative or not below `len`.
             TypeError: a rank is neither a whole number nor a point.
         """
         return self._line(as_positions(ranks, self.extent))
 
     def without(self, ranks: Iterable[int | Point]) -> Self:
-        """All elements but some, along one dimension as from `select`: `mesh.without(error.by_rank)`.
+        """All elements but some, along one dimension as from `select`:
+        `mesh.without(error.by_rank)`.
 
         Raises:
             As `select`.
@@ -115,7 +127,9 @@ class MeshTrait:
         left_out = set(as_positions(set(ranks), self.extent, may_be_none=True))
         left = [position for position in range(len(self)) if position not in left_out]
         if not left:
-            raise ValueError(f"nothing is left of {self.extent} without all of its {len(self)} ranks")
+            raise ValueError(
+                f"nothing is left of {self.extent} without all of its {len(self)} ranks"
+            )
         return self._line(left)
 
     def _line(self, positions: Sequence[int]) -> Self:
@@ -125,18 +139,22 @@ class MeshTrait:
         steps = as_steps(ranks)
         if steps is None:
             return self._new_with_elements(positions, make_extent((label,), (len(positions),)))
-        return self._new_with_shape(make_shape((label,), make_slice(ranks[0], (len(ranks),), (steps.step,))))
+        return self._new_with_shape(
+            make_shape((label,), make_slice(ranks[0], (len(ranks),), (steps.step,)))
+        )
 
     def split(self, /, **dims: Sequence[str] | int) -> Self:
         """Each named dimension replaced by several: `mesh.split(hosts=("dp", "pp"), pp=16)`.
 
         Args:
-            dims: for a dimension of this mesh, the sequence of labels that replace it; the last varies fastest. For a
-                new label, its size. Of the sizes of one split, one may be left out: it follows from the others.
+            dims: for a dimension of this mesh, the sequence of labels that replace it; the last
+                varies fastest. For a new label, its size. Of the sizes of one split, one may be
+                left out: it follows from the others.
 
         Raises:
-            ValueError: the sizes do not multiply to that of the dimension, more than one is left out, a size belongs to
-                no new label, a label would appear twice, or a value is of the wrong kind.
+            ValueError: the sizes do not multiply to that of the dimension, more than one is left
+                out, a size belongs to no new label, a label would appear twice, or a value is of
+                the wrong kind.
         """
         return self._new_with_shape(split_shape(self._labels, self._ndslice, dims))
 
@@ -154,23 +172,28 @@ class MeshTrait:
         return self._new_with_shape(make_shape(renamed, self._ndslice))
 
     def flatten(self, name: str) -> Self:
-        """All elements, in row-major order, along one dimension: `mesh.flatten("rank").slice(rank=0)` is always rank 0.
+        """All elements, in row-major order, along one dimension:
+        `mesh.flatten("rank").slice(rank=0)` is always rank 0.
 
         Args:
             name: the label of that dimension.
 
         Raises:
-            ValueError: the elements are not next to each other, as after slicing an inner dimension.
+            ValueError: the elements are not next to each other, as after slicing an inner
+                dimension.
             TypeError: `name` is not a string.
         """
         (label,) = as_labels((name,))
         ndslice = self._ndslice
         if not ndslice.is_contiguous:
             raise ValueError(
-                f"cannot flatten the sparse mesh {format_sizes(self._labels, ndslice._sizes)}: its ranks {ndslice!r} "
-                f"are not next to each other; flatten before slicing, or rename the dimension if there is only one"
+                f"cannot flatten the sparse mesh {format_sizes(self._labels, ndslice._sizes)}: its"
+                f" ranks {ndslice!r} are not next to each other; flatten before slicing, or rename"
+                " the dimension if there is only one"
             )
-        return self._new_with_shape(make_shape((label,), make_slice(ndslice._offset, (len(ndslice),), (1,))))
+        return self._new_with_shape(
+            make_shape((label,), make_slice(ndslice._offset, (len(ndslice),), (1,)))
+        )
 
     def size(self, dim: str | Iterable[str] | None = None) -> int:
         """The number of elements in all, or along some dimensions.
@@ -204,7 +227,8 @@ class MeshTrait:
         return len(self._ndslice)
 
     def __bool__(self) -> bool:
-        # A mesh has at least one element. Without this, `if actor:` inside an actor class would ask for its length.
+        # A mesh has at least one element. Without this, `if actor:` inside an actor class would ask
+        # for its length.
         return True
 
 
@@ -212,7 +236,9 @@ def slice_shape(labels: tuple[str, ...], ndslice: Slice, selection: Mapping[str,
     """The shape that `MeshTrait.slice` describes."""
     for label in selection:
         if label not in labels:
-            raise TypeError(f"cannot slice by {label!r}: no such dimension; there {describe_labels(labels)}")
+            raise TypeError(
+                f"cannot slice by {label!r}: no such dimension; there {describe_labels(labels)}"
+            )
     offset = ndslice._offset
     kept: list[str] = []
     sizes: list[int] = []
@@ -231,10 +257,16 @@ def slice_shape(labels: tuple[str, ...], ndslice: Slice, selection: Mapping[str,
     return make_shape(tuple(kept), make_slice(offset, tuple(sizes), tuple(strides)))
 
 
-def split_shape(labels: tuple[str, ...], ndslice: Slice, dims: Mapping[str, Sequence[str] | int]) -> Shape:
+def split_shape(
+    labels: tuple[str, ...], ndslice: Slice, dims: Mapping[str, Sequence[str] | int]
+) -> Shape:
     """The shape that `MeshTrait.split` describes."""
     splits = {label: _new_labels(label, dims[label]) for label in labels if label in dims}
-    given = {label: _new_size(label, value, labels) for label, value in dims.items() if label not in labels}
+    given = {
+        label: _new_size(label, value, labels)
+        for label, value in dims.items()
+        if label not in labels
+    }
     new_labels: list[str] = []
     sizes: list[int] = []
     strides: list[int] = []
@@ -246,7 +278,9 @@ def split_shape(labels: tuple[str, ...], ndslice: Slice, dims: Mapping[str, Sequ
         strides.extend(row_major_strides(part_sizes, stride))
     unused = [label for label in given if label not in new_labels]
     if unused:
-        raise ValueError(f"unused sizes {unused}: no split makes such a label; there {describe_labels(labels)}")
+        raise ValueError(
+            f"unused sizes {unused}: no split makes such a label; there {describe_labels(labels)}"
+        )
     check_distinct(tuple(new_labels))
     return make_shape(tuple(new_labels), make_slice(ndslice._offset, tuple(sizes), tuple(strides)))
 
@@ -254,7 +288,10 @@ def split_shape(labels: tuple[str, ...], ndslice: Slice, dims: Mapping[str, Sequ
 def _new_labels(label: str, value: object) -> tuple[str, ...]:
     parts = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else ()
     if not parts or not all(isinstance(part, str) for part in parts):
-        raise ValueError(f"dimension {label!r} is split into a sequence of labels such as ('a', 'b'), got {value!r}")
+        raise ValueError(
+            f"dimension {label!r} is split into a sequence of labels such as ('a', 'b'), got"
+            f" {value!r}"
+        )
     check_distinct(parts)
     return parts
 
@@ -264,19 +301,24 @@ def _new_size(label: str, value: object, labels: tuple[str, ...]) -> int:
         size = index(value)  # type: ignore[arg-type]  # what cannot be a size is reported below
     except TypeError:
         raise ValueError(
-            f"{label!r} is no dimension of this mesh (there {describe_labels(labels)}), so its value must be the size "
-            f"of a new label, a whole number; got {value!r}"
+            f"{label!r} is no dimension of this mesh (there {describe_labels(labels)}), so its"
+            f" value must be the size of a new label, a whole number; got {value!r}"
         ) from None
     if size < 1:
         raise ValueError(f"the size of {label!r} must be at least 1, got {size}")
     return size
 
 
-def _factor(label: str, size: int, parts: tuple[str, ...], given: Mapping[str, int]) -> tuple[int, ...]:
+def _factor(
+    label: str, size: int, parts: tuple[str, ...], given: Mapping[str, int]
+) -> tuple[int, ...]:
     """The sizes of the labels that replace one dimension of that size."""
     unknown = [part for part in parts if part not in given]
     if len(unknown) > 1:
-        raise ValueError(f"cannot infer the sizes of {unknown} in a split of {label!r} (size {size}): give all but one")
+        raise ValueError(
+            f"cannot infer the sizes of {unknown} in a split of {label!r} (size {size}): give all"
+            " but one"
+        )
     known = prod(given[part] for part in parts if part in given)
     inferred, rest = divmod(size, known)
     if rest or (not unknown and inferred != 1):
@@ -288,5 +330,6 @@ def _factor(label: str, size: int, parts: tuple[str, ...], given: Mapping[str, i
 def _not_a_mesh(subject: object) -> NotImplementedError:
     name = type(subject).__name__
     return NotImplementedError(
-        f"{name} is not a mesh: slice, size and the like belong to the mesh that spawn() returns, not to the actor"
+        f"{name} is not a mesh: slice, size and the like belong to the mesh that spawn() returns,"
+        " not to the actor"
     )

@@ -13,13 +13,14 @@ from monarch._core.shape.checks import OutOfRangeError, as_ints, as_sizes
 
 
 class Slice:
-    """An immutable, hashable n-dimensional view of flat ranks: c stands for rank `offset + sum(c[d] * strides[d])`.
+    """An immutable, hashable n-dimensional view of flat ranks: c stands for rank
+    `offset + sum(c[d] * strides[d])`.
 
     Args:
         offset: the rank of the first element, at least 0.
         sizes: elements per dimension, each at least 1; no dimensions at all means one element.
-        strides: distance in ranks between neighbours, one per dimension. No two elements may have the same rank: each
-            stride must reach beyond all that the smaller strides span.
+        strides: distance in ranks between neighbours, one per dimension. No two elements may have
+            the same rank: each stride must reach beyond all that the smaller strides span.
 
     Raises:
         ValueError: the lengths differ, a number is too small, or elements overlap.
@@ -38,7 +39,10 @@ class Slice:
         if self._offset < 0:
             raise ValueError(f"a slice offset must be at least 0, got {self._offset}")
         if len(self._sizes) != len(self._strides):
-            raise ValueError(f"a slice needs one stride per size, got sizes {self.sizes} and strides {self.strides}")
+            raise ValueError(
+                f"a slice needs one stride per size, got sizes {self.sizes} and strides"
+                f" {self.strides}"
+            )
         self._check_strides()
 
     def _check_strides(self) -> None:
@@ -47,7 +51,10 @@ class Slice:
             if stride < 0:
                 raise ValueError(f"a stride must be at least 0, got {stride} in {self.strides}")
             if size > 1 and stride <= span:
-                raise ValueError(f"elements overlap: sizes {self.sizes} with strides {self.strides} reach a rank twice")
+                raise ValueError(
+                    f"elements overlap: sizes {self.sizes} with strides {self.strides} reach a rank"
+                    " twice"
+                )
             span += (size - 1) * stride
 
     @staticmethod
@@ -61,12 +68,15 @@ class Slice:
 
     @staticmethod
     def from_list(ranks: Iterable[int]) -> list[Slice]:
-        """Slices that together hold exactly these ranks, each rank once, ordered by their first rank.
+        """Slices that together hold exactly these ranks, each rank once, ordered by their first
+        rank.
 
         Args:
-            ranks: whole numbers of at least 0; their order, and how often each is given, do not matter.
+            ranks: whole numbers of at least 0; their order, and how often each is given, do not
+                matter.
 
-        Regular patterns become one slice; for irregular ones the list is short, but not always the shortest.
+        Regular patterns become one slice; for irregular ones the list is short, but not always the
+        shortest.
 
         Raises:
             ValueError: a rank is negative.
@@ -132,7 +142,10 @@ class Slice:
         """
         (position,) = as_ints((i,), "position")
         if not 0 <= position < len(self):
-            raise OutOfRangeError(f"position {position} is out of range for {len(self)} elements, 0 to {len(self) - 1}")
+            raise OutOfRangeError(
+                f"position {position} is out of range for {len(self)} elements, 0 to"
+                f" {len(self) - 1}"
+            )
         rank = self._offset
         for size, stride in zip(reversed(self._sizes), reversed(self._strides), strict=True):
             position, coordinate = divmod(position, size)
@@ -147,11 +160,15 @@ class Slice:
         return position
 
     def coordinates(self, rank: int) -> list[int]:
-        """The coordinates of a rank, one per dimension. Raises ValueError if the rank is not in the slice."""
+        """The coordinates of a rank, one per dimension.
+
+        Raises ValueError if the rank is not in the slice.
+        """
         (checked,) = as_ints((rank,), "rank")
         rest = checked - self._offset
         coordinates = [0] * len(self._sizes)
-        # The largest stride first: what is left then always fits into the smaller ones, as the constructor has checked.
+        # The largest stride first: what is left then always fits into the smaller ones, as the
+        # constructor has checked.
         for d in sorted(range(len(self._sizes)), key=self._strides.__getitem__, reverse=True):
             if self._sizes[d] > 1:
                 coordinates[d] = max(0, min(rest // self._strides[d], self._sizes[d] - 1))
@@ -172,11 +189,17 @@ class Slice:
         """
         checked = as_ints(coords, "coordinate")
         if len(checked) != len(self._sizes):
-            raise ValueError(f"need {len(self._sizes)} coordinates, one per dimension, got {list(checked)}")
+            raise ValueError(
+                f"need {len(self._sizes)} coordinates, one per dimension, got {list(checked)}"
+            )
         rank = self._offset
-        for d, (coordinate, size, stride) in enumerate(zip(checked, self._sizes, self._strides, strict=True)):
+        for d, (coordinate, size, stride) in enumerate(
+            zip(checked, self._sizes, self._strides, strict=True)
+        ):
             if not 0 <= coordinate < size:
-                raise OutOfRangeError(f"coordinate {coordinate} is out of range for dimension {d} of size {size}")
+                raise OutOfRangeError(
+                    f"coordinate {coordinate} is out of range for dimension {d} of size {size}"
+                )
             rank += coordinate * stride
         return rank
 
@@ -185,7 +208,9 @@ class Slice:
     @overload
     def __getitem__(self, key: builtins.slice) -> tuple[int, ...]: ...
     def __getitem__(self, key: int | builtins.slice) -> int | tuple[int, ...]:
-        """`s[i]` as `get(i)`; `s[a:b]` the ranks at those positions, with the rules of Python sequences."""
+        """`s[i]` as `get(i)`; `s[a:b]` the ranks at those positions, with the rules of Python
+        sequences.
+        """
         if isinstance(key, slice):
             return tuple(self.ranks()[key])
         return self.get(key)
@@ -209,7 +234,11 @@ class Slice:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Slice):
             return NotImplemented
-        return self._offset == other._offset and self._sizes == other._sizes and self._strides == other._strides
+        return (
+            self._offset == other._offset
+            and self._sizes == other._sizes
+            and self._strides == other._strides
+        )
 
     def __hash__(self) -> int:
         return hash((self._offset, self._sizes, self._strides))
@@ -222,7 +251,9 @@ class Slice:
 
 
 def make_slice(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Slice:
-    """A slice from parts that are known to be valid: slicing a mesh is on a hot path, so it skips the checks."""
+    """A slice from parts that are known to be valid: slicing a mesh is on a hot path, so it skips
+    the checks.
+    """
     result = Slice.__new__(Slice)
     result._offset = offset
     result._sizes = sizes
@@ -240,7 +271,9 @@ def row_major_strides(sizes: Sequence[int], innermost: int = 1) -> tuple[int, ..
 
 
 def _grow(start: int, ordered: list[int], left: set[int]) -> Slice:
-    """The slice from `start` that takes, dimension by dimension, every whole repetition of itself found in `left`."""
+    """The slice from `start` that takes, dimension by dimension, every whole repetition of itself
+    found in `left`.
+    """
     block = [start]
     sizes: list[int] = []
     strides: list[int] = []
@@ -251,7 +284,9 @@ def _grow(start: int, ordered: list[int], left: set[int]) -> Slice:
         while stride and all(rank + count * stride in left for rank in block):
             count += 1
         if count == 1:
-            return make_slice(start, tuple(reversed(sizes)) or (1,), tuple(reversed(strides)) or (1,))
+            return make_slice(
+                start, tuple(reversed(sizes)) or (1,), tuple(reversed(strides)) or (1,)
+            )
         block = [rank + step * stride for step in range(count) for rank in block]
         sizes.append(count)
         strides.append(stride)

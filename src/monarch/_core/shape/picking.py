@@ -1,4 +1,6 @@
-"""Picking elements of a mesh by lists of indices: checked, and brought back to strides where they have regular steps."""
+"""Picking elements of a mesh by lists of indices: checked, and brought back to strides where they
+have regular steps.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ LISTS = (list, tuple, range)
 def regular_picks(
     sizes: Mapping[str, int], selection: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Sequence[int]]]:
-    """Take a selection by dimension label apart: what strides can express, and the lists of indices that are left.
+    """Take a selection by dimension label apart: what strides can express, and the lists of indices
+    that are left.
 
     Raises:
         ValueError: A list is empty, or has an index twice.
@@ -39,13 +42,17 @@ def regular_picks(
     return regular, irregular
 
 
-def as_positions(ranks: Iterable[int | Point], extent: Extent, may_be_none: bool = False) -> list[int]:
+def as_positions(
+    ranks: Iterable[int | Point], extent: Extent, may_be_none: bool = False
+) -> list[int]:
     """Row-major positions for ranks and points of an extent. Raises as `MeshTrait.select`."""
     positions = []
     for rank in ranks:
         if isinstance(rank, Point):
             if rank.extent != extent:
-                raise ValueError(f"{rank!r} is a point of a mesh {rank.extent}, and this one is {extent}")
+                raise ValueError(
+                    f"{rank!r} is a point of a mesh {rank.extent}, and this one is {extent}"
+                )
             rank = rank.rank
         try:
             positions.append(pick_index("rank", extent.nelements, rank))
@@ -59,7 +66,9 @@ def as_positions(ranks: Iterable[int | Point], extent: Extent, may_be_none: bool
 
 
 def as_steps(numbers: Sequence[int]) -> range | None:
-    """The range that has exactly these distinct numbers, in this order; None if none with a positive step has."""
+    """The range that has exactly these distinct numbers, in this order; None if none with a
+    positive step has.
+    """
     if len(numbers) == 1:
         return range(numbers[0], numbers[0] + 1)
     step = numbers[1] - numbers[0]
@@ -72,4 +81,6 @@ def _check_some(indices: Sequence[int], what: str) -> None:
     if not indices:
         raise ValueError(f"{what}: nothing is selected, and a mesh has at least one element")
     if len(set(indices)) < len(indices):
-        raise ValueError(f"{what}: an element can be in a mesh once, and {list(indices)} has some twice")
+        raise ValueError(
+            f"{what}: an element can be in a mesh once, and {list(indices)} has some twice"
+        )

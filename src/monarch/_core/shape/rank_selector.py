@@ -1,4 +1,7 @@
-"""Ranks as a person writes them: ``0,3-5``, ``::2``, ``hosts=1,gpus=0:4``. For the options of tools; programs slice meshes."""
+"""Ranks as a person writes them: ``0,3-5``, ``::2``, ``hosts=1,gpus=0:4``.
+
+For the options of tools; programs slice meshes.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,10 @@ _LONGEST = 4096  # characters of an expression
 class RankSelector:
     """Says which ranks an expression means, for meshes of any size.
 
-    Ranks are a number ``3``, both ends of a range ``3-5``, a slice ``start:stop:step`` with any part left out, or several of
-    these with commas between them. With ``name=`` before it, it is about the coordinates in that dimension; a rank must then
-    match in each dimension that is named: ``hosts=1,gpus=0:4``, ``gpus=(0,2)``.
+    Ranks are a number ``3``, both ends of a range ``3-5``, a slice ``start:stop:step`` with any
+    part left out, or several of these with commas between them. With ``name=`` before it, it is
+    about the coordinates in that dimension; a rank must then match in each dimension that is named:
+    ``hosts=1,gpus=0:4``, ``gpus=(0,2)``.
 
     Args:
         text: The expression.
@@ -33,7 +37,9 @@ class RankSelector:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise TypeError(f"ranks are written as a string such as '0,3-5' or 'gpus=0:4', got {text!r}")
+            raise TypeError(
+                f"ranks are written as a string such as '0,3-5' or 'gpus=0:4', got {text!r}"
+            )
         self._text = text.strip()
         self._ranges = _parse(self._text)
 
@@ -47,7 +53,8 @@ class RankSelector:
 
         Args:
             rank: Its number.
-            coordinates: Its position, by dimension. Where a dimension is missing, a selector that names it does not match.
+            coordinates: Its position, by dimension. Where a dimension is missing, a selector that
+                names it does not match.
         """
         for label, ranges in self._ranges.items():
             at = coordinates.get(label) if label else rank
@@ -64,10 +71,18 @@ class RankSelector:
         """
         for label in self.dimensions:
             if label not in extent:
-                raise LabelError(f"{self._text!r}: no dimension {label!r}; there {describe_labels(tuple(extent))}")
-        found = [rank for rank in range(extent.nelements) if self.matches(rank, Point(rank, extent))]
+                raise LabelError(
+                    f"{self._text!r}: no dimension {label!r}; there"
+                    f" {describe_labels(tuple(extent))}"
+                )
+        found = [
+            rank for rank in range(extent.nelements) if self.matches(rank, Point(rank, extent))
+        ]
         if not found:
-            raise ValueError(f"{self._text!r} selects none of {extent}, which has ranks 0 to {extent.nelements - 1}")
+            raise ValueError(
+                f"{self._text!r} selects none of {extent}, which has ranks 0 to"
+                f" {extent.nelements - 1}"
+            )
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -103,7 +118,11 @@ def _parse(text: str) -> dict[str, tuple[range, ...]]:
         items = group[1].split(",") if group else [numbers]
         found[label] = found.get(label, ()) + tuple(_range(text, item.strip()) for item in items)
     if "" in found and len(found) > 1:
-        raise _error(text, "it has both numbers of ranks and coordinates; several coordinates are written gpus=(0,2)")
+        raise _error(
+            text,
+            "it has both numbers of ranks and coordinates; several coordinates are written"
+            " gpus=(0,2)",
+        )
     return found
 
 
@@ -115,7 +134,9 @@ def _split(text: str) -> list[str]:
 def _range(text: str, item: str) -> range:
     match = _NUMBERS.fullmatch(item)
     if match is None:
-        raise _error(text, f"{item!r} is no number or range" if item else "a number or range is missing")
+        raise _error(
+            text, f"{item!r} is no number or range" if item else "a number or range is missing"
+        )
     one, first, last, start, stop, step = match.groups()
     if one is not None:
         return range(int(one), int(one) + 1)
@@ -131,4 +152,7 @@ def _range(text: str, item: str) -> range:
 
 
 def _error(text: str, why: str) -> ValueError:
-    return ValueError(f"{text[:200]!r} does not say which ranks: {why}. Examples: 0,3-5 or ::2 or hosts=1,gpus=0:4")
+    return ValueError(
+        f"{text[:200]!r} does not say which ranks: {why}. Examples: 0,3-5 or ::2 or"
+        " hosts=1,gpus=0:4"
+    )

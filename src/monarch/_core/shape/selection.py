@@ -1,4 +1,6 @@
-"""Expressions that name ranks of any mesh: checked, kept, and compared; meshes themselves are sliced with `slice`."""
+"""Expressions that name ranks of any mesh: checked, kept, and compared; meshes themselves are
+sliced with `slice`.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ _TOKEN = re.compile(r"\s*(?:(?P<dim>\*|\?|\d*:\d*(?::\d+)?|\d+)|(?P<sign>[(),&|]
 class Selection:
     """Which ranks, by one term per dimension, outermost first: ``(*, 0:4)``.
 
-    A term is ``*`` for all, ``?`` for any one, an index, or a range ``start:stop:step``. Selections are joined with ``&`` and
-    ``|``. Made by `from_string`, `all` and `any`.
+    A term is ``*`` for all, ``?`` for any one, an index, or a range ``start:stop:step``. Selections
+    are joined with ``&`` and ``|``. Made by `from_string`, `all` and `any`.
     """
 
     __slots__ = ("_text",)
@@ -53,7 +55,8 @@ class Selection:
 
 class _Reader:
     """Reads ``union := part ('|' part)*``, ``part := row ('&' row)*``, ``row := item (',' item)*``,
-    ``item := dim | '(' union ')'``, and writes it in one way."""
+    ``item := dim | '(' union ')'``, and writes it in one way.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,4 +1,6 @@
-"""Extent, Point, Shape and Region: labels and sizes, a position in them, and labels on a slice of flat ranks."""
+"""Extent, Point, Shape and Region: labels and sizes, a position in them, and labels on a slice of
+flat ranks.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,8 @@ class Extent(Mapping[str, int]):
         self._sizes = as_sizes(sizes)
         if len(self._labels) != len(self._sizes):
             raise ValueError(
-                f"an extent needs one size per label, got {len(self._labels)} labels {list(self._labels)} "
-                f"and {len(self._sizes)} sizes {list(self._sizes)}"
+                f"an extent needs one size per label, got {len(self._labels)} labels"
+                f" {list(self._labels)} and {len(self._sizes)} sizes {list(self._sizes)}"
             )
 
     @property
@@ -68,7 +70,10 @@ class Extent(Mapping[str, int]):
         return Region(shape._labels, shape._ndslice)
 
     def __getitem__(self, label: str) -> int:
-        """The size of one dimension. Raises `LabelError` (a ValueError and a KeyError) for an unknown label."""
+        """The size of one dimension.
+
+        Raises `LabelError` (a ValueError and a KeyError) for an unknown label.
+        """
         try:
             return self._sizes[self._labels.index(label)]
         except ValueError:
@@ -84,7 +89,8 @@ class Extent(Mapping[str, int]):
         """The number of dimensions, not of elements."""
         return len(self._labels)
 
-    def keys(self) -> list[str]:  # type: ignore[override]  # Monarch programs compare and index this as a list
+    # Monarch programs compare and index this as a list
+    def keys(self) -> list[str]:  # type: ignore[override]
         """The labels, as a new list."""
         return list(self._labels)
 
@@ -104,14 +110,15 @@ class Extent(Mapping[str, int]):
 
 
 class Point(Mapping[str, int]):
-    """One position in an extent: an immutable, hashable mapping from label to index, `mesh.slice(**point)`.
+    """One position in an extent: an immutable, hashable mapping from label to index,
+    `mesh.slice(**point)`.
 
     Args:
         rank: the row-major linear index in `extent`, 0 for the first element.
         extent: the extent that the rank counts in.
 
-    Construction checks nothing, because every message makes a point; reading a coordinate of a rank that is outside
-    the extent raises.
+    Construction checks nothing, because every message makes a point; reading a coordinate of a rank
+    that is outside the extent raises.
 
     As for any mapping, `len` is the number of dimensions, so a point without dimensions is false.
     """
@@ -133,7 +140,10 @@ class Point(Mapping[str, int]):
         return self._extent
 
     def size(self, label: str) -> int:
-        """The size of one dimension. Raises `LabelError` (a ValueError and a KeyError) for an unknown label."""
+        """The size of one dimension.
+
+        Raises `LabelError` (a ValueError and a KeyError) for an unknown label.
+        """
         return self._extent[label]
 
     def __getitem__(self, label: str) -> int:
@@ -149,7 +159,9 @@ class Point(Mapping[str, int]):
         except ValueError:
             raise unknown_label(label, labels) from None
         if not 0 <= self._rank < prod(sizes):
-            raise OutOfRangeError(f"rank {self._rank} is outside {self._extent}, which has {prod(sizes)} elements")
+            raise OutOfRangeError(
+                f"rank {self._rank} is outside {self._extent}, which has {prod(sizes)} elements"
+            )
         return self._rank // prod(sizes[position + 1 :]) % sizes[position]
 
     def __contains__(self, label: object) -> bool:
@@ -162,7 +174,8 @@ class Point(Mapping[str, int]):
         """The number of dimensions."""
         return len(self._extent._labels)
 
-    def keys(self) -> list[str]:  # type: ignore[override]  # Monarch programs compare and index this as a list
+    # Monarch programs compare and index this as a list
+    def keys(self) -> list[str]:  # type: ignore[override]
         """The labels, as a new list."""
         return list(self._extent._labels)
 
@@ -178,14 +191,19 @@ class Point(Mapping[str, int]):
         extent = self._extent
         if not 0 <= self._rank < prod(extent._sizes):
             return f"<Point: rank {self._rank} outside {extent}>"
-        return "{" + ", ".join(f"{label!r}: {self[label]}/{extent[label]}" for label in extent) + "}"
+        return (
+            "{" + ", ".join(f"{label!r}: {self[label]}/{extent[label]}" for label in extent) + "}"
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return Point, (self._rank, self._extent)
 
 
 class _LabelledSlice:
-    """The base of Shape and Region: distinct labels, one per dimension of a slice. Immutable and hashable."""
+    """The base of Shape and Region: distinct labels, one per dimension of a slice.
+
+    Immutable and hashable.
+    """
 
     __slots__ = ("_labels", "_ndslice")
     _labels: tuple[str, ...]
@@ -198,8 +216,8 @@ class _LabelledSlice:
         self._ndslice = slice
         if len(self._labels) != slice.ndim:
             raise ValueError(
-                f"{type(self).__name__} needs one label per dimension, got {len(self._labels)} labels "
-                f"{self.labels} for {slice.ndim} dimensions of sizes {slice.sizes}"
+                f"{type(self).__name__} needs one label per dimension, got {len(self._labels)}"
+                f" labels {self.labels} for {slice.ndim} dimensions of sizes {slice.sizes}"
             )
 
     @property
@@ -230,7 +248,10 @@ class _LabelledSlice:
     def __str__(self) -> str:
         return (
             "{"
-            + ",".join(f"{label}={size}" for label, size in zip(self._labels, self._ndslice._sizes, strict=True))
+            + ",".join(
+                f"{label}={size}"
+                for label, size in zip(self._labels, self._ndslice._sizes, strict=True)
+            )
             + "}"
         )
 
@@ -260,7 +281,9 @@ class Shape(_LabelledSlice):
     @staticmethod
     def from_extent(extent: Extent) -> Shape:
         """The row-major shape of ranks 0, 1, 2, ... with this extent."""
-        return make_shape(extent._labels, make_slice(0, extent._sizes, row_major_strides(extent._sizes)))
+        return make_shape(
+            extent._labels, make_slice(0, extent._sizes, row_major_strides(extent._sizes))
+        )
 
     @property
     def ndslice(self) -> Slice:
@@ -276,7 +299,8 @@ class Shape(_LabelledSlice):
         """The shape of the elements at index `i` of one dimension, without that dimension.
 
         Raises:
-            ValueError: there is no such dimension, or no such index in it (a negative one is an OverflowError as well).
+            ValueError: there is no such dimension, or no such index in it (a negative one is an
+                OverflowError as well).
             TypeError: `i` is not a whole number.
         """
         d = self._dimension(label)
@@ -303,17 +327,22 @@ class Shape(_LabelledSlice):
         d = self._dimension(label)
         picked = pick_range(label, self._ndslice._sizes[d], slice)
         stride = self._ndslice._strides[d]
-        return self._replace(d, picked.start * stride, (label,), (len(picked),), (picked.step * stride,))
+        return self._replace(
+            d, picked.start * stride, (label,), (len(picked),), (picked.step * stride,)
+        )
 
     def index(self, **coords: int) -> int:
         """The rank at these coordinates; all dimensions must be given.
 
         Raises:
-            LabelError: (a ValueError and a KeyError) a dimension is missing, or there is no such dimension.
+            LabelError: (a ValueError and a KeyError) a dimension is missing, or there is no such
+                dimension.
             OutOfRangeError: (an IndexError and a ValueError) an index is outside its dimension.
         """
         rank = self._ndslice._offset
-        for label, i in zip(self._labels, check_coordinates(self._labels, self._ndslice._sizes, coords), strict=True):
+        for label, i in zip(
+            self._labels, check_coordinates(self._labels, self._ndslice._sizes, coords), strict=True
+        ):
             rank += i * self._ndslice._strides[self._labels.index(label)]
         return rank
 
@@ -332,7 +361,12 @@ class Shape(_LabelledSlice):
             raise unknown_label(label, self._labels) from None
 
     def _replace(
-        self, d: int, shift: int, labels: tuple[str, ...], sizes: tuple[int, ...], strides: tuple[int, ...]
+        self,
+        d: int,
+        shift: int,
+        labels: tuple[str, ...],
+        sizes: tuple[int, ...],
+        strides: tuple[int, ...],
     ) -> Shape:
         old = self._ndslice
         replaced = make_slice(
@@ -344,7 +378,9 @@ class Shape(_LabelledSlice):
 
 
 class Region(_LabelledSlice):
-    """Some ranks of a larger space, arranged and labelled: the arguments and errors are those of `Shape`."""
+    """Some ranks of a larger space, arranged and labelled: the arguments and errors are those of
+    `Shape`.
+    """
 
     __slots__ = ()
 
@@ -357,12 +393,18 @@ class Region(_LabelledSlice):
         return make_shape(self._labels, self._ndslice)
 
     def point_of_base_rank(self, base_rank: int) -> Point:
-        """The position, in this region's extent, of a rank of the larger space. Raises ValueError if it is not here."""
+        """The position, in this region's extent, of a rank of the larger space.
+
+        Raises ValueError if it is not here.
+        """
         return Point(self._ndslice.index(base_rank), self.extent)
 
 
 def make_extent(labels: tuple[str, ...], sizes: tuple[int, ...]) -> Extent:
-    """An extent from parts that are known to be valid. Meshes build one per `extent`, so it skips the checks."""
+    """An extent from parts that are known to be valid.
+
+    Meshes build one per `extent`, so it skips the checks.
+    """
     extent = Extent.__new__(Extent)
     extent._labels = labels
     extent._sizes = sizes
@@ -370,7 +412,9 @@ def make_extent(labels: tuple[str, ...], sizes: tuple[int, ...]) -> Extent:
 
 
 def make_shape(labels: tuple[str, ...], ndslice: Slice) -> Shape:
-    """A shape from parts that are known to be valid: slicing a mesh is on a hot path, so it skips the checks."""
+    """A shape from parts that are known to be valid: slicing a mesh is on a hot path, so it skips
+    the checks.
+    """
     shape = Shape.__new__(Shape)
     shape._labels = labels
     shape._ndslice = ndslice

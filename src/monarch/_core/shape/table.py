@@ -1,4 +1,6 @@
-"""A bounded table of values by coordinates, as text or HTML. A value that cannot be shown does not spoil the table."""
+"""A bounded table of values by coordinates, as text or HTML. A value that cannot be shown does not
+spoil the table.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ def as_text(title: str, extent: Extent, read: Callable[[int], object]) -> str:
     Args:
         title: the first line.
         extent: gives the rows, one per element, and a column per dimension.
-        read: gives the value at a row-major position. What it raises is shown in place of the value.
+        read: gives the value at a row-major position. What it raises is shown in place of the
+            value.
     """
     rows = [[*extent.labels, "value"], *_rows(extent, read)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(extent))]
@@ -73,10 +76,16 @@ class _Short(Repr):
         super().__init__()
         self.maxlevel = 3
         self.maxstring = self.maxother = self.maxlong = MAX_VALUE_WIDTH
-        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = self.maxdeque = 12
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = (
+            self.maxdeque
+        ) = 12
 
     def repr_bytes(self, value: bytes, level: int) -> str:
-        return repr(value) if len(value) <= MAX_VALUE_WIDTH else f"{value[:16]!r}... ({len(value)} bytes)"
+        return (
+            repr(value)
+            if len(value) <= MAX_VALUE_WIDTH
+            else f"{value[:16]!r}... ({len(value)} bytes)"
+        )
 
     repr_bytearray = repr_bytes
 

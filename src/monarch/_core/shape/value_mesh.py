@@ -21,8 +21,9 @@ V = TypeVar("V")
 class ValueMesh(MeshTrait, Generic[V]):
     """One value per rank: what `call` gives. It slices, splits, renames and flattens like any mesh.
 
-    Iteration yields `(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh. `len` is
-    the number of values. The mesh itself does not change; its values are the objects that were put in, one per rank.
+    Iteration yields `(Point, value)` pairs in row-major order; the rank of a point counts from 0 in
+    this mesh. `len` is the number of values. The mesh itself does not change; its values are the
+    objects that were put in, one per rank.
 
     Args:
         shape: the arrangement.
@@ -37,11 +38,15 @@ class ValueMesh(MeshTrait, Generic[V]):
 
     def __init__(self, shape: Shape, values: Iterable[V]) -> None:
         if not isinstance(shape, Shape):
-            raise TypeError(f"ValueMesh needs a Shape, got {shape!r}; for an extent, Shape.from_extent(extent)")
+            raise TypeError(
+                f"ValueMesh needs a Shape, got {shape!r}; for an extent, Shape.from_extent(extent)"
+            )
         self._shape = shape
         self._values = list(values)
         if len(self._values) != len(shape):
-            raise ValueError(f"ValueMesh of shape {shape} needs {len(shape)} values, got {len(self._values)}")
+            raise ValueError(
+                f"ValueMesh of shape {shape} needs {len(shape)} values, got {len(self._values)}"
+            )
 
     @classmethod
     def from_indexed(cls, shape: Shape, indexed: Iterable[tuple[int, V]]) -> Self:
@@ -49,8 +54,8 @@ class ValueMesh(MeshTrait, Generic[V]):
 
         Args:
             shape: the arrangement.
-            indexed: the pairs; a rank is a row-major position, 0 to `len(shape) - 1`. For a rank that comes twice, the
-                last value counts.
+            indexed: the pairs; a rank is a row-major position, 0 to `len(shape) - 1`. For a rank
+                that comes twice, the last value counts.
 
         Raises:
             ValueError: a rank is missing, negative or too large (then it is an IndexError too).
@@ -61,7 +66,10 @@ class ValueMesh(MeshTrait, Generic[V]):
         missing = [rank for rank in range(len(shape)) if rank not in values]
         if missing:
             more = ", ..." if len(missing) > 10 else ""
-            raise ValueError(f"ValueMesh of shape {shape} has no value for {len(missing)} ranks: {missing[:10]}{more}")
+            raise ValueError(
+                f"ValueMesh of shape {shape} has no value for {len(missing)} ranks:"
+                f" {missing[:10]}{more}"
+            )
         return cls(shape, (values[rank] for rank in range(len(shape))))
 
     @property
@@ -82,10 +90,14 @@ class ValueMesh(MeshTrait, Generic[V]):
         return type(self)(shape, picked)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> Self:
-        return type(self)(Shape.from_extent(extent), [self._values[position] for position in positions])
+        return type(self)(
+            Shape.from_extent(extent), [self._values[position] for position in positions]
+        )
 
     def items(self) -> Iterator[tuple[Point, V]]:
-        """`(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this mesh."""
+        """`(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this
+        mesh.
+        """
         extent = self.extent
         for rank, value in enumerate(self._values):
             yield Point(rank, extent), value
@@ -126,23 +138,32 @@ class ValueMesh(MeshTrait, Generic[V]):
     @overload
     def __getitem__(self, key: int) -> V: ...
     @overload
-    def __getitem__(self, key: slice | tuple[int | slice, ...] | Mapping[str, int | slice]) -> Any: ...
-    def __getitem__(self, key: int | slice | tuple[int | slice, ...] | Mapping[str, int | slice]) -> Any:
-        """A value, or a part of the mesh: `mesh[2]`, `mesh[{"gpus": 1}]`, `mesh[point]`, `mesh[0, 1:3]`.
+    def __getitem__(
+        self, key: slice | tuple[int | slice, ...] | Mapping[str, int | slice]
+    ) -> Any: ...
+    def __getitem__(
+        self, key: int | slice | tuple[int | slice, ...] | Mapping[str, int | slice]
+    ) -> Any:
+        """A value, or a part of the mesh: `mesh[2]`, `mesh[{"gpus": 1}]`, `mesh[point]`,
+        `mesh[0, 1:3]`.
 
         Args:
             key: one of
 
-                * a whole number: the value at that row-major position, as `get`, whatever the dimensions;
+                * a whole number: the value at that row-major position, as `get`, whatever the
+                  dimensions;
                 * a mapping from label to index or Python slice, such as a Point: as `slice`;
-                * a tuple with one index or Python slice for each dimension, outermost first: as `slice`;
-                * a Python slice, if there is one dimension: the same as the tuple that holds only it.
+                * a tuple with one index or Python slice for each dimension, outermost first: as
+                  `slice`;
+                * a Python slice, if there is one dimension: the same as the tuple that holds only
+                  it.
 
         Returns:
             The value if no dimension is left, otherwise a ValueMesh.
 
         Raises:
-            IndexError: a position is out of range, or there is not one tuple entry for each dimension.
+            IndexError: a position is out of range, or there is not one tuple entry for each
+                dimension.
             TypeError, ValueError: as `slice`.
         """
         if isinstance(key, Mapping):
@@ -157,13 +178,16 @@ class ValueMesh(MeshTrait, Generic[V]):
     def _by_position(self, key: tuple[int | slice, ...]) -> dict[str, int | slice]:
         if len(key) != len(self._labels):
             raise IndexError(
-                f"need one index or slice for each of the {len(self._labels)} dimensions {list(self._labels)}, got "
-                f"{len(key)}: {key!r}; name them to give only some, as in mesh[{{label: index}}]"
+                f"need one index or slice for each of the {len(self._labels)} dimensions"
+                f" {list(self._labels)}, got {len(key)}: {key!r}; name them to give only some, as"
+                " in mesh[{label: index}]"
             )
         return dict(zip(self._labels, key, strict=True))
 
     def __repr__(self) -> str:
-        """A text table of the coordinates and shortened values of at most `table.MAX_ROWS` ranks."""
+        """A text table of the coordinates and shortened values of at most `table.MAX_ROWS`
+        ranks.
+        """
         return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._values.__getitem__)
 
     def _repr_html_(self) -> str:
@@ -180,5 +204,7 @@ def _check_rank(rank: object, count: int) -> int:
     except TypeError:
         raise TypeError(f"a rank of a ValueMesh must be a whole number, got {rank!r}") from None
     if not 0 <= checked < count:
-        raise OutOfRangeError(f"index {checked} is out of range for a ValueMesh of {count} values, 0 to {count - 1}")
+        raise OutOfRangeError(
+            f"index {checked} is out of range for a ValueMesh of {count} values, 0 to {count - 1}"
+        )
     return checked

@@ -1,30 +1,33 @@
-"""Which waits can never end: edge chasing (Chandy, Misra and Haas, 1983) over the calls between actors. Pure.
+"""Which waits can never end: edge chasing (Chandy, Misra and Haas, 1983) over the calls between
+actors. Pure.
 
-A *wait* is code of an actor that has stopped, for as long as it takes, until a call has been answered by every actor it
-was sent to. Such an actor is *kept* from answering by a wait of its own, if the call is queued behind, or handled by, the
-code that waits. A cycle of waits, each kept by the next, is a deadlock: unless something in it fails or is stopped, it
-stays for ever.
+A *wait* is code of an actor that has stopped, for as long as it takes, until a call has been
+answered by every actor it was sent to. Such an actor is *kept* from answering by a wait of its own,
+if the call is queued behind, or handled by, the code that waits. A cycle of waits, each kept by the
+next, is a deadlock: unless something in it fails or is stopped, it stays for ever.
 
-Each process looks for cycles through its own waits. About once per interval it asks, for a wait that it has seen before,
-the actors that owe the answer: "what keeps you?" (a `Probe`). The process of such an actor passes the probe on along the
-wait that keeps it, or drops it if none does. Once the probe asks about a call that is kept by the very wait that sent it,
-there is a cycle::
+Each process looks for cycles through its own waits. About once per interval it asks, for a wait
+that it has seen before, the actors that owe the answer: "what keeps you?" (a `Probe`). The process
+of such an actor passes the probe on along the wait that keeps it, or drops it if none does. Once
+the probe asks about a call that is kept by the very wait that sent it, there is a cycle::
 
     process of A                        process of B                        process of A
     A's wait, seen before ── Probe ──▶ B's wait keeps that call ── Probe ──▶ A's wait keeps that call: a deadlock
 
-*One report per cycle.* A probe passes only waits that began before the one that sent it. So of all the waits of a cycle
-only that which began last hears of it, and it alone is given up. It asks when it has lasted for an interval, and the
-others have lasted longer: one round is enough, unless messages were slow. Therefore it asks again after 2, 4, 8, ...
-intervals. Where cycles share a wait, which takes a call to several actors, giving that up breaks all of them: if the probe
-of another was under way, one more wait is given up than was needed.
+*One report per cycle.* A probe passes only waits that began before the one that sent it. So of all
+the waits of a cycle only that which began last hears of it, and it alone is given up. It asks when
+it has lasted for an interval, and the others have lasted longer: one round is enough, unless
+messages were slow. Therefore it asks again after 2, 4, 8, ... intervals. Where cycles share a wait,
+which takes a call to several actors, giving that up breaks all of them: if the probe of another was
+under way, one more wait is given up than was needed.
 
-*No false report.* When the probe is back, the first wait is on and keeps the call of the last one. So that call is
-unanswered and the last wait, seen before, has stayed on; so the call that it was seen to keep is unanswered, too, and so
-on, back to the first. This needs three things of whoever calls this. A call's answer is the only thing that ends a wait:
-what has a time limit, or could be ended by another answer, is no wait. A call is answered only by the code that handles
-it: one whose response port was handed out is kept by nobody. And a call is kept by a wait only where both were seen at
-one moment.
+*No false report.* When the probe is back, the first wait is on and keeps the call of the last one.
+So that call is unanswered and the last wait, seen before, has stayed on; so the call that it was
+seen to keep is unanswered, too, and so on, back to the first. This needs three things of whoever
+calls this. A call's answer is the only thing that ends a wait: what has a time limit, or could be
+ended by another answer, is no wait. A call is answered only by the code that handles it: one whose
+response port was handed out is kept by nobody. And a call is kept by a wait only where both were
+seen at one moment.
 """
 
 from __future__ import annotations
@@ -35,20 +38,26 @@ from typing import Any
 from ..._namedtuple import NamedTuple
 
 EVERYTHING = None
-"""Name of the activity that is the actor's whole thread: while it waits, nothing else of the actor runs."""
+"""Name of the activity that is the actor's whole thread: while it waits, nothing else of the actor
+runs.
+"""
 
 NOBODY = object()
 
 
 class Call(NamedTuple):
-    """One call, wherever it has got to: the process that made it (anything that can be ordered), its number there."""
+    """One call, wherever it has got to: the process that made it (anything that can be ordered),
+    its number there.
+    """
 
     process: Any
     request: int
 
 
 class WaitId(NamedTuple):
-    """Waits are ordered by when they began; clocks of two hosts need not agree, the order need only be one."""
+    """Waits are ordered by when they began; clocks of two hosts need not agree, the order need only
+    be one.
+    """
 
     began: float
     call: Call
@@ -122,7 +131,9 @@ class Chaser:
         self._passed: set[tuple[WaitId, int, WaitId]] = set()
 
     def sweep(self, waits: Iterable[WaitId]) -> list[tuple[WaitId, int]]:
-        """Called once per interval with every wait here: those that must ask now, with the round."""
+        """Called once per interval with every wait here: those that must ask now, with the
+        round.
+        """
         self._seen = {wait: self._seen.get(wait, -1) + 1 for wait in waits}
         self._passed.clear()
         return [(wait, age) for wait, age in self._seen.items() if age and not age & (age - 1)]
@@ -132,30 +143,40 @@ class Chaser:
         return _probes(wait, round_, (), ())
 
     def pass_on(self, probe: Probe, wait: Wait) -> list[Probe]:
-        """The next step, along the wait that keeps the call of `probe`, which is another than the initiator.
+        """The next step, along the wait that keeps the call of `probe`, which is another than the
+        initiator.
 
-        That must be an older wait, which the last sweep has seen: one that a time limit has just ended, but whose code has
-        not gone on yet, is not taken for a wait without a limit. A wait is passed once in a round, as far as is remembered:
-        a second path to it leads nowhere else.
+        That must be an older wait, which the last sweep has seen: one that a time limit has just
+        ended, but whose code has not gone on yet, is not taken for a wait without a limit. A wait
+        is passed once in a round, as far as is remembered: a second path to it leads nowhere else.
         """
         passed = (probe.initiator, probe.round, wait.id)
-        if wait.id > probe.initiator or wait.id not in self._seen or wait.id in probe.path or passed in self._passed:
+        if (
+            wait.id > probe.initiator
+            or wait.id not in self._seen
+            or wait.id in probe.path
+            or passed in self._passed
+        ):
             return []
         self._passed.add(passed)
         return _probes(wait, probe.round, probe.path, probe.chain)
 
 
-def _probes(wait: Wait, round_: int, path: tuple[WaitId, ...], chain: tuple[str, ...]) -> list[Probe]:
+def _probes(
+    wait: Wait, round_: int, path: tuple[WaitId, ...], chain: tuple[str, ...]
+) -> list[Probe]:
     path, chain = (*path, wait.id), (*chain, wait.text)
-    return [Probe(path, round_, process, actor, wait.id.call, chain) for process, actor in wait.silent]
+    return [
+        Probe(path, round_, process, actor, wait.id.call, chain) for process, actor in wait.silent
+    ]
 
 
 def explain(chain: Iterable[str]) -> str:
     """Return the message of the error that ends one wait of the circle."""
     lines = "".join(f"  {text}\n" for text in chain)
     return (
-        f"these actors wait for each other, so none of the answers can come:\n{lines}"
-        "The first of these waits was given up, so that the others can go on. Do not wait for this answer, or have it sent "
-        "to a Port; or make the endpoints that wait concurrent (`@concurrent_endpoint`, `await`), so that their actors take "
-        "other calls meanwhile"
+        f"these actors wait for each other, so none of the answers can come:\n{lines}The first of"
+        " these waits was given up, so that the others can go on. Do not wait for this answer, or"
+        " have it sent to a Port; or make the endpoints that wait concurrent"
+        " (`@concurrent_endpoint`, `await`), so that their actors take other calls meanwhile"
     )

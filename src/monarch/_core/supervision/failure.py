@@ -33,7 +33,8 @@ class Failure(NamedTuple):
     Attributes:
         cause: One of the constants of this module.
         reason: One or more lines that say what happened.
-        actor: Path of the actor, ``<root>.<Trainer trainers{'gpus': 0/8}>``; empty where a process is meant.
+        actor: Path of the actor, ``<root>.<Trainer trainers{'gpus': 0/8}>``; empty where a process
+            is meant.
         mesh: Name of the mesh, as the user gave it.
         mesh_uid: Its id.
         rank: Linear rank in the mesh as it was spawned; None where the whole mesh is meant.
@@ -44,11 +45,13 @@ class Failure(NamedTuple):
         signal: Number of the signal that ended it, if one did.
         output: The last lines the process printed.
         source: The failure that led to this one, if another did.
-        error: The exception that ended the actor, as bytes that whoever asks for it unpickles; empty if none did.
+        error: The exception that ended the actor, as bytes that whoever asks for it unpickles;
+            empty if none did.
         incarnation: How often the actor, or the process, had been started again before.
-        restarts: Whether it may be started again; those who call it then wait for that instead of being told of this.
-        known: When the agent of its host learned of the end of this process (`time.monotonic`); 0 where none did. What was
-            connected later is connected to the next incarnation.
+        restarts: Whether it may be started again; those who call it then wait for that instead of
+            being told of this.
+        known: When the agent of its host learned of the end of this process (`time.monotonic`); 0
+            where none did. What was connected later is connected to the next incarnation.
     """
 
     cause: str
@@ -72,7 +75,9 @@ class Failure(NamedTuple):
     def of(self, actor: str, mesh: str, mesh_uid: int | str, rank: int) -> Failure:
         """Return this failure of a process as the failure of one actor on it."""
         reason = (
-            f"the process this actor was running on failed: {self.reason}" if self.cause != STOPPED else self.reason
+            f"the process this actor was running on failed: {self.reason}"
+            if self.cause != STOPPED
+            else self.reason
         )
         return self._replace(actor=actor, mesh=mesh, mesh_uid=mesh_uid, rank=rank, reason=reason)
 
@@ -92,14 +97,26 @@ class Failure(NamedTuple):
         who = self.actor or self.proc or self.mesh or "the actor"
         if self.is_stop:
             return f"{who} has status: stopped: {self.reason}"
-        lines = [f"The actor {who} and all its descendants have failed:" if self.actor else f"{who} has failed:"]
+        lines = [
+            (
+                f"The actor {who} and all its descendants have failed:"
+                if self.actor
+                else f"{who} has failed:"
+            )
+        ]
         lines += ["  " + line for line in self.reason.splitlines()]
         return "\n".join(lines + self._where())
 
     def _where(self) -> list[str]:
         what = "host" if "://" in self.proc else "proc"  # a host is named by its address
         place = [
-            part for part in (self.proc and f"{what} {self.proc}", self.pid and f"pid {self.pid}", self.host) if part
+            part
+            for part in (
+                self.proc and f"{what} {self.proc}",
+                self.pid and f"pid {self.pid}",
+                self.host,
+            )
+            if part
         ]
         lines = [f"  on {', '.join(map(str, place))}"] if place else []
         if self.output:
@@ -142,12 +159,15 @@ NOT_ATTACHED = "the host could not be attached"
 
 
 def not_attached(failure: Failure) -> Failure:
-    """The loss of a host that has never answered: nothing ran there, and whoever asked for it has the error."""
+    """The loss of a host that has never answered: nothing ran there, and whoever asked for it has
+    the error.
+    """
     return failure._replace(cause=UNSTARTED, reason=failure.reason.replace(HOST_LOST, NOT_ATTACHED))
 
 
 NOT_LET_IN = (
-    "this process has not attached the host (attach_to_workers does, by the secret or the certificates of its owner)"
+    "this process has not attached the host (attach_to_workers does, by the secret or the"
+    " certificates of its owner)"
 )
 
 
@@ -163,30 +183,38 @@ def host_lost(agent: str, why: str = "", pid: int = 0) -> Failure:
 
 def client_lost(client: str) -> Failure:
     """The end of a client, which is the end of all that it started."""
-    return Failure(HOST, "the client is gone, and every process that it started with it", proc=client)
+    return Failure(
+        HOST, "the client is gone, and every process that it started with it", proc=client
+    )
 
 
 def frozen_reason(seconds: float) -> str:
     """Say how a frozen process ended, in words that follow its name and "was"."""
-    return f"stopped by a signal, and ended as nothing continued it within {seconds:g}s (heartbeat_timeout)"
+    return (
+        f"stopped by a signal, and ended as nothing continued it within {seconds:g}s"
+        " (heartbeat_timeout)"
+    )
 
 
 DEAF_REASON = (
-    "ended because it ran on and did not listen any more: it has replaced itself by another program (os.exec...), or closed "
-    "descriptors that are not its own (os.closerange)"
+    "ended because it ran on and did not listen any more: it has replaced itself by another program"
+    " (os.exec...), or closed descriptors that are not its own (os.closerange)"
 )
 """In words that follow its name and "was"."""
 
 
 class MeshFailure:
-    """A failure of something that an actor owns: the argument of `__supervise__` and `unhandled_fault_hook`.
+    """A failure of something that an actor owns: the argument of `__supervise__` and
+    `unhandled_fault_hook`.
 
     Attributes:
         mesh_name: The name the mesh was spawned with; ``"<none>"`` for the client's own failures.
         mesh: The mesh itself, as its owner spawned it; None where the owner has let go of it.
         ranks: Linear ranks that failed, in the mesh as it was spawned.
-        cause: ``"exception"``, ``"killed"``, ``"exited"``, ``"aborted"``, ``"host"``, ``"unhandled"``, ...
-        event: The whole record, a named tuple: `exit_code`, `signal`, `pid`, `host`, `output`, `source`, ...
+        cause: ``"exception"``, ``"killed"``, ``"exited"``, ``"aborted"``, ``"host"``,
+            ``"unhandled"``, ...
+        event: The whole record, a named tuple: `exit_code`, `signal`, `pid`, `host`, `output`,
+            `source`, ...
     """
 
     __slots__ = ("event", "mesh")
@@ -212,7 +240,9 @@ class MeshFailure:
 
     @property
     def exception(self) -> BaseException | None:
-        """The exception that ended the actor, or what it owned, rebuilt here; None where something else did."""
+        """The exception that ended the actor, or what it owned, rebuilt here; None where something
+        else did.
+        """
         event = self.event
         while not event.error and event.source is not None:
             event = event.source
@@ -231,11 +261,16 @@ class MeshFailure:
         return self.event.output
 
     def report(self) -> str:
-        """Return several lines for people: who failed, why, where, and the last lines it printed."""
+        """Return several lines for people: who failed, why, where, and the last lines it
+        printed.
+        """
         return self.event.explain()
 
     def __repr__(self) -> str:
-        return f"MeshFailure(mesh_name={self.mesh_name!r}, crashed_ranks={self.ranks}, event={self.event.explain()})"
+        return (
+            f"MeshFailure(mesh_name={self.mesh_name!r}, crashed_ranks={self.ranks},"
+            f" event={self.event.explain()})"
+        )
 
     def __reduce__(self) -> tuple[type, tuple[Failure, Any]]:
         return MeshFailure, (self.event, self.mesh)

@@ -9,16 +9,19 @@
     SILENT   tick       LOST, if it is the last of so many, else SILENT
     LOST     any        LOST: it has been told, and cannot be taken back
 
-What is counted are ticks that the observer itself ran, each at least an interval after the one before. Time that passed
-would condemn everybody as soon as the observer was the one that stood still: stopped with Ctrl-Z, or without the
-interpreter lock for a minute. By ticks, such a pause counts once, and what came meanwhile is read before the next.
+What is counted are ticks that the observer itself ran, each at least an interval after the one
+before. Time that passed would condemn everybody as soon as the observer was the one that stood
+still: stopped with Ctrl-Z, or without the interpreter lock for a minute. By ticks, such a pause
+counts once, and what came meanwhile is read before the next.
 """
 
 from __future__ import annotations
 
 ALIVE, SILENT, LOST = "alive", "silent", "lost"
 TICKS = 4
-"""Ticks in a time-out: fewer would let one pause of the observer weigh more, more would cost messages."""
+"""Ticks in a time-out: fewer would let one pause of the observer weigh more, more would cost
+messages.
+"""
 
 
 class Liveness:

@@ -2,14 +2,15 @@
 
 Events go in, instructions come out; whoever calls carries them out. The rules:
 
-* A rank fails once per incarnation: the owner hears of the first thing that ended it, be that its own code, its process
-  or its host. Actors tell more than the procs they ran on, so a lost process is told as the failure of the actors on it,
-  and as one of the proc mesh only where none was there.
-* What belongs to a restart group starts again; what does not, or no longer can, as its host is gone for example, is judged
-  by the owner's `__supervise__`.
+* A rank fails once per incarnation: the owner hears of the first thing that ended it, be that its
+  own code, its process or its host. Actors tell more than the procs they ran on, so a lost process
+  is told as the failure of the actors on it, and as one of the proc mesh only where none was there.
+* What belongs to a restart group starts again; what does not, or no longer can, as its host is gone
+  for example, is judged by the owner's `__supervise__`.
 * A mesh that its owner has stopped meanwhile, or whose procs it has stopped, is no longer judged.
 * What the owner does not handle is its own failure, which its own owner hears of.
-* An owner that ends stops what it owns, youngest first: what was created last may use what was created before it.
+* An owner that ends stops what it owns, youngest first: what was created last may use what was
+  created before it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ class OwnedMesh:
         return self._incarnations.get(rank, 0)
 
     def start_again(self, ranks: Sequence[int]) -> None:
-        """These ranks begin a new incarnation: they may fail anew, and what the old one still says is void."""
+        """These ranks begin a new incarnation: they may fail anew, and what the old one still says
+        is void.
+        """
         for rank in ranks:
             self._incarnations[rank] = self.incarnation(rank) + 1
             self._failed.discard(rank)
@@ -140,7 +143,9 @@ class Ownership(Generic[M]):
         return self._owned.get(uid)
 
     def cares_for(self, mesh: OwnedMesh) -> bool:
-        """Return whether a failure of the mesh still needs a decision: stopping it, or its procs, was a decision, too."""
+        """Return whether a failure of the mesh still needs a decision: stopping it, or its procs,
+        was a decision, too.
+        """
         return mesh.uid in self._owned and not mesh.let_go
 
     def meshes(self) -> list[M]:
@@ -154,7 +159,9 @@ class Ownership(Generic[M]):
     def group(self, strategy: Strategy) -> RestartGroup:
         """The group of a strategy; a new one where nothing that is owned belongs to it."""
         groups = (mesh.group for mesh in self._owned.values() if mesh.group is not None)
-        return next((group for group in groups if group.strategy is strategy), None) or RestartGroup(strategy)
+        return next(
+            (group for group in groups if group.strategy is strategy), None
+        ) or RestartGroup(strategy)
 
     # events
 
@@ -188,7 +195,9 @@ class Ownership(Generic[M]):
             mesh.group.forget(mesh.uid)
 
     def rank_failed(self, failure: Failure, now: float) -> list[Instruction]:
-        """An actor tells of its own failure, or that it has stopped itself, which nobody needs to handle."""
+        """An actor tells of its own failure, or that it has stopped itself, which nobody needs to
+        handle.
+        """
         mesh = self._owned.get(failure.mesh_uid)
         rank = failure.rank or 0
         if mesh is None or failure.incarnation != mesh.incarnation(rank) or not mesh.fail(rank):
@@ -201,19 +210,31 @@ class Ownership(Generic[M]):
 
     def process_ended(self, process: object, failure: Failure, now: float) -> list[Instruction]:
         """A process is gone, and with it every rank that it ran."""
-        lost = [(mesh, rank) for mesh in self._owned.values() if (rank := mesh.rank_on(process)) is not None]
+        lost = [
+            (mesh, rank)
+            for mesh in self._owned.values()
+            if (rank := mesh.rank_on(process)) is not None
+        ]
         if failure.cause == HOST:
             return self._host_lost(lost, failure)
-        if failure.pid and any(m.are_processes and failure.incarnation != m.incarnation(rank) for m, rank in lost):
+        if failure.pid and any(
+            m.are_processes and failure.incarnation != m.incarnation(rank) for m, rank in lost
+        ):
             return []  # late news of a process that has been replaced
         fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank)]
         told = _to_tell(fresh)
         instructions: list[Instruction] = [
-            AskSupervisor(mesh.failure_of(rank, failure), mesh) for mesh, rank in told if mesh.group is None
+            AskSupervisor(mesh.failure_of(rank, failure), mesh)
+            for mesh, rank in told
+            if mesh.group is None
         ]
-        for group in {id(mesh.group): mesh.group for mesh, _ in fresh if mesh.group is not None}.values():
+        for group in {
+            id(mesh.group): mesh.group for mesh, _ in fresh if mesh.group is not None
+        }.values():
             ranks = [(mesh.uid, rank) for mesh, rank in fresh if mesh.group is group]
-            failures = [mesh.failure_of(rank, failure) for mesh, rank in told if mesh.group is group]
+            failures = [
+                mesh.failure_of(rank, failure) for mesh, rank in told if mesh.group is group
+            ]
             instructions += self._restart(group, ranks, failures, now)
         return instructions
 
@@ -223,31 +244,45 @@ class Ownership(Generic[M]):
         for mesh, rank in lost:
             if mesh.group is not None:
                 undecided |= mesh.group.lose({(mesh.uid, rank)})
-        fresh = [(mesh, rank) for mesh, rank in lost if mesh.fail(rank) or (mesh.uid, rank) in undecided]
-        return [AskSupervisor(mesh.failure_of(rank, failure), mesh) for mesh, rank in _to_tell(fresh)]
+        fresh = [
+            (mesh, rank) for mesh, rank in lost if mesh.fail(rank) or (mesh.uid, rank) in undecided
+        ]
+        return [
+            AskSupervisor(mesh.failure_of(rank, failure), mesh) for mesh, rank in _to_tell(fresh)
+        ]
 
     def startable(self, uid: int | str, ranks: Sequence[int]) -> list[int]:
         """Of the ranks that a plan is about to start, those that can be.
 
-        Where the process of an actor has failed meanwhile, the next plan starts both: to wait for that here would be to wait
-        for oneself.
+        Where the process of an actor has failed meanwhile, the next plan starts both: to wait for
+        that here would be to wait for oneself.
         """
         mesh = self._owned.get(uid)
         if mesh is None:  # stopped meanwhile
             return []
         down = {
-            process for other in self._owned.values() if other.are_processes for process in other.failed_processes()
+            process
+            for other in self._owned.values()
+            if other.are_processes
+            for process in other.failed_processes()
         }
         return [rank for rank in ranks if mesh.processes[rank] not in down]
 
-    def restarted(self, group: RestartGroup, plan: Plan, now: float, error: str = "") -> list[Instruction]:
-        """A plan has been carried out; or it could not be, because of `error`, which counts as one more failure."""
+    def restarted(
+        self, group: RestartGroup, plan: Plan, now: float, error: str = ""
+    ) -> list[Instruction]:
+        """A plan has been carried out; or it could not be, because of `error`, which counts as one
+        more failure.
+        """
         if self._closed:
             return []
         if error:
             unstarted = Failure(UNSTARTED, f"it could not be started again: {error}", restarts=True)
             planned = [
-                (self._owned[uid], rank) for uid, ranks in plan.ranks.items() if uid in self._owned for rank in ranks
+                (self._owned[uid], rank)
+                for uid, ranks in plan.ranks.items()
+                if uid in self._owned
+                for rank in ranks
             ]
             fresh = [(mesh, rank) for mesh, rank in planned if mesh.fail(rank)]
             failures = [mesh.failure_of(rank, unstarted) for mesh, rank in _to_tell(fresh)]
@@ -268,18 +303,30 @@ class Ownership(Generic[M]):
     ) -> list[Instruction]:
         return [] if self._closed else self._instructions(group, group.failed(ranks, failures, now))
 
-    def _instructions(self, group: RestartGroup, decision: Plan | GiveUp | None) -> list[Instruction]:
+    def _instructions(
+        self, group: RestartGroup, decision: Plan | GiveUp | None
+    ) -> list[Instruction]:
         if isinstance(decision, Plan):
             for uid, ranks in decision.ranks.items():
                 self._owned[uid].start_again(ranks)
             return [Restart(group, decision)]
         if isinstance(decision, GiveUp):
-            judged = [AskSupervisor(f, self._owned[f.mesh_uid]) for f in decision.failures if f.mesh_uid in self._owned]
+            judged = [
+                AskSupervisor(f, self._owned[f.mesh_uid])
+                for f in decision.failures
+                if f.mesh_uid in self._owned
+            ]
             return [Abandon(decision.ranks), *judged]
         return []
 
 
 def _to_tell(failed: list[tuple[M, int]]) -> list[tuple[M, int]]:
-    """The actors on a process tell more than the process; that speaks for itself only where there are none."""
+    """The actors on a process tell more than the process; that speaks for itself only where there
+    are none.
+    """
     told = {mesh.processes[rank] for mesh, rank in failed if not mesh.are_processes}
-    return [(mesh, rank) for mesh, rank in failed if not mesh.are_processes or mesh.processes[rank] not in told]
+    return [
+        (mesh, rank)
+        for mesh, rank in failed
+        if not mesh.are_processes or mesh.processes[rank] not in told
+    ]

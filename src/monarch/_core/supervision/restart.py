@@ -1,7 +1,10 @@
-"""Which ranks start again after a failure, and when that is given up. The terms are those of Erlang's supervisors
-(https://www.erlang.org/doc/system/sup_princ.html), where a child is a process; here it is a rank of a mesh.
+"""Which ranks start again after a failure, and when that is given up.
 
-A `RestartGroup` holds the meshes of one strategy in the order of their creation, and carries out one plan at a time::
+The terms are those of Erlang's supervisors (https://www.erlang.org/doc/system/sup_princ.html),
+where a child is a process; here it is a rank of a mesh.
+
+A `RestartGroup` holds the meshes of one strategy in the order of their creation, and carries out
+one plan at a time::
 
     state       event             then
     ----------  ----------------  -------------------------------------------------------------------------
@@ -34,14 +37,15 @@ class Member(Protocol):
 class Strategy:
     """How a group of meshes is kept running. Give it to ``spawn_procs(..., restart=strategy)``.
 
-    The procs, and the actor meshes that their owner spawns on them, form a group; so do all proc meshes that are given
-    the same strategy object.
+    The procs, and the actor meshes that their owner spawns on them, form a group; so do all proc
+    meshes that are given the same strategy object.
 
     Args:
-        max_restarts: How many restarts there may be; what fails while one is under way is answered by one more, together.
-        within: In how many seconds. One more is a failure as without a strategy: it goes to the owner's
-            ``__supervise__``, and if that does not handle it, up the tree. So does the loss of a host at once, as what ran
-            there has nowhere to start again.
+        max_restarts: How many restarts there may be; what fails while one is under way is answered
+            by one more, together.
+        within: In how many seconds. One more is a failure as without a strategy: it goes to the
+            owner's ``__supervise__``, and if that does not handle it, up the tree. So does the loss
+            of a host at once, as what ran there has nowhere to start again.
 
     Raises:
         ValueError: `max_restarts` is negative, or `within` is not a positive number.
@@ -75,7 +79,9 @@ class OneForOne(Strategy):
 
 
 class AllForOne(Strategy):
-    """Everything starts again, processes included: for ranks that share state, such as a process group."""
+    """Everything starts again, processes included: for ranks that share state, such as a process
+    group.
+    """
 
     def affected(self, members: Sequence[Member], failed: set[Rank]) -> set[Rank]:
         return {rank for member in members for rank in ranks_of(member)}
@@ -140,11 +146,16 @@ class RestartGroup:
 
     def adopt(self, member: Member) -> None:
         self.members[member.uid] = member
-        if self._plan is not None and not member.are_processes:  # the old processes may have taken what was to start it
-            self._late |= self._with_their_actors(self._planned() - self._replaced) & set(ranks_of(member))
+        # the old processes may have taken what was to start it
+        if self._plan is not None and not member.are_processes:
+            self._late |= self._with_their_actors(self._planned() - self._replaced) & set(
+                ranks_of(member)
+            )
 
     def replaced(self, ranks: Iterable[Rank]) -> None:
-        """Nothing reaches the old processes of these ranks any more: what is spawned there from now on, the next ones start."""
+        """Nothing reaches the old processes of these ranks any more: what is spawned there from now
+        on, the next ones start.
+        """
         self._replaced |= set(ranks)
 
     def forget(self, uid: int | str) -> None:
@@ -155,13 +166,18 @@ class RestartGroup:
         """These ranks have nowhere to start again: their host is gone.
 
         Returns:
-            Those of them that had failed before, which has not been decided on yet, and will not be.
+            Those of them that had failed before, which has not been decided on yet, and will not
+            be.
         """
         self._gone |= ranks
         return {rank for some, _ in self._waiting for rank in some} & ranks
 
-    def failed(self, ranks: Iterable[Rank], failures: Sequence[Failure], now: float) -> Plan | GiveUp | None:
-        """Some ranks have failed, all of one cause; None when that must wait for the plan in progress."""
+    def failed(
+        self, ranks: Iterable[Rank], failures: Sequence[Failure], now: float
+    ) -> Plan | GiveUp | None:
+        """Some ranks have failed, all of one cause; None when that must wait for the plan in
+        progress.
+        """
         incident = set(ranks), tuple(failures)
         if self._plan is not None:
             self._waiting.append(incident)
@@ -176,22 +192,33 @@ class RestartGroup:
         late, self._late = self._late, set()
         if waiting:
             failed = {rank for some, _ in waiting for rank in some}
-            return self._decide(failed | late, tuple(failure for _, some in waiting for failure in some), now)
+            return self._decide(
+                failed | late, tuple(failure for _, some in waiting for failure in some), now
+            )
         late = {rank for rank in late - self._gone if rank[0] in self.members}
         if late:  # nothing has failed, so it does not count
             self._plan = Plan(self._by_mesh(late), (), len(self._restarts))
         return self._plan
 
-    def _decide(self, failed: set[Rank], failures: tuple[Failure, ...], now: float) -> Plan | GiveUp | None:
+    def _decide(
+        self, failed: set[Rank], failures: tuple[Failure, ...], now: float
+    ) -> Plan | GiveUp | None:
         failed = {rank for rank in failed - self._gone if rank[0] in self.members}
         if not failed:  # stopped meanwhile, or lost
             return None
-        failures = tuple(failure for failure in failures if (failure.mesh_uid, failure.rank) in failed)
+        failures = tuple(
+            failure for failure in failures if (failure.mesh_uid, failure.rank) in failed
+        )
         while self._restarts and now - self._restarts[0] >= self.strategy.within:
             self._restarts.popleft()
         if len(self._restarts) >= self.strategy.max_restarts:
-            note = f"{len(self._restarts)} restarts within {self.strategy.within:g}s were not enough: {self.strategy!r}"
-            explained = tuple(f._replace(reason=f"{f.reason}\n{note}", restarts=False) for f in failures)
+            note = (
+                f"{len(self._restarts)} restarts within {self.strategy.within:g}s were not enough:"
+                f" {self.strategy!r}"
+            )
+            explained = tuple(
+                f._replace(reason=f"{f.reason}\n{note}", restarts=False) for f in failures
+            )
             return GiveUp(self._by_mesh(self._with_their_actors(failed)), explained)
         self._restarts.append(now)
         affected = self.strategy.affected(list(self.members.values()), failed)
@@ -205,7 +232,11 @@ class RestartGroup:
 
     def _with_their_actors(self, ranks: set[Rank]) -> set[Rank]:
         """A process that starts again takes every actor on it along."""
-        processes = {self.members[uid].processes[rank] for uid, rank in ranks if self.members[uid].are_processes}
+        processes = {
+            self.members[uid].processes[rank]
+            for uid, rank in ranks
+            if self.members[uid].are_processes
+        }
         return ranks | {
             (member.uid, rank)
             for member in self.members.values()

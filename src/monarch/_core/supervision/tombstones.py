@@ -15,7 +15,8 @@ class Tombstones(OrderedDict[K, Failure]):
     """A bounded memory: beyond its limit, what was noted first is forgotten first.
 
     Args:
-        limit: How many it keeps; some 1 kB each, and not more than some 50 kB if they have much to say.
+        limit: How many it keeps; some 1 kB each, and not more than some 50 kB if they have much to
+            say.
     """
 
     def __init__(self, limit: int = _LIMIT) -> None:

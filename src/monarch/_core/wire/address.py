@@ -11,10 +11,15 @@ AGENT = "agent"
 """Name, on every host, of the process that runs the host agent."""
 
 CLIENT = "client"
-"""What the name of a client's process begins with, and no other's: those are random, without an i or l."""
+"""What the name of a client's process begins with, and no other's: those are random, without an i
+or l.
+"""
 
 SYSTEM = 1
-"""Actor id, in every process, of the process itself: spawning, stopping, resolving. User actors have random ids."""
+"""Actor id, in every process, of the process itself: spawning, stopping, resolving.
+
+User actors have random ids.
+"""
 
 ROOT = 2
 """Actor id of the root client actor, in the client process."""
@@ -23,8 +28,8 @@ ROOT = 2
 class ProcAddress(NamedTuple):
     """A process: its host, and its own name, unique on that host.
 
-    The host of a client has a random name. A host that others can dial goes by the address at which they do:
-    ``tcp://10.0.0.7:26600``.
+    The host of a client has a random name. A host that others can dial goes by the address at which
+    they do: ``tcp://10.0.0.7:26600``.
     """
 
     host: str
@@ -40,12 +45,17 @@ class ProcAddress(NamedTuple):
 
     @property
     def is_client(self) -> bool:
-        """True if the process uses the API from outside: it has no parent of ours that could tell how it ended."""
+        """True if the process uses the API from outside: it has no parent of ours that could tell
+        how it ended.
+        """
         return self.proc.startswith(CLIENT)
 
     @property
     def mesh(self) -> str:
-        """Of a proc: the id of the mesh that it was spawned with. Of a client: its name, but for a guest's number."""
+        """Of a proc: the id of the mesh that it was spawned with.
+
+        Of a client: its name, but for a guest's number.
+        """
         return self.proc.rpartition(".")[0]
 
     @property
@@ -74,7 +84,9 @@ def random_uid() -> int:
 
 
 def host_labels(hosts: Sequence[str]) -> list[str]:
-    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless another host has that name, too."""
+    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless another host has
+    that name, too.
+    """
     short = [_machine(host) for host in hosts]
     return short if len(set(short)) == len(short) else [*hosts]
 

@@ -26,8 +26,9 @@ LONGEST_PATH = 107  # bytes; the kernel's limit for the name of a Unix socket, l
 
 _TCP = ("tcp", "metatls")
 _FORMS = (
-    "tcp://host:port, tcp://[ipv6]:port, tcp://*:port (listens everywhere), tcp://host:fd7 (an inherited socket), "
-    "metatls://host:port, ipc:///path, inproc://number, and dial@bind, where both are such addresses"
+    "tcp://host:port, tcp://[ipv6]:port, tcp://*:port (listens everywhere), tcp://host:fd7 (an"
+    " inherited socket), metatls://host:port, ipc:///path, inproc://number, and dial@bind, where"
+    " both are such addresses"
 )
 _NEXT_URL = re.compile(r"@(?=[a-z]+://)")
 _HOST_NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
@@ -39,7 +40,8 @@ class Channel(NamedTuple):
 
     Attributes:
         scheme: ``tcp``, ``metatls``, ``ipc`` or ``inproc``.
-        host: Of tcp and metatls: a name in lower case, an address in its shortest form, or `EVERYWHERE`.
+        host: Of tcp and metatls: a name in lower case, an address in its shortest form, or
+            `EVERYWHERE`.
         port: Of tcp and metatls; 0 = any free one when listening.
         path: Of ipc, an absolute path; of inproc, the number.
         fd: Descriptor of the listening socket to adopt, or -1.
@@ -97,7 +99,9 @@ def parse_channel(text: str) -> Channel:
         return channels[0]
     dial, bind = channels
     if dial.host == EVERYWHERE or dial.fd >= 0:
-        raise _malformed(text, f"{dial.name}, in front of the @, is what others dial: it needs a host and a port")
+        raise _malformed(
+            text, f"{dial.name}, in front of the @, is what others dial: it needs a host and a port"
+        )
     return dial._replace(bind=bind)
 
 
@@ -122,7 +126,9 @@ def _parse_tcp(text: str, scheme: str, rest: str) -> Channel:
     if port.startswith("fd") and _DIGITS.fullmatch(port[2:]) and int(port[2:]) < 2**31:
         return Channel(scheme, host, fd=int(port[2:]))
     if not _DIGITS.fullmatch(port) or int(port) > 65535:
-        raise _malformed(text, f"{port!r} is no port: wanted 0 to 65535, where 0 listens on any free one")
+        raise _malformed(
+            text, f"{port!r} is no port: wanted 0 to 65535, where 0 listens on any free one"
+        )
     return Channel(scheme, host, int(port))
 
 
@@ -157,12 +163,16 @@ def _parse_ipc(text: str, path: str) -> Channel:
     if not path.startswith("/") or "\0" in path:
         raise _malformed(text, f"{path!r} is no absolute path")
     if len(path.encode(errors="surrogateescape")) > LONGEST_PATH:
-        raise _malformed(text, f"the path of a socket may have {LONGEST_PATH} bytes, this one is longer")
+        raise _malformed(
+            text, f"the path of a socket may have {LONGEST_PATH} bytes, this one is longer"
+        )
     return Channel("ipc", path=path)
 
 
 def _malformed(text: str, why: str) -> AddressError:
-    return AddressError(f"invalid address {_short(repr(text))}: {_short(why)}. Wanted one of {_FORMS}.")
+    return AddressError(
+        f"invalid address {_short(repr(text))}: {_short(why)}. Wanted one of {_FORMS}."
+    )
 
 
 def _short(text: str) -> str:

@@ -5,7 +5,8 @@ Layout (little endian)::
     length u64 | kind u8 | flags u8 | 2 bytes unused | rank u32 | target u64 | sender u64 | request u64 | meta u32
     buffers u32 | meta bytes | one u64 size per buffer | payload | buffers
 
-`length` counts everything after itself. One header serves all kinds, so that packing and parsing are one struct call:
+`length` counts everything after itself. One header serves all kinds, so that packing and parsing
+are one struct call:
 
     ========  ==================================  ==========================================================
     kind      target                              rest
@@ -24,8 +25,9 @@ Layout (little endian)::
     DIAL      -                                   a host that cannot dial another asks to be dialed; the other answers
     ========  ==================================  ==========================================================
 
-Cost of a small message: one allocation and one join to encode, two slices (copies) and one unpack to decode. A frame
-larger than the read buffer is received straight into its own memory, so it is copied once, by the kernel.
+Cost of a small message: one allocation and one join to encode, two slices (copies) and one unpack
+to decode. A frame larger than the read buffer is received straight into its own memory, so it is
+copied once, by the kernel.
 """
 
 from __future__ import annotations
@@ -37,7 +39,19 @@ from struct import Struct
 
 from ..._namedtuple import NamedTuple
 
-HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = (
+    1,
+    2,
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+)
 
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision
@@ -47,7 +61,8 @@ CANCEL = 16  # drop the call of the same number, if it has not begun
 STANDING = 4  # hosts above watch over those below until it is closed
 AGAIN = 8  # the root hands it down itself, as a host that passed it on is lost
 # flags of REPLY and PORT
-# a result; an ActorError; a failure of the actor; an exception to raise as is; a call that was dropped before it began
+# a result; an ActorError; a failure of the actor; an exception to raise as is; a call that was
+# dropped before it began
 VALUE, ERROR, DEAD, EXCEPTION, CANCELLED = 0, 1, 2, 3, 4
 # flags of any kind: its sender had printed something, which the client may not have shown yet
 PRINTED = 32
@@ -99,7 +114,8 @@ def encode(frame: Frame, inline: bool = True) -> tuple[bytes, int]:
     """The frame up to its buffers, and the number of bytes the whole frame takes.
 
     Args:
-        inline: Whether the buffers follow on the stream; False when they travel in a shared-memory segment.
+        inline: Whether the buffers follow on the stream; False when they travel in a shared-memory
+            segment.
     """
     kind, flags, rank, target, sender, request, meta, payload, buffers = frame
     size = HEADER_SIZE + len(meta) + len(payload)
@@ -109,7 +125,9 @@ def encode(frame: Frame, inline: bool = True) -> tuple[bytes, int]:
     sizes = [len(buffer) for buffer in buffers]
     size += 8 * len(sizes)
     total = size + sum(sizes) if inline else size
-    head = _HEADER.pack(total - 8, kind, flags, rank, target, sender, request, len(meta), len(sizes))
+    head = _HEADER.pack(
+        total - 8, kind, flags, rank, target, sender, request, len(meta), len(sizes)
+    )
     return b"".join((head, meta, *map(_LENGTH.pack, sizes), payload)), total
 
 
@@ -117,14 +135,17 @@ pack_rank = Struct("<I").pack
 
 
 def encode_around_rank(frame: Frame) -> tuple[bytes, bytes]:
-    """A frame without buffers that goes to several ranks: what stands before the rank, and what behind it."""
+    """A frame without buffers that goes to several ranks: what stands before the rank, and what
+    behind it.
+    """
     data, _ = encode(frame)
     return data[:_RANK_AT], data[_RANK_AT + 4 :]
 
 
 AROUND = 16 << 20
-"""Bytes that a frame may be larger than what it carries, which is what `codec_max_frame_length` limits: names, routes, the
-table of a cast to many processes."""
+"""Bytes that a frame may be larger than what it carries, which is what `codec_max_frame_length`
+limits: names, routes, the table of a cast to many processes.
+"""
 
 
 class FrameError(Exception):
@@ -144,7 +165,10 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
     _, kind, flags, rank, target, sender, request, meta_size, count = _HEADER.unpack_from(data)
     start = HEADER_SIZE + meta_size
     if start + 8 * count > len(data):
-        raise FrameError(f"a header that counts {meta_size} bytes and {count} buffers, in a frame of {len(data)} bytes")
+        raise FrameError(
+            f"a header that counts {meta_size} bytes and {count} buffers, in a frame of {len(data)}"
+            " bytes"
+        )
     meta = bytes(data[HEADER_SIZE:start])
     if not count and len(data) <= _SMALL:
         return new_frame((kind, flags, rank, target, sender, request, meta, data[start:], ()))
@@ -162,7 +186,8 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
     payload, buffers = data[start:first], []
     for size in sizes:
         part = data[first : first + size]
-        # receivers may write to what they get, and arrays want their memory where numbers of their type may lie
+        # receivers may write to what they get, and arrays want their memory where numbers of their
+        # type may lie
         buffers.append(memoryview(bytearray(part)) if data.readonly or first % _ALLOCATED else part)
         first += size
     return Frame(kind, flags, rank, target, sender, request, meta, payload, buffers)
@@ -178,7 +203,9 @@ _ALLOCATED = 16  # bytes to which memory of the interpreter is aligned
 
 
 def segment_offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where each buffer starts in a shared-memory segment (64-byte aligned), and the segment's size."""
+    """Where each buffer starts in a shared-memory segment (64-byte aligned), and the segment's
+    size.
+    """
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -197,7 +224,8 @@ def split_segment(segment: memoryview, sizes: Sequence[int]) -> list[memoryview]
 class Decoder:
     """Cuts a byte stream into frames.
 
-    Read into `space()` where that is not None and tell `filled`; otherwise read anywhere and `feed` what came.
+    Read into `space()` where that is not None and tell `filled`; otherwise read anywhere and `feed`
+    what came.
 
     Args:
         limit: Largest frame accepted, in bytes.
@@ -224,7 +252,8 @@ class Decoder:
         return [done]
 
     def feed(self, chunk: memoryview) -> list[bytes]:
-        """The frames that `chunk` completes, each in memory of its own; the caller may reuse `chunk`.
+        """The frames that `chunk` completes, each in memory of its own; the caller may reuse
+        `chunk`.
 
         Raises:
             FrameError: The stream is not ours, or a frame is larger than the limit.
@@ -258,16 +287,26 @@ class Decoder:
 
 
 def _memory(size: int) -> memoryview:
-    """Writable memory. Much of it takes room only where it is written to: who announces 10 GiB and sends none claims none."""
+    """Writable memory.
+
+    Much of it takes room only where it is written to: who announces 10 GiB and sends none claims
+    none.
+    """
     if size < _MUCH:
         return memoryview(bytearray(size))
     try:
         return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     except (OSError, MemoryError, OverflowError) as error:
-        raise FrameError(f"a frame of {size} bytes, for which there is no memory: {error}") from None
+        raise FrameError(
+            f"a frame of {size} bytes, for which there is no memory: {error}"
+        ) from None
 
 
 def _bad_length(length: int, limit: int) -> FrameError:
     if length > limit:
-        return FrameError(f"a frame of {length} bytes is over the limit of {limit} (codec_max_frame_length)")
-    return FrameError(f"a frame of {length} bytes is shorter than its header: the peer speaks another protocol")
+        return FrameError(
+            f"a frame of {length} bytes is over the limit of {limit} (codec_max_frame_length)"
+        )
+    return FrameError(
+        f"a frame of {length} bytes is shorter than its header: the peer speaks another protocol"
+    )

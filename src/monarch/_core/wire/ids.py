@@ -9,7 +9,9 @@ _DIGITS = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"  # base 5
 
 
 class Uid:
-    """A unique id with an optional label; `str` gives ``label<vWDatA6Ui4X>``. Immutable, hashable, comparable.
+    """A unique id with an optional label; `str` gives ``label<vWDatA6Ui4X>``.
+
+    Immutable, hashable, comparable.
 
     A *singleton* has only a label, an *instance* a 64-bit value.
     """
@@ -53,7 +55,11 @@ class Uid:
         label, bracket, rest = text.rpartition("<")
         if not bracket:
             return Uid(text, None) if text else _bad(text)
-        if not rest.endswith(">") or len(rest) < 2 or any(char not in _DIGITS for char in rest[:-1]):
+        if (
+            not rest.endswith(">")
+            or len(rest) < 2
+            or any(char not in _DIGITS for char in rest[:-1])
+        ):
             return _bad(text)
         value = 0
         for char in rest[:-1]:

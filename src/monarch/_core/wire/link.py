@@ -1,25 +1,33 @@
-"""One link: frames between two gateways, exactly once and in order, over streams that break. No I/O, no clock.
+"""One link: frames between two gateways, exactly once and in order, over streams that break.
 
-A link outlives its streams. Each side numbers the frames that it sends and keeps them until they are acknowledged; on a
-new stream each says how many it has received, and what is missing is sent again. `TABLE` says what a link does when.
-Only the side that dialed dials again. `link_table` keeps the links of a process, and is the only one that uses this.
+No I/O, no clock.
+
+A link outlives its streams. Each side numbers the frames that it sends and keeps them until they
+are acknowledged; on a new stream each says how many it has received, and what is missing is sent
+again. `TABLE` says what a link does when. Only the side that dialed dials again. `link_table` keeps
+the links of a process, and is the only one that uses this.
 
 Times, with `reconnect` for `channel_reconnect_timeout` (see `Limits`):
 
-* A side that has sent nothing for a quarter of `reconnect` sends a ping, which is answered: the peer may have
-  another `reconnect`. Any byte is a sign of life.
+* A side that has sent nothing for a quarter of `reconnect` sends a ping, which is answered: the
+  peer may have another `reconnect`. Any byte is a sign of life.
 * No sign of life for half of it: the stream counts as broken. For all of it: the peer is lost.
-* The dialer dials again at once, then after ever longer pauses, up to half a second. It does not wait for a dial without
-  an answer before the next: the kernel would take a second or two to ask again, though the network may be back sooner.
-  A host that has answered gets half of `reconnect` for the handshake: more of them at once would slow each other.
-* Where nobody has listened for a quarter of `reconnect`, one second at most, the peer is lost: who lives, listens.
-* A first dial may fail for `attach` where the peer may have yet to start; for `reconnect` where it must be there.
+* The dialer dials again at once, then after ever longer pauses, up to half a second. It does not
+  wait for a dial without an answer before the next: the kernel would take a second or two to ask
+  again, though the network may be back sooner. A host that has answered gets half of `reconnect`
+  for the handshake: more of them at once would slow each other.
+* Where nobody has listened for a quarter of `reconnect`, one second at most, the peer is lost: who
+  lives, listens.
+* A first dial may fail for `attach` where the peer may have yet to start; for `reconnect` where it
+  must be there.
 
-`now` is time in which the own process ran (see `RunClock`), so that nobody is blamed for a pause of our own.
+`now` is time in which the own process ran (see `RunClock`), so that nobody is blamed for a pause of
+our own.
 
-Acknowledgements ride on whatever is sent. Alone they cost a system call here and a wake-up there, some 30 µs together;
-not to send them costs memory. So they wait for `_ACK_DELAY`, which makes 50 a second at most, or 0.2 % of a core, and
-leaves a sender with the frames of 20 ms; or until `_ACK_BYTES` have come, which is one every 4 ms at 1 GB/s.
+Acknowledgements ride on whatever is sent. Alone they cost a system call here and a wake-up there,
+some 30 µs together; not to send them costs memory. So they wait for `_ACK_DELAY`, which makes 50 a
+second at most, or 0.2 % of a core, and leaves a sender with the frames of 20 ms; or until
+`_ACK_BYTES` have come, which is one every 4 ms at 1 GB/s.
 """
 
 from __future__ import annotations
@@ -51,7 +59,8 @@ DIALING, GREETING, JOINING, UP, BROKEN, RESUMING, LOST, CLOSED = (
     "dialing", "greeting", "joining", "up", "broken", "resuming", "lost", "closed"
 )  # fmt: skip
 
-# state, event -> next state, actions in their order. What is not in it cannot happen: a link hears only of its own stream.
+# state, event -> next state, actions in their order. What is not in it cannot happen: a link hears
+# only of its own stream.
 #
 # due: dial now                     dial: begin to connect
 # ready: the peer is authenticated  greet: say who we are
@@ -121,7 +130,9 @@ class Limits(NamedTuple):
 
     @property
     def look(self) -> float:
-        """Between looks at the clock, at most; what takes twice as long counts as a pause of our own."""
+        """Between looks at the clock, at most; what takes twice as long counts as a pause of our
+        own.
+        """
         return self.reconnect / 16
 
     @property
@@ -133,7 +144,8 @@ class Limits(NamedTuple):
 class RunClock:
     """Time in which the own process ran, as seen by who asks at least every `longest / 2` seconds.
 
-    A process that is stopped, or whose threads wait for a lock, would else find everybody else silent when it goes on.
+    A process that is stopped, or whose threads wait for a lock, would else find everybody else
+    silent when it goes on.
     """
 
     def __init__(self, longest: float, now: float) -> None:
@@ -158,7 +170,10 @@ class Owner(Protocol):
     def write(self, stream: int, chunks: list[Bytes]) -> None: ...
 
     def cut(self, stream: int, politely: bool) -> None:
-        """Let go of a stream. Politely: when the peer has read what was written last, and closed it."""
+        """Let go of a stream.
+
+        Politely: when the peer has read what was written last, and closed it.
+        """
 
     def hello(self, called: str) -> Hello: ...
 
@@ -197,7 +212,14 @@ class Link:
     )  # fmt: skip
 
     def __init__(
-        self, owner: Owner, names: list[str], *, dials: bool, uid: str, now: float, starting: bool = True
+        self,
+        owner: Owner,
+        names: list[str],
+        *,
+        dials: bool,
+        uid: str,
+        now: float,
+        starting: bool = True,
     ) -> None:
         self._owner = owner
         self.names = names
@@ -229,7 +251,10 @@ class Link:
     def __repr__(self) -> str:
         side = "dialed by us" if self.dials else "dialed by it"
         waiting = f"{len(self._outbox)} frames ({self.queued} bytes) not acknowledged"
-        return f"<Link to {' = '.join(self.names)}: {self.state}, {side}, {waiting}, {self.received} received>"
+        return (
+            f"<Link to {' = '.join(self.names)}: {self.state}, {side}, {waiting}, {self.received}"
+            " received>"
+        )
 
     # events
 
@@ -242,7 +267,9 @@ class Link:
             self._told(now)
 
     def absorb(self, other: Link, now: float) -> None:
-        """Take over what waits for a link that turned out to lead to the same process, and was never up."""
+        """Take over what waits for a link that turned out to lead to the same process, and was
+        never up.
+        """
         for packed in other._outbox:
             self.send(packed, now)
 
@@ -272,7 +299,9 @@ class Link:
             self._happen("due", now)
 
     def answered(self, stream: int, now: float) -> None:
-        """The host that one of the streams leads to has taken the connection; the handshake may take its time."""
+        """The host that one of the streams leads to has taken the connection; the handshake may
+        take its time.
+        """
         if stream in self._opening and self.was_up:
             self._dial_at = now + self._owner.limits.silence
 
@@ -297,7 +326,10 @@ class Link:
         """
         self._check(join.received)
         if join.received < self._acked:
-            raise LinkError(f"it has received {join.received} frames, and acknowledged {self._acked}", final=True)
+            raise LinkError(
+                f"it has received {join.received} frames, and acknowledged {self._acked}",
+                final=True,
+            )
         if stream != self.stream:
             self._let_go(politely=False)
             self.stream, self.dials = stream, False
@@ -318,7 +350,8 @@ class Link:
         """
         self._check(record.acknowledged)
         self._acknowledge(record.acknowledged)
-        if record.kind == PING and now > self._sent + 2 * _ACK_DELAY:  # else there is an answer on its way
+        # else there is an answer on its way
+        if record.kind == PING and now > self._sent + 2 * _ACK_DELAY:
             self._acknowledge_soon(now)
         if record.kind != DATA or record.sequence <= self.received:
             return None
@@ -339,7 +372,9 @@ class Link:
             self._owner.arm(self)
 
     def ended(self, stream: int, reason: str, now: float, *, final: bool, refused: bool) -> None:
-        """A stream has ended, or could not be opened; if `final`, none can, and if `refused`, nobody listened."""
+        """A stream has ended, or could not be opened; if `final`, none can, and if `refused`,
+        nobody listened.
+        """
         self._opening.discard(stream)
         if final:
             self.failed(reason, now)
@@ -359,7 +394,10 @@ class Link:
         self._happen("failed" if for_good else "cut", now)
 
     def garbled(self, error: LinkError, now: float) -> None:
-        """Handle bytes that make no sense. A new stream gets one more chance; the same garbage again ends the link."""
+        """Handle bytes that make no sense.
+
+        A new stream gets one more chance; the same garbage again ends the link.
+        """
         if error.final or self._garbled_at == self.received:
             self.failed(str(error), now)
         else:
@@ -463,7 +501,10 @@ class Link:
     def _check(self, acknowledged: int) -> None:
         if acknowledged > self._acked + len(self._outbox):
             last = self._acked + len(self._outbox)
-            raise LinkError(f"it acknowledges frame {acknowledged}, and {last} is the last that was sent", final=True)
+            raise LinkError(
+                f"it acknowledges frame {acknowledged}, and {last} is the last that was sent",
+                final=True,
+            )
 
     def _acknowledge(self, upto: int) -> None:
         while self._acked < upto:
@@ -473,7 +514,10 @@ class Link:
     def _too_long(self) -> str:
         limits = self._owner.limits
         if self.was_up:
-            return f"out of contact for {limits.reconnect:g}s (channel_reconnect_timeout): {self._reason}"
+            return (
+                f"out of contact for {limits.reconnect:g}s (channel_reconnect_timeout):"
+                f" {self._reason}"
+            )
         knob = "mesh_attach_config_timeout" if self._starting else "channel_reconnect_timeout"
         return f"it could not be reached for {self._first_patience:g}s ({knob}): {self._reason}"
 

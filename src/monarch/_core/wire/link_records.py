@@ -5,7 +5,8 @@ Layout (little endian)::
     greeting   magic 8 bytes | version u16 | 2 bytes unused | body u32 | body: a JSON object
     record     body u64 | segment u64 | sequence u64 | acknowledged u64 | kind u8 | body | segment
 
-The greeting's layout is for ever, so that two versions can at least tell each other apart, and why they part.
+The greeting's layout is for ever, so that two versions can at least tell each other apart, and why
+they part.
 
     ========  ==========================  ==================================================================
     kind      body                        meaning
@@ -22,9 +23,10 @@ The greeting's layout is for ever, so that two versions can at least tell each o
 
 Each record acknowledges all frames up to number `acknowledged`.
 
-The buffers of a frame are laid out as in a shared-memory segment. So they are written from where they are, the receiver
-reads them straight into memory of their own, aligned, and `frame.decode` finds them as it does on one host. That memory
-costs nothing until bytes arrive: a peer that announces 10 GiB and sends none has claimed none.
+The buffers of a frame are laid out as in a shared-memory segment. So they are written from where
+they are, the receiver reads them straight into memory of their own, aligned, and `frame.decode`
+finds them as it does on one host. That memory costs nothing until bytes arrive: a peer that
+announces 10 GiB and sends none has claimed none.
 """
 
 from __future__ import annotations
@@ -80,8 +82,9 @@ class LinkError(Exception):
 
 
 class Hello(NamedTuple):
-    """The greeting of a link: the random name of its process, its host's name, the dialed name, the release of this
-    package and Python's minor version."""
+    """The greeting of a link: the random name of its process, its host's name, the dialed name, the
+    release of this package and Python's minor version.
+    """
 
     identity: str
     name: str
@@ -93,8 +96,9 @@ class Hello(NamedTuple):
 class Join(NamedTuple):
     """The link to start or go on with.
 
-    `resume` says that it was up before, `received` how many frames have arrived on it, and `serial` orders all that a
-    process says of its links, so that what was said on an older stream and comes later is known to be out of date.
+    `resume` says that it was up before, `received` how many frames have arrived on it, and `serial`
+    orders all that a process says of its links, so that what was said on an older stream and comes
+    later is known to be out of date.
     """
 
     link: str
@@ -135,7 +139,9 @@ def greeting(hello: Hello) -> bytes:
 
 def control(kind: int, acknowledged: int = 0, body: Join | str = "") -> bytes:
     """A record that is not a frame."""
-    data = body.encode()[:_MOST_TEXT] if isinstance(body, str) else json.dumps(body._asdict()).encode()
+    data = (
+        body.encode()[:_MOST_TEXT] if isinstance(body, str) else json.dumps(body._asdict()).encode()
+    )
     return _RECORD.pack(len(data), 0, 0, acknowledged, kind) + data
 
 
@@ -163,11 +169,15 @@ def pack(frame: Frame) -> Packed:
         chunks.append(buffer)
         if padding := end - start - len(buffer):
             chunks.append(_PADDING[:padding])
-    return Packed(encode(frame._replace(flags=frame.flags | SEGMENT), inline=False)[0], chunks, size)
+    return Packed(
+        encode(frame._replace(flags=frame.flags | SEGMENT), inline=False)[0], chunks, size
+    )
 
 
 def data_chunks(packed: Packed, sequence: int, acknowledged: int) -> list[Bytes]:
-    """Return the chunks to write for one frame: header and body in one piece, then the buffers from their own memory."""
+    """Return the chunks to write for one frame: header and body in one piece, then the buffers from
+    their own memory.
+    """
     head = _RECORD.pack(len(packed.body), packed.segment_size, sequence, acknowledged, DATA)
     return [head + packed.body, *packed.segment]
 
@@ -178,13 +188,19 @@ def read_hello(body: memoryview) -> Hello:
 
 
 def why_apart(me: str, ours: Hello, theirs: Hello) -> str:
-    """Say why two sides can't understand what the other one pickles, and which one to upgrade; empty if they can."""
+    """Say why two sides can't understand what the other one pickles, and which one to upgrade;
+    empty if they can.
+    """
     him = theirs.name or "the other side"
-    for what, own, other in (("pymonarch", ours.release, theirs.release), ("Python", ours.python, theirs.python)):
+    for what, own, other in (
+        ("pymonarch", ours.release, theirs.release),
+        ("Python", ours.python, theirs.python),
+    ):
         if own != other:
             older = me if _order(own) < _order(other) else him
             return (
-                f"{him} runs {what} {other or 'of an older release'}, and {me} {what} {own}: upgrade {what} of {older}"
+                f"{him} runs {what} {other or 'of an older release'}, and {me} {what} {own}:"
+                f" upgrade {what} of {older}"
             )
     return ""
 
@@ -213,14 +229,17 @@ def _object(body: memoryview) -> dict[str, Any]:
 def _field(known: dict[str, Any], key: str, wanted: type) -> Any:
     found = known.get(key)
     if type(found) is not wanted or (isinstance(found, int) and found < 0):
-        raise LinkError(f"it sent a greeting whose {key!r} should be {wanted.__name__}, and is {found!r:.80}")
+        raise LinkError(
+            f"it sent a greeting whose {key!r} should be {wanted.__name__}, and is {found!r:.80}"
+        )
     return found
 
 
 class RecordDecoder:
     """Cuts a byte stream into records; the greeting comes first, as a record of its own.
 
-    Read into `space()` where that is not None and tell `filled`; otherwise read anywhere and `feed` what came.
+    Read into `space()` where that is not None and tell `filled`; otherwise read anywhere and `feed`
+    what came.
 
     Args:
         limit: Largest frame accepted, in bytes.
@@ -232,7 +251,8 @@ class RecordDecoder:
         self._limit = limit
         self._rest = b""
         self.version: int | None = None  # the peer's, from its greeting
-        self._begun: Record | None = None  # has its memory already, but not all that belongs into it
+        # has its memory already, but not all that belongs into it
+        self._begun: Record | None = None
         self._filling = _NOTHING
         self._filled = 0
 
@@ -258,7 +278,8 @@ class RecordDecoder:
         return [record]
 
     def feed(self, chunk: memoryview) -> Iterator[Record]:
-        """The records that `chunk` completes, each in memory of its own; the caller may reuse `chunk` when done.
+        """The records that `chunk` completes, each in memory of its own; the caller may reuse
+        `chunk` when done.
 
         Raises:
             LinkError: The stream is not ours, or a record is larger than the limit.
@@ -299,14 +320,18 @@ class RecordDecoder:
             raise LinkError(f"it sent a record of unknown kind {kind}")
         most = self._limit if kind == DATA else 0 if kind in _EMPTY else _MOST_TEXT
         if body + segment > most:
-            raise LinkError(f"it sent {body + segment} bytes where {most} are the most (codec_max_frame_length)")
+            raise LinkError(
+                f"it sent {body + segment} bytes where {most} are the most (codec_max_frame_length)"
+            )
         if kind == DATA and body < HEADER_SIZE:
             raise LinkError(f"it sent a frame of {body} bytes, shorter than a frame's header")
         return RECORD_SIZE, body, segment, sequence, acknowledged, kind
 
     def _greeting_header(self, data: memoryview) -> tuple[int, int, int, int, int, int] | None:
         if bytes(data[: len(_MAGIC)]) != _MAGIC[: len(data)]:
-            raise LinkError("it speaks another protocol: does another service listen there?", final=True)
+            raise LinkError(
+                "it speaks another protocol: does another service listen there?", final=True
+            )
         if len(data) < _GREETING.size:
             return None
         _, self.version, body = _GREETING.unpack_from(data)

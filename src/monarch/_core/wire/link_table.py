@@ -1,7 +1,9 @@
-"""The links of one process: who is behind which name, and which stream belongs to whom. No I/O, no clock.
+"""The links of one process: who is behind which name, and which stream belongs to whom.
 
-Events and the time go in; `take` gives what is to be done, in order. A stream is a number here, given out with `Dial`
-or by `accepted`; what comes from a stream that has been cut is ignored.
+No I/O, no clock.
+
+Events and the time go in; `take` gives what is to be done, in order. A stream is a number here,
+given out with `Dial` or by `accepted`; what comes from a stream that has been cut is ignored.
 
 How two processes come to one link::
 
@@ -12,13 +14,15 @@ How two processes come to one link::
     JOIN: link, frames received ────────▶  has it that link, or may there be a new one?
     sends what is missing  ◀────────────   JOINED: link, frames received; sends what is missing
 
-* A name may lead to a process that we have a link with already, under another name. The dialer sees that from its
-  identity, and the link takes over the name and what waits for it.
-* A link that was up goes on only with the same process: another identity behind its name means that it was restarted.
-* When both dial, each may get the other's JOIN. A side that has sent none itself takes it; if both have, that of the
-  lower identity counts. The other's link takes the winner's stream and keeps what is queued: it has sent nothing yet.
-* What a process has said on an older stream may arrive later than what it says on a newer one. JOIN and JOINED carry
-  serial numbers of their sender, so that an old JOIN is known, and void.
+* A name may lead to a process that we have a link with already, under another name. The dialer sees
+  that from its identity, and the link takes over the name and what waits for it.
+* A link that was up goes on only with the same process: another identity behind its name means that
+  it was restarted.
+* When both dial, each may get the other's JOIN. A side that has sent none itself takes it; if both
+  have, that of the lower identity counts. The other's link takes the winner's stream and keeps what
+  is queued: it has sent nothing yet.
+* What a process has said on an older stream may arrive later than what it says on a newer one. JOIN
+  and JOINED carry serial numbers of their sender, so that an old JOIN is known, and void.
 """
 
 from __future__ import annotations
@@ -103,7 +107,10 @@ Instruction = Dial | Write | Cut | Deliver | Up | Lost | Called
 
 
 class _Stream:
-    """One byte stream. A stranger's has no link until it joins one; one that is only awaited to close has none either."""
+    """One byte stream.
+
+    A stranger's has no link until it joins one; one that is only awaited to close has none either.
+    """
 
     __slots__ = ("decoder", "link", "over", "peer")
 
@@ -115,7 +122,9 @@ class _Stream:
 
 
 class LinkTable:
-    """See the module. All methods take the time in which the process ran, in seconds (see `link.RunClock`).
+    """See the module.
+
+    All methods take the time in which the process ran, in seconds (see `link.RunClock`).
 
     Args:
         identity: Of this process; random.
@@ -125,7 +134,11 @@ class LinkTable:
     """
 
     def __init__(
-        self, identity: str, name: Callable[[], str], limits: Limits, random: Callable[[], str] = random_name
+        self,
+        identity: str,
+        name: Callable[[], str],
+        limits: Limits,
+        random: Callable[[], str] = random_name,
     ) -> None:
         self.limits = limits
         self._identity = identity
@@ -136,7 +149,8 @@ class LinkTable:
         self._streams: dict[int, _Stream] = {}
         self._numbers = itertools.count(1)
         self._serials = itertools.count(1)
-        self._due: list[tuple[float, int, Link | int]] = []  # links, and streams without one by their numbers
+        # links, and streams without one by their numbers
+        self._due: list[tuple[float, int, Link | int]] = []
         self._order = itertools.count()
         self._instructions: deque[Instruction] = deque()
         self._now = 0.0  # of the latest event
@@ -169,11 +183,16 @@ class LinkTable:
         return packed
 
     def send(self, host: str, packed: Packed, now: float, starting: bool = True) -> None:
-        """Send a frame to `host`; dial it first if there is no link. Unless it may be `starting`, it must listen."""
+        """Send a frame to `host`; dial it first if there is no link.
+
+        Unless it may be `starting`, it must listen.
+        """
         self._now = now
         link = self._links.get(host)
         if link is None:
-            link = self._links[host] = Link(self, [host], dials=True, uid=self._random(), now=now, starting=starting)
+            link = self._links[host] = Link(
+                self, [host], dials=True, uid=self._random(), now=now, starting=starting
+            )
             link.tick(now)
         link.send(packed, now)
 
@@ -218,7 +237,9 @@ class LinkTable:
         if stream is not None and not stream.over:
             self._came(number, stream, stream.decoder.feed(chunk), now)
 
-    def closed(self, number: int, reason: str, now: float, *, final: bool = False, refused: bool = False) -> None:
+    def closed(
+        self, number: int, reason: str, now: float, *, final: bool = False, refused: bool = False
+    ) -> None:
         """A stream has ended, or could not be opened.
 
         Args:
@@ -244,7 +265,8 @@ class LinkTable:
             when, _, what = heapq.heappop(due)
             if isinstance(what, int):
                 self._overdue(what)
-            elif when == what.armed and what.state not in (LOST, CLOSED):  # else it has been due earlier
+            elif when == what.armed and what.state not in (LOST, CLOSED):
+                # else it has been due earlier
                 what.armed = _NEVER
                 what.tick(now)
                 self.arm(what)
@@ -366,8 +388,8 @@ class LinkTable:
             raise LinkError(apart, final=True)
         if stream.decoder.version != VERSION:
             raise LinkError(
-                f"it speaks version {stream.decoder.version} of the protocol between hosts, and {self._me()} speaks "
-                f"version {VERSION}: install the same release on both",
+                f"it speaks version {stream.decoder.version} of the protocol between hosts, and"
+                f" {self._me()} speaks version {VERSION}: install the same release on both",
                 final=True,
             )
         stream.peer = peer
@@ -412,8 +434,15 @@ class LinkTable:
         if link is not None and join.serial < link.peer_serial:
             self.cut(number, False)
         elif join.resume and not known:
-            self._refuse(number, f"{self._me()} no longer has this link: it was out of contact for too long")
-        elif link is not None and not known and link.state == JOINING and self._identity < peer.identity:
+            self._refuse(
+                number, f"{self._me()} no longer has this link: it was out of contact for too long"
+            )
+        elif (
+            link is not None
+            and not known
+            and link.state == JOINING
+            and self._identity < peer.identity
+        ):
             self.write(number, [control(YIELD)])
             self.cut(number, True)
         else:
@@ -424,7 +453,9 @@ class LinkTable:
             stream.link = link
 
     def _link_for(self, peer: Hello, now: float) -> Link:
-        """The link of a peer that has dialed: the one that there is, or was to be dialed, else a new one."""
+        """The link of a peer that has dialed: the one that there is, or was to be dialed, else a
+        new one.
+        """
         name = peer.name or peer.identity
         named = self._links.get(name)
         if named is not None and named.was_up and named.identity != peer.identity:

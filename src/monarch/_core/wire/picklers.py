@@ -1,11 +1,12 @@
 """The picklers of `pickling`, for what is more than builtin scalars.
 
-A class that travels by value is set up once per receiving actor: with the globals of the moment in which it first came
-there, beside those that other actors of the process have, and for as long as that actor lives. cloudpickle alone would
-have one for the whole process, and apply it again at each arrival: to reset class attributes and globals under the actors
-that already run, or to run old code in those that are spawned after it was fixed. An actor sees one class all the same:
-whatever it unpickles is of its own. A thread that belongs to no actor, such as one that a C library has started, has the first
-copy of the process.
+A class that travels by value is set up once per receiving actor: with the globals of the moment in
+which it first came there, beside those that other actors of the process have, and for as long as
+that actor lives. cloudpickle alone would have one for the whole process, and apply it again at each
+arrival: to reset class attributes and globals under the actors that already run, or to run old code
+in those that are spawned after it was fixed. An actor sees one class all the same: whatever it
+unpickles is of its own. A thread that belongs to no actor, such as one that a C library has
+started, has the first copy of the process.
 """
 
 from __future__ import annotations
@@ -27,13 +28,18 @@ from cloudpickle import cloudpickle as _cloudpickle
 from . import reducers
 from .reducers import reduce_extension
 
-_UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})  # pickle knows them, `builtins` does not name them
+# pickle knows them, `builtins` does not name them
+_UNNAMED = frozenset({type(None), type(...), type(NotImplemented)})
 _ONLY_CLOUDPICKLE = frozenset({types.FunctionType, *cloudpickle.Pickler.dispatch_table.maps[0]})
-"""Types of which pickle can send only what has an importable name, or nothing at all: modules, views of dicts, ..."""
+"""Types of which pickle can send only what has an importable name, or nothing at all: modules,
+views of dicts, ...
+"""
 _HIDDEN_TYPES = {
     found: name
     for name, found in vars(_collections_abc).items()
-    if isinstance(found, type) and found.__module__ == "builtins" and not hasattr(builtins, found.__name__)
+    if isinstance(found, type)
+    and found.__module__ == "builtins"
+    and not hasattr(builtins, found.__name__)
 }
 """Builtin types that have a name only there, such as that of the keys of a dict."""
 
@@ -47,7 +53,8 @@ def dump(
 
     Args:
         in_band: Whether a buffer is to be part of the pickle; None for all.
-        again: Called where what `in_band` was asked so far is void, as the object must travel by value.
+        again: Called where what `in_band` was asked so far is void, as the object must travel by
+            value.
     """
     stream = io.BytesIO()
     try:
@@ -90,7 +97,11 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         reduced = super().reducer_override(obj)
         if type(obj) is types.FunctionType and reduced is not NotImplemented:
             _note_submodules(obj, reduced[2][1])
-        if type(reduced) is tuple and len(reduced) == 6 and reduced[5] is _cloudpickle._class_setstate:
+        if (
+            type(reduced) is tuple
+            and len(reduced) == 6
+            and reduced[5] is _cloudpickle._class_setstate
+        ):
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
@@ -100,16 +111,23 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
 
 
 def _note_submodules(function: types.FunctionType, slots: dict[str, Any]) -> None:
-    """Have the receiver import `urllib.request`, too, where only a function inside of this one uses it.
+    """Have the receiver import `urllib.request`, too, where only a function inside of this one uses
+    it.
 
-    `import urllib.request` binds no more than `urllib`. cloudpickle finds what else is meant in the names of the outer code alone.
+    `import urllib.request` binds no more than `urllib`. cloudpickle finds what else is meant in the
+    names of the outer code alone.
     """
     inner = _inner_code(function.__code__)
     if inner:
-        values = [*slots["__globals__"].values(), *map(_cloudpickle._get_cell_contents, function.__closure__ or ())]
+        values = [
+            *slots["__globals__"].values(),
+            *map(_cloudpickle._get_cell_contents, function.__closure__ or ()),
+        ]
         modules = [value for value in values if isinstance(value, types.ModuleType)]
         for code in inner if modules else ():
-            slots["_cloudpickle_submodules"] += _cloudpickle._find_imported_submodules(code, modules)
+            slots["_cloudpickle_submodules"] += _cloudpickle._find_imported_submodules(
+                code, modules
+            )
 
 
 def _inner_code(code: types.CodeType) -> list[types.CodeType]:
@@ -141,11 +159,16 @@ def _hidden_type(name: str) -> Any:
 
 _applied: weakref.WeakSet[type] = weakref.WeakSet()
 _received: weakref.WeakSet[type] = weakref.WeakSet()
-"""Classes that are from elsewhere. The copies of all actors have one id, also in what is sent on: that which it has there."""
+"""Classes that are from elsewhere.
+
+The copies of all actors have one id, also in what is sent on: that which it has there.
+"""
 
 
 def _make_class_once(make: Callable[..., type], *args: Any) -> type:
-    """Runs in the receiver: the class that its actor has got under this id before, or a new one; the class itself if it is from here."""
+    """Runs in the receiver: the class that its actor has got under this id before, or a new one;
+    the class itself if it is from here.
+    """
     *described, tracker_id, extra = args
     known: type | None = _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
     if known is not None and known not in _received:
@@ -156,8 +179,10 @@ def _make_class_once(make: Callable[..., type], *args: Any) -> type:
 
 
 def _as_tracked(tracker_id: str | None, cls: Any) -> Any:
-    """The class that the actor has under an id, this one if it has none. In place of what cloudpickle does when bytes are loaded that
-    it has made without us: so that they, too, have the class of the actor, and not of the first one in the process.
+    """The class that the actor has under an id, this one if it has none.
+
+    In place of what cloudpickle does when bytes are loaded that it has made without us: so that
+    they, too, have the class of the actor, and not of the first one in the process.
     """
     if tracker_id is None or not isinstance(cls, type):
         return _track(tracker_id, cls)

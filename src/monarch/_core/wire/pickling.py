@@ -1,4 +1,5 @@
-"""Objects to bytes and back: pickle protocol 5, large buffers out of band, cloudpickle only where pickle cannot.
+"""Objects to bytes and back: pickle protocol 5, large buffers out of band, cloudpickle only where
+pickle cannot.
 
 Three speeds, tried in order:
 
@@ -6,7 +7,8 @@ Three speeds, tried in order:
 2. anything importable: a C pickler whose `reducer_override` looks at what is not builtin;
 3. classes and functions of ``__main__``, lambdas, closures: cloudpickle, by value.
 
-The picklers of 2 and 3 are in `picklers`, which brings cloudpickle: it is imported when the first object is sent.
+The picklers of 2 and 3 are in `picklers`, which brings cloudpickle: it is imported when the first
+object is sent.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ OUT_OF_BAND_SIZE = 64 * 1024
 """Buffers of at least this many bytes stay out of the pickle."""
 
 RAW_SIZE = 2 * 1024 * 1024
-"""So do an argument, or a result, that is itself `bytes` or a `bytearray` of this size. Smaller ones are quick enough on the
-socket, where they reach a process that has no descriptor left as well."""
+"""So do an argument, or a result, that is itself `bytes` or a `bytearray` of this size.
+
+Smaller ones are quick enough on the socket, where they reach a process that has no descriptor left
+as well.
+"""
 
 _SCALARS = frozenset({int, float, str, bool, type(None), complex})
 _RAW = frozenset({bytes, bytearray})
@@ -56,7 +61,9 @@ def dumps_inline(obj: Any) -> bytes:
 
 
 def _dump(*args: Any) -> bytes:
-    """`picklers.dump`, which takes the place of this function: an import costs half as much as to pickle a small object."""
+    """`picklers.dump`, which takes the place of this function: an import costs half as much as to
+    pickle a small object.
+    """
     global _dump
     from .picklers import dump
 
@@ -91,7 +98,9 @@ def dumps_value(value: Any) -> tuple[bytes, Sequence[memoryview]]:
 
 
 class _Raw:
-    """Stands for large bytes, which pickle would keep in band: copied four times on the way instead of once at its end."""
+    """Stands for large bytes, which pickle would keep in band: copied four times on the way instead
+    of once at its end.
+    """
 
     __slots__ = ("_data",)
 
@@ -103,8 +112,11 @@ class _Raw:
 
 
 def _with_raw(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Arguments in which `_Raw` stands for large bytes. A bytearray that may also be part of something else stays, as the
-    receiver's must be one object, too."""
+    """Arguments in which `_Raw` stands for large bytes.
+
+    A bytearray that may also be part of something else stays, as the receiver's must be one object,
+    too.
+    """
     plain = not kwargs and all(type(arg) in _SCALARS or type(arg) in _RAW for arg in args)
     raw = {
         id(arg): _Raw(arg)

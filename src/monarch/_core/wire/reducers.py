@@ -15,7 +15,8 @@ Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped]
 lender: Lender | None = None
 """Pickles messages that may hold what stays where it is: see `register_lender`."""
 
-own_classes: Callable[[], dict[str, type] | None] = lambda: None  # noqa: E731  # replaced where actors run
+# replaced where actors run
+own_classes: Callable[[], dict[str, type] | None] = lambda: None  # noqa: E731
 """The classes that came by value to the actor that runs, by their ids; None where none runs."""
 
 _reducers: dict[type, Reducer] = {}
@@ -27,8 +28,9 @@ def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> 
 
     Args:
         package: Top-level package name, for example ``"torch"``.
-        load: Returns ``{type: reducer}``; a reducer returns what ``__reduce__`` would. Called until it has returned once;
-            by several threads at the same time where they need it at the same time.
+        load: Returns ``{type: reducer}``; a reducer returns what ``__reduce__`` would. Called until
+            it has returned once; by several threads at the same time where they need it at the same
+            time.
     """
     _lazy_reducers[package] = load
 
@@ -37,15 +39,17 @@ def register_lender(lend: Lender) -> None:
     """Have values lent to actors that can't be copied into messages.
 
     Args:
-        lend: Called with what pickles a message, the procs that it goes to, and the actor there; returns what to send. Raises
-            ValueError if the values do not live there.
+        lend: Called with what pickles a message, the procs that it goes to, and the actor there;
+            returns what to send. Raises ValueError if the values do not live there.
     """
     global lender
     lender = lend
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:
-    """Reduce `obj`, an instance of `kind`, by its package's reducer; NotImplemented if there is none."""
+    """Reduce `obj`, an instance of `kind`, by its package's reducer; NotImplemented if there is
+    none.
+    """
     reducer = _reducers.get(kind)
     if reducer is not None:
         return reducer(obj)
@@ -54,6 +58,7 @@ def reduce_extension(kind: type, obj: Any) -> Any:
         load = _lazy_reducers.get(package)
         if load is not None:
             _reducers.update(load())
-            _lazy_reducers.pop(package, None)  # only now: until then, other threads must not take the default
+            # only now: until then, other threads must not take the default
+            _lazy_reducers.pop(package, None)
             return reduce_extension(kind, obj)
     return NotImplemented

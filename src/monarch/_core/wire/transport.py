@@ -32,7 +32,10 @@ class ChannelTransport(str, Enum):
         if found is None and isinstance(spec, str) and spec.startswith("tcp://"):
             found = cls.TcpWithHostname
         if found is None:
-            raise ValueError(f"invalid str for BindSpec: {spec!r}; use one of {', '.join(_SHORT)}, or 'tcp://ip:port'")
+            raise ValueError(
+                f"invalid str for BindSpec: {spec!r}; use one of {', '.join(_SHORT)}, or"
+                " 'tcp://ip:port'"
+            )
         return found
 
 

@@ -1,7 +1,8 @@
-"""Pipelines: a network in stages, one mesh for each, and a batch in micro-batches that keep all of them busy.
+"""Pipelines: a network in stages, one mesh for each, and a batch in micro-batches that keep all of
+them busy.
 
-`schedules` says which stage does what in which order, and knows nothing of tensors; `runtime` does it. `opaque` is for stages
-of which the modules were made on the ranks.
+`schedules` says which stage does what in which order, and knows nothing of tensors; `runtime` does
+it. `opaque` is for stages of which the modules were made on the ranks.
 """
 
 from ..._public import publish

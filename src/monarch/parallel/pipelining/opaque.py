@@ -1,7 +1,8 @@
 """Stages of which the modules were made on the ranks, as opaque objects.
 
-An `OpaqueModule` has parameters here, so its gradients arrive where those of any module do. What is in an `OpaqueRef` is the
-ranks' own: it is run as an `OpaqueModule`, and its gradients go back to where the object has them.
+An `OpaqueModule` has parameters here, so its gradients arrive where those of any module do. What is
+in an `OpaqueRef` is the ranks' own: it is run as an `OpaqueModule`, and its gradients go back to
+where the object has them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ class OwnModule(OpaqueModule):
 
 def _module_in(ref: OpaqueRef) -> nn.Module:
     if not isinstance(ref.value, nn.Module):
-        raise TypeError(f"an OpaqueRef in a pipeline has a torch.nn.Module in it, got {type(ref.value).__name__}")
+        raise TypeError(
+            "an OpaqueRef in a pipeline has a torch.nn.Module in it, got"
+            f" {type(ref.value).__name__}"
+        )
     return ref.value
 
 
@@ -52,19 +56,28 @@ def _take_gradients(ref: OpaqueRef, gradients: list[torch.Tensor | None]) -> Non
 
 
 def _parameter(
-    module: OpaqueRef, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None, device: Any = None
+    module: OpaqueRef,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype | None = None,
+    device: Any = None,
 ) -> torch.Tensor:
     return _module_in(module).get_parameter(name)
 
 
 def _parameter_rule(
-    module: OpaqueRef, name: str, shape: tuple[int, ...], dtype: torch.dtype | None = None, device: Any = None
+    module: OpaqueRef,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: torch.dtype | None = None,
+    device: Any = None,
 ) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device=device)
 
 
 get_parameter_udf: Remote[..., Any] = remote(_parameter, propagate=_parameter_rule)
-"""A parameter of the module in an `OpaqueRef`, as a distributed tensor that shares its memory: ``(ref, name, shape)``.
+"""A parameter of the module in an `OpaqueRef`, as a distributed tensor that shares its memory:
+``(ref, name, shape)``.
 
 Arguments:
     module: The `OpaqueRef`.

@@ -1,7 +1,8 @@
 """Runs the schedule of a pipeline, with operations on distributed tensors; nothing here waits.
 
-Each stage computes on its own mesh. What one has for the next travels on a stream of its own: that stream borrows it, moves it,
-and the other mesh borrows it from there. So no stage stands still while its results are on their way.
+Each stage computes on its own mesh. What one has for the next travels on a stream of its own: that
+stream borrows it, moves it, and the other mesh borrows it from there. So no stage stands still
+while its results are on their way.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from monarch.tensor_engine import DeviceMesh, OpaqueModule, OpaqueRef, Stream, Tensor, distribute, get_active_stream
+from monarch.tensor_engine import (
+    DeviceMesh,
+    OpaqueModule,
+    OpaqueRef,
+    Stream,
+    Tensor,
+    distribute,
+    get_active_stream,
+)
 from monarch.tensor_engine.streams import Borrow
 
 from .opaque import OwnModule, mesh_of
@@ -45,20 +54,21 @@ class PipelineParallelism:
 
     Args:
         meshes: One for each stage; all of the same dimensions, of one engine.
-        stages: The modules of each stage, one after the other. They may have been made here, then `initialize` moves them to
-            their mesh; or there, with the mesh and `compute_stream` active. An `OpaqueModule`, or an `OpaqueRef` with a module
-            in it, has been made there.
+        stages: The modules of each stage, one after the other. They may have been made here, then
+            `initialize` moves them to their mesh; or there, with the mesh and `compute_stream`
+            active. An `OpaqueModule`, or an `OpaqueRef` with a module in it, has been made there.
         compute_stream: Where they compute; the active one by default.
         p2p_stream: Where results travel; by default a new one.
         schedule: ``"dora-dfs"``, in which gradients of parameters fill the gaps, or ``"1f1b"``.
         batch_size: Rows of a batch, on each rank.
         microbatch_size: Rows of a micro-batch; it divides `batch_size`.
-        loss_fn: From the output of the last stage and the targets to the loss, a mean over the rows. It may be opaque.
+        loss_fn: From the output of the last stage and the targets to the loss, a mean over the
+            rows. It may be opaque.
         loss_list: The loss of each micro-batch is appended to it, as a distributed tensor.
 
     Raises:
-        ValueError: The sizes or the numbers of stages and meshes do not fit, something opaque is on another mesh than its
-            stage, or there is no such schedule.
+        ValueError: The sizes or the numbers of stages and meshes do not fit, something opaque is on
+            another mesh than its stage, or there is no such schedule.
         TypeError: A stage has something else than modules; `loss_fn` can't be called.
     """
 
@@ -75,27 +85,43 @@ class PipelineParallelism:
         loss_list: list[Any] | None = None,
     ) -> None:
         if len(meshes) != len(stages) or not stages:
-            raise ValueError(f"each stage needs a mesh of its own, got {len(stages)} stages and {len(meshes)} meshes")
+            raise ValueError(
+                f"each stage needs a mesh of its own, got {len(stages)} stages and {len(meshes)}"
+                " meshes"
+            )
         if microbatch_size < 1 or batch_size < 1 or batch_size % microbatch_size:
-            raise ValueError(f"a batch of {batch_size} rows can't be divided into micro-batches of {microbatch_size}")
+            raise ValueError(
+                f"a batch of {batch_size} rows can't be divided into micro-batches of"
+                f" {microbatch_size}"
+            )
         for module in (module for stage in stages for module in stage):
             if not isinstance(module, (nn.Module, OpaqueModule, OpaqueRef)):
-                raise TypeError(f"stages are lists of torch.nn.Module, OpaqueModule and OpaqueRef, got {module!r}")
+                raise TypeError(
+                    "stages are lists of torch.nn.Module, OpaqueModule and OpaqueRef, got"
+                    f" {module!r}"
+                )
         if not (callable(loss_fn) or isinstance(loss_fn, OpaqueRef)):
-            raise TypeError(f"loss_fn is a function of the last output and the targets, got {loss_fn!r}")
+            raise TypeError(
+                f"loss_fn is a function of the last output and the targets, got {loss_fn!r}"
+            )
         self._meshes = list(meshes)
         self._compute = get_active_stream() if compute_stream is None else compute_stream
         self._p2p = Stream("pipeline") if p2p_stream is None else p2p_stream
         self._rows = batch_size
         self._micro_batches = batch_size // microbatch_size
         self._actions = _schedule(schedule, len(stages), self._micro_batches)
-        self._stages = [[self._callable(part, stage) for part in parts] for stage, parts in enumerate(stages)]
+        self._stages = [
+            [self._callable(part, stage) for part in parts] for stage, parts in enumerate(stages)
+        ]
         self._loss_fn = self._callable(loss_fn, len(stages) - 1)
         self._loss_list = loss_list
         self._optimizers: list[torch.optim.Optimizer] = []
 
     def initialize(self) -> None:
-        """Move the parameters and buffers of each stage to its mesh: every rank gets a copy. What is there stays as it is."""
+        """Move the parameters and buffers of each stage to its mesh: every rank gets a copy.
+
+        What is there stays as it is.
+        """
         for stage, modules in enumerate(self._stages):
             moved: dict[int, Any] = {}
             with self._on(stage):
@@ -110,7 +136,8 @@ class PipelineParallelism:
 
         Args:
             config: For `make`.
-            make: From `config` and the parameters of a stage to an optimizer; called with its mesh active.
+            make: From `config` and the parameters of a stage to an optimizer; called with its mesh
+                active.
         """
         self._optimizers = []
         for stage in range(len(self._stages)):
@@ -118,16 +145,20 @@ class PipelineParallelism:
                 self._optimizers.append(make(config, self.parameters(stage)))
 
     def parameters(self, stage: int) -> list[nn.Parameter]:
-        """Those of a stage that require a gradient. Of opaque modules, the first time, it waits for the ranks."""
+        """Those of a stage that require a gradient.
+
+        Of opaque modules, the first time, it waits for the ranks.
+        """
         with self._on(stage):
             return [each for module in self._stages[stage] for each in _trained(module)]
 
     def run(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        """Run one batch forward and backward, and step the optimizers, if there are any; else gradients add up in ``.grad``:
-        here, or, of what is in an `OpaqueRef`, on the ranks.
+        """Run one batch forward and backward, and step the optimizers, if there are any; else
+        gradients add up in ``.grad``: here, or, of what is in an `OpaqueRef`, on the ranks.
 
         Args:
-            x: The batch, of `batch_size` rows: a tensor on the first mesh and the compute stream, or a local one.
+            x: The batch, of `batch_size` rows: a tensor on the first mesh and the compute stream,
+                or a local one.
             y: The targets, on the last mesh.
 
         Returns:
@@ -163,8 +194,8 @@ class PipelineParallelism:
         mesh, there = self._meshes[stage], mesh_of(part)
         if there is not mesh:
             raise ValueError(
-                f"stage {stage} is on {mesh!r}, ranks {mesh.group.ranks}, but {part!r} was made on {there!r}, ranks "
-                f"{there.group.ranks}"
+                f"stage {stage} is on {mesh!r}, ranks {mesh.group.ranks}, but {part!r} was made on"
+                f" {there!r}, ranks {there.group.ranks}"
             )
         if isinstance(part, OpaqueModule):
             return part
@@ -180,7 +211,9 @@ class PipelineParallelism:
 
     def _chunks(self, batch: Any, stage: int) -> list[Any]:
         if not len(batch.shape) or batch.shape[0] != self._rows:
-            raise ValueError(f"a batch has {self._rows} rows, got a tensor of shape {tuple(batch.shape)}")
+            raise ValueError(
+                f"a batch has {self._rows} rows, got a tensor of shape {tuple(batch.shape)}"
+            )
         with self._on(stage):
             return list(distribute(batch).chunk(self._micro_batches))
 
@@ -188,10 +221,14 @@ class PipelineParallelism:
 class _Batch:
     """One batch on its way."""
 
-    def __init__(self, pipeline: PipelineParallelism, inputs: list[Any], targets: list[Any]) -> None:
+    def __init__(
+        self, pipeline: PipelineParallelism, inputs: list[Any], targets: list[Any]
+    ) -> None:
         self._pipeline = pipeline
         self._targets = targets
-        self._arrived: dict[tuple[str, int, int], Any] = {("F", 0, index): each for index, each in enumerate(inputs)}
+        self._arrived: dict[tuple[str, int, int], Any] = {
+            ("F", 0, index): each for index, each in enumerate(inputs)
+        }
         self._passes: dict[tuple[int, int], _Pass] = {}
         self._borrows: dict[int, list[Borrow]] = {index: [] for index in range(len(inputs))}
         self._at_work = dict.fromkeys(range(len(inputs)), len(pipeline._stages))
@@ -240,14 +277,28 @@ class _Batch:
             self._send("B", stage - 1, micro_batch, passing.input.grad)
 
     def _backward(self, stage: int, passing: _Pass, micro_batch: int) -> None:
-        """The gradients of what goes from module to module, from which those of their parameters follow, later.
+        """The gradients of what goes from module to module, from which those of their parameters
+        follow, later.
 
         An opaque module derives both at once, so those of its parameters are added up now.
         """
-        opaque = [each for module in self._pipeline._stages[stage] if _is_opaque(module) for each in _trained(module)]
-        between = [output for output in passing.outputs if output is not passing.root and output.requires_grad]
+        opaque = [
+            each
+            for module in self._pipeline._stages[stage]
+            if _is_opaque(module)
+            for each in _trained(module)
+        ]
+        between = [
+            output
+            for output in passing.outputs
+            if output is not passing.root and output.requires_grad
+        ]
         wanted = [*opaque, passing.input, *between] if stage else [*opaque, *between]
-        found = list(torch.autograd.grad(passing.root, wanted, passing.above, retain_graph=True)) if wanted else []
+        found = (
+            list(torch.autograd.grad(passing.root, wanted, passing.above, retain_graph=True))
+            if wanted
+            else []
+        )
         if opaque:
             torch.autograd.backward(opaque, found[: len(opaque)])
             del found[: len(opaque)]
@@ -255,7 +306,13 @@ class _Batch:
             self._send("B", stage - 1, micro_batch, found.pop(0))
         gradients = iter(found)
         passing.gradients = [
-            passing.above if output is passing.root else next(gradients) if output.requires_grad else None
+            (
+                passing.above
+                if output is passing.root
+                else next(gradients)
+                if output.requires_grad
+                else None
+            )
             for output in passing.outputs
         ]
 
@@ -278,7 +335,10 @@ class _Batch:
         self._borrows[micro_batch] += here, there
 
     def _leave(self, micro_batch: int) -> None:
-        """A stage is done with a micro-batch. After the last one nothing of it is on its way any more, so nobody waits for it."""
+        """A stage is done with a micro-batch.
+
+        After the last one nothing of it is on its way any more, so nobody waits for it.
+        """
         self._at_work[micro_batch] -= 1
         if not self._at_work[micro_batch]:
             for borrow in self._borrows.pop(micro_batch):
@@ -306,5 +366,9 @@ def _move(module: nn.Module, moved: dict[int, Any]) -> None:
                 continue
             if id(local) not in moved:
                 there = distribute(local).detach()
-                moved[id(local)] = nn.Parameter(there, local.requires_grad) if kept is module._parameters else there
+                moved[id(local)] = (
+                    nn.Parameter(there, local.requires_grad)
+                    if kept is module._parameters
+                    else there
+                )
             kept[name] = moved[id(local)]

@@ -1,7 +1,8 @@
 """The order in which the stages of a pipeline work on micro-batches. Nothing here knows of tensors.
 
-A schedule comes from playing it through: time goes in steps, and whenever a stage has nothing to do it takes the first thing of
-its order of preference that is ready. What is ready depends on what the stages beside it have finished.
+A schedule comes from playing it through: time goes in steps, and whenever a stage has nothing to do
+it takes the first thing of its order of preference that is ready. What is ready depends on what the
+stages beside it have finished.
 
 ======  ========================================  =====
 kind    the stage computes                        steps
@@ -70,15 +71,20 @@ Choice = Callable[[_Stage, bool, bool], str]
 
 
 def _one_forward_one_backward(stage: _Stage, forward: bool, backward: bool) -> str:
-    """A backward pass as soon as it can be; as many micro-batches under way as there are stages from here to the end."""
+    """A backward pass as soon as it can be; as many micro-batches under way as there are stages
+    from here to the end.
+    """
     if backward:
         return "BW"
-    return "F" if forward and stage.done["F"] - stage.done["B"] < stage.stages - stage.number else ""
+    return (
+        "F" if forward and stage.done["F"] - stage.done["B"] < stage.stages - stage.number else ""
+    )
 
 
 def _zero_bubble(stage: _Stage, forward: bool, backward: bool) -> str:
-    """Choose the next action: first those that others wait for; gradients of parameters, for which none wait, fill the
-    gaps."""
+    """Choose the next action: first those that others wait for; gradients of parameters, for which
+    none wait, fill the gaps.
+    """
     if backward:
         return "B"
     if forward and stage.done["F"] - stage.done["W"] < stage.stages:
@@ -87,7 +93,9 @@ def _zero_bubble(stage: _Stage, forward: bool, backward: bool) -> str:
 
 
 SCHEDULES: dict[str, Choice] = {"1f1b": _one_forward_one_backward, "dora-dfs": _zero_bubble}
-"""What a stage does next, if anything: from how far it is, and whether a forward and a backward pass are ready."""
+"""What a stage does next, if anything: from how far it is, and whether a forward and a backward
+pass are ready.
+"""
 
 
 def schedule(name: str, stages: int, micro_batches: int) -> list[Action]:
@@ -116,6 +124,8 @@ def _ready(line: list[_Stage], stage: _Stage, micro_batches: int, now: int) -> t
     forward, backward = stage.done["F"], stage.done["B"]
     is_last = stage.number == len(line) - 1
     return (
-        forward < micro_batches and (stage.number == 0 or line[stage.number - 1].has("F", forward, now)),
-        stage.has("F", backward, now) and (is_last or line[stage.number + 1].has("B", backward, now)),
+        forward < micro_batches
+        and (stage.number == 0 or line[stage.number - 1].has("F", forward, now)),
+        stage.has("F", backward, now)
+        and (is_last or line[stage.number + 1].has("B", backward, now)),
     )

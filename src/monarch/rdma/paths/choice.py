@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ... import config
-from ..errors import NoPathError, NotMeantError, RDMATcpFallbackWarning, RDMAWarning, UnavailableError
+from ..errors import (
+    NoPathError,
+    NotMeantError,
+    RDMATcpFallbackWarning,
+    RDMAWarning,
+    UnavailableError,
+)
 from ..records import Grant
 from .copy import CopyPath
 from .cuda_ipc import CudaPath
@@ -49,7 +55,9 @@ def allowed() -> Sequence[Path]:
     unknown = names - {path.name for path in PATHS}
     if unknown:
         known = ", ".join(path.name for path in PATHS)
-        raise ValueError(f"rdma_paths={text!r} names {', '.join(sorted(unknown))}; there are {known}")
+        raise ValueError(
+            f"rdma_paths={text!r} names {', '.join(sorted(unknown))}; there are {known}"
+        )
     return [path for path in PATHS if path.name in names] if names else PATHS
 
 
@@ -60,7 +68,8 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link
         NoPathError: None does.
         RDMAError: The buffer is gone.
     """
-    refused: list[str] = []  # texts: errors would keep the caller's frames, and with them the memory, for the collector
+    # texts: errors would keep the caller's frames, and with them the memory, for the collector
+    refused: list[str] = []
     broken: list[str] = []
     permitted = allowed()
     for path in permitted:
@@ -81,7 +90,11 @@ def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link
 def _left_out(permitted: Sequence[Path]) -> list[str]:
     """Describe the paths that the program does not allow, which may be an oversight."""
     names = [path.name for path in PATHS if path not in permitted]
-    return [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"] if names else []
+    return (
+        [f"{', '.join(names)}: left out by rdma_paths={config.value('rdma_paths')!r}"]
+        if names
+        else []
+    )
 
 
 def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list[PathReport]:
@@ -129,10 +142,18 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadlin
     return link
 
 
-def _warn_of_fallback(plane: Plane, path: Path, lease: Lease, refused: Sequence[str], broken: Sequence[str]) -> None:
-    """Once per path: one that should lead there could not be opened, or bytes go through messages for want of another."""
+def _warn_of_fallback(
+    plane: Plane, path: Path, lease: Lease, refused: Sequence[str], broken: Sequence[str]
+) -> None:
+    """Once per path: one that should lead there could not be opened, or bytes go through messages
+    for want of another.
+    """
     if (path.name, *broken) in plane.told:
         return
     plane.told.add((path.name, *broken))
     kind = RDMATcpFallbackWarning if path.name == "messages" else RDMAWarning
-    warnings.warn(f"transfers of {lease.info} take path {path.name!r}; {'; '.join(refused)}", kind, stacklevel=2)
+    warnings.warn(
+        f"transfers of {lease.info} take path {path.name!r}; {'; '.join(refused)}",
+        kind,
+        stacklevel=2,
+    )

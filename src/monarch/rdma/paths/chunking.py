@@ -1,4 +1,6 @@
-"""Cutting transfers into parts: of a size at which a time limit is noticed and several threads have something to do."""
+"""Cutting transfers into parts: of a size at which a time limit is noticed and several threads have
+something to do.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,11 @@ from collections.abc import Iterator, Sequence
 from .path import Piece
 
 PART = 8 << 20
-"""Bytes. The kernel copies these in about a millisecond; smaller parts cost more calls, larger ones leave threads idle."""
+"""Bytes.
+
+The kernel copies these in about a millisecond; smaller parts cost more calls, larger ones leave
+threads idle.
+"""
 LEAST = 4 << 20
 """Bytes: less is not worth to wake another thread for."""
 MOST_ROWS = 512
@@ -21,7 +27,9 @@ def parts(pieces: Sequence[Piece], size: int, rows: int = 1) -> Iterator[Piece]:
             yield piece
         elif piece.rows > 1:
             count = max(1, min(rows, size // piece.row))
-            yield from parts([piece.some_rows(first, count) for first in range(0, piece.rows, count)], size, rows)
+            yield from parts(
+                [piece.some_rows(first, count) for first in range(0, piece.rows, count)], size, rows
+            )
         else:
             for skip in range(0, piece.nbytes, size):
                 yield piece.part(skip, min(size, piece.nbytes - skip))
@@ -34,7 +42,9 @@ def shares(pieces: Sequence[Piece], threads: int, rows: int = 1) -> list[list[Pi
 
 
 def batches(pieces: Sequence[Piece], size: int, rows: int = 1) -> list[list[Piece]]:
-    """Group the pieces, cut into such of `rows` rows at most, by at most `size` bytes and `MOST_ROWS` rows."""
+    """Group the pieces, cut into such of `rows` rows at most, by at most `size` bytes and
+    `MOST_ROWS` rows.
+    """
     found: list[list[Piece]] = []
     filled = counted = 0
     for piece in parts(pieces, size, rows):

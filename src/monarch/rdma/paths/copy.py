@@ -37,7 +37,9 @@ class CopyLink(Link):
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
 
-    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+    def move(
+        self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
+    ) -> None:
         def copy(batch: list[Piece]) -> None:
             deadline.check()
             for piece in batch:
@@ -64,7 +66,9 @@ class CopyLink(Link):
 
 
 def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: int) -> None:
-    """Copy within this process, between any two kinds of memory; the interpreter lock is free meanwhile."""
+    """Copy within this process, between any two kinds of memory; the interpreter lock is free
+    meanwhile.
+    """
     if isinstance(to, HostMemory) and isinstance(source, HostMemory):
         ctypes.memmove(to.address + to_start, source.address + start, nbytes)
         return

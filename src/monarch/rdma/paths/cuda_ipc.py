@@ -1,10 +1,12 @@
-"""Path ``cuda``: two processes of one machine open the same memory of a GPU (CUDA IPC, through torch).
+"""Path ``cuda``: two processes of one machine open the same memory of a GPU (CUDA IPC, through
+torch).
 
 Device to device without touching the host; the other side may also be memory of the host.
 
-torch counts who has memory open: the owner's stays until as many have closed it as it was handed to. So the owner hands it out
-only to whoever is just about to open it, and the other side closes it with its last handle, or when the owner recalls it. What
-is handed to somebody who has given up by then is opened and closed at once.
+torch counts who has memory open: the owner's stays until as many have closed it as it was handed
+to. So the owner hands it out only to whoever is just about to open it, and the other side closes it
+with its last handle, or when the owner recalls it. What is handed to somebody who has given up by
+then is opened and closed at once.
 
 What ends a wait: the owner's answer, the end of its process, or the deadline of the transfer.
 """
@@ -33,7 +35,9 @@ if TYPE_CHECKING:
     from ..plane import Plane
 
 _PART = 256 << 20
-"""Bytes between two looks at the clock: a GPU copies these in less than a millisecond, to the host in some ten."""
+"""Bytes between two looks at the clock: a GPU copies these in less than a millisecond, to the host
+in some ten.
+"""
 
 
 class CudaPath(Path):
@@ -68,7 +72,8 @@ def _open(shared: bytes | Refusal) -> Any:
     try:
         rebuild, arguments = pickle.loads(shared)
         return rebuild(*arguments)
-    except Exception as error:  # no CUDA here, no way between the two devices, a handle that was opened too late
+    except Exception as error:
+        # no CUDA here, no way between the two devices, a handle that was opened too late
         raise UnavailableError(f"torch can't open it: {type(error).__name__}: {error}") from None
 
 
@@ -88,7 +93,9 @@ class CudaLink(Link):
         self._memory = DeviceMemory(tensor)
         self._watch = watch
 
-    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+    def move(
+        self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
+    ) -> None:
         for piece in parts(pieces, _PART):
             deadline.check()
             self._watch.check()

@@ -1,4 +1,7 @@
-"""Which network interface leads to another machine. UCX would use any, also those of bridges that lead nowhere else."""
+"""Which network interface leads to another machine.
+
+UCX would use any, also those of bridges that lead nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,13 @@ _ANY_PORT = 9
 
 
 def interface_between(here: str, there: str) -> str | None:
-    """Name of this machine's interface towards another; None where that can't be told, or is the loopback.
+    """Name of this machine's interface towards another; None where that can't be told, or is the
+    loopback.
 
     Args:
         here: This host, as in a `ProcAddress`.
-        there: The other one. The name of a client's host tells nothing; then it is that at which `here` is reached.
+        there: The other one. The name of a client's host tells nothing; then it is that at which
+            `here` is reached.
     """
     for host in (there, here):
         address = _own_address_towards(host)

@@ -1,8 +1,10 @@
-"""Path ``messages``: bytes travel in chunks, in messages between the two processes; it leads wherever messages do.
+"""Path ``messages``: bytes travel in chunks, in messages between the two processes; it leads
+wherever messages do.
 
-Several chunks are under way at a time, so that the owner writes one while this side copies another. The owner's side is a
-thread of the plane, never an actor's. On one host chunks of 256 KiB and more travel in shared memory, as all messages do.
-Copies: two on one host (into the shared memory, and out of it), and as many as the wire makes between hosts.
+Several chunks are under way at a time, so that the owner writes one while this side copies another.
+The owner's side is a thread of the plane, never an actor's. On one host chunks of 256 KiB and more
+travel in shared memory, as all messages do. Copies: two on one host (into the shared memory, and
+out of it), and as many as the wire makes between hosts.
 
 What ends a wait: the answer, the end of the owner's process, or the deadline of the transfer.
 """
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from ..plane import Plane
 
 _CHUNK = 4 << 20
-"""Bytes; no more than `rdma_max_chunk_size_mb`. Measured on one host: larger ones leave one side waiting for the other."""
+"""Bytes; no more than `rdma_max_chunk_size_mb`.
+
+Measured on one host: larger ones leave one side waiting for the other.
+"""
 _UNDER_WAY = 4
 """Chunks asked for at a time: enough to keep both sides copying, and bounded, so that memory is."""
 
@@ -37,7 +42,9 @@ class MessagesPath(Path):
     way = "in chunks, in messages"
 
     def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
-        return None if config.value("rdma_allow_tcp_fallback") else "rdma_allow_tcp_fallback is False"
+        return (
+            None if config.value("rdma_allow_tcp_fallback") else "rdma_allow_tcp_fallback is False"
+        )
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         return MessagesLink(plane)
@@ -49,7 +56,9 @@ class MessagesLink(Link):
     def __init__(self, plane: Plane) -> None:
         self._plane = plane
 
-    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+    def move(
+        self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
+    ) -> None:
         answers: SimpleQueue[tuple[Piece, Future[Any]]] = SimpleQueue()
         waiting = parts(pieces, min(_CHUNK, config.value("rdma_max_chunk_size_mb") << 20))
         under_way = 0
@@ -68,11 +77,15 @@ class MessagesLink(Link):
         except Empty:
             raise deadline.error() from None
 
-    def _ask(self, piece: Piece, write: bool, answers: SimpleQueue[tuple[Piece, Future[Any]]]) -> None:
+    def _ask(
+        self, piece: Piece, write: bool, answers: SimpleQueue[tuple[Piece, Future[Any]]]
+    ) -> None:
         claim, owner = piece.lease.claim, piece.lease.info.owner
         if write:
             data = PickleBuffer(piece.memory.read(piece.start, piece.nbytes))
-            future = ask(self._plane.hub, owner, Put(claim, piece.offset, data), "a chunk to be taken")
+            future = ask(
+                self._plane.hub, owner, Put(claim, piece.offset, data), "a chunk to be taken"
+            )
         else:
             future = ask(self._plane.hub, owner, Get(claim, piece.offset, piece.nbytes), "a chunk")
         subscribe(future, lambda: answers.put((piece, future)))

@@ -1,16 +1,19 @@
-"""Path ``nixl``: the library of that name, which moves bytes by RDMA devices (InfiniBand, RoCE, EFA, also of GPUs) through UCX.
+"""Path ``nixl``: the library of that name, which moves bytes by RDMA devices (InfiniBand, RoCE,
+EFA, also of GPUs) through UCX.
 
-Taken between machines that have such devices, or where the knob `rdma_paths` names it: without devices UCX takes TCP, in the
-clear and to whoever knows the address; by the interface that leads to the other machine, unless ``UCX_NET_DEVICES`` names one.
-Needs the extra ``pymonarch[rdma]`` on both sides.
+Taken between machines that have such devices, or where the knob `rdma_paths` names it: without
+devices UCX takes TCP, in the clear and to whoever knows the address; by the interface that leads to
+the other machine, unless ``UCX_NET_DEVICES`` names one. Needs the extra ``pymonarch[rdma]`` on both
+sides.
 
-The owner registers a buffer when somebody first comes this way, and until it is let go; the other side registers its memory
-for each transfer, since nobody could tell when to end that. Registering costs some microseconds per MiB with devices, and next
-to nothing with TCP. Progress is made by a thread of the library, so nothing of the owner's Python takes part.
+The owner registers a buffer when somebody first comes this way, and until it is let go; the other
+side registers its memory for each transfer, since nobody could tell when to end that. Registering
+costs some microseconds per MiB with devices, and next to nothing with TCP. Progress is made by a
+thread of the library, so nothing of the owner's Python takes part.
 
-What ends a wait: the transfer; the end of the owner, of which UCX learns if its process ends, and `OwnerWatch` if its machine
-falls silent; or the deadline. After that the library is asked to cancel; where a device can't, it may still write what was
-under way.
+What ends a wait: the transfer; the end of the owner, of which UCX learns if its process ends, and
+`OwnerWatch` if its machine falls silent; or the deadline. After that the library is asked to
+cancel; where a device can't, it may still write what was under way.
 """
 
 from __future__ import annotations
@@ -35,9 +38,12 @@ if TYPE_CHECKING:
     from ..leases import Lease
     from ..plane import Plane
 
-_FIRST_LOOK, _LAST_LOOK = 50e-6, 2e-3  # seconds between two looks at a transfer, which has no way to wake anybody
+# seconds between two looks at a transfer, which has no way to wake anybody
+_FIRST_LOOK, _LAST_LOOK = 50e-6, 2e-3
 _PART = 256 << 20
-"""Bytes in one transfer of the library: enough not to notice where one ends, and little enough to tell how far it came."""
+"""Bytes in one transfer of the library: enough not to notice where one ends, and little enough to
+tell how far it came.
+"""
 
 
 class NixlPath(Path):
@@ -60,14 +66,20 @@ class NixlPath(Path):
             offer = question.get(timeout=min(config.value("rdma_qp_init_timeout"), deadline.left()))
         except TimeoutError as error:
             deadline.check()
-            raise UnavailableError(f"the owner did not answer: {error} (rdma_qp_init_timeout)") from None
+            raise UnavailableError(
+                f"the owner did not answer: {error} (rdma_qp_init_timeout)"
+            ) from None
         if isinstance(offer, Refusal):
             raise UnavailableError(f"the owner refused: {offer.reason}")
         try:
             name = agent.add_remote_agent(offer.metadata)
         except Exception as error:
-            raise UnavailableError(f"nixl does not reach the owner: {type(error).__name__}: {error}") from None
-        return NixlLink(plane.hub, owner, agent, name.decode() if isinstance(name, bytes) else name, offer)
+            raise UnavailableError(
+                f"nixl does not reach the owner: {type(error).__name__}: {error}"
+            ) from None
+        return NixlLink(
+            plane.hub, owner, agent, name.decode() if isinstance(name, bytes) else name, offer
+        )
 
     def key(self, lease: Lease, grant: Grant) -> tuple[object, ...]:
         return (self.name, lease.info.owner, grant.pid, lease.info.id)
@@ -79,14 +91,18 @@ class NixlLink(Link):
     path = "nixl"
     moves_devices = True
 
-    def __init__(self, hub: Hub, owner: ProcAddress, agent: Any, name: str, offer: NixlOffer) -> None:
+    def __init__(
+        self, hub: Hub, owner: ProcAddress, agent: Any, name: str, offer: NixlOffer
+    ) -> None:
         self._hub = hub
         self._owner = owner
         self._agent = agent
         self._name = name
         self._offer = offer
 
-    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+    def move(
+        self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
+    ) -> None:
         by_place: dict[tuple[str, int], list[Piece]] = {}
         for piece in pieces:
             by_place.setdefault(place_of(piece.memory), []).append(piece)
@@ -95,7 +111,9 @@ class NixlLink(Link):
                 self._move(batch, kind, device, write, deadline)
                 moved(sum(piece.nbytes for piece in batch))
 
-    def _move(self, pieces: Sequence[Piece], kind: str, device: int, write: bool, deadline: Deadline) -> None:
+    def _move(
+        self, pieces: Sequence[Piece], kind: str, device: int, write: bool, deadline: Deadline
+    ) -> None:
         offer, agent = self._offer, self._agent
         local = [(piece.memory.address + piece.start, piece.nbytes, device) for piece in pieces]
         remote = [(offer.address + piece.offset, piece.nbytes, offer.device) for piece in pieces]
@@ -112,7 +130,9 @@ class NixlLink(Link):
         except (RDMAError, UnavailableError):
             raise
         except Exception as error:  # of the library
-            raise UnavailableError(f"nixl could not move the bytes: {type(error).__name__}: {error}") from None
+            raise UnavailableError(
+                f"nixl could not move the bytes: {type(error).__name__}: {error}"
+            ) from None
         finally:
             if handle is not None:
                 _quietly(agent.release_xfer_handle, handle)

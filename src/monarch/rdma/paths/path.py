@@ -88,12 +88,16 @@ class Link(ABC):
 
     path: str
     moves_devices = False
-    """Whether the local memory may be a GPU's; otherwise such bytes are staged through memory of the host."""
+    """Whether the local memory may be a GPU's; otherwise such bytes are staged through memory of
+    the host.
+    """
     inline = False
     """Whether a small transfer costs so little that the caller's own thread may do it."""
 
     @abstractmethod
-    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+    def move(
+        self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
+    ) -> None:
         """Move all pieces; returns when they have arrived.
 
         Args:
@@ -102,8 +106,10 @@ class Link(ABC):
 
         Raises:
             RDMAError: It can't be done.
-            TransferTimeoutError: Not in time. Nothing is written to local memory any more when this is raised.
-            UnavailableError: This path is closed after all; the pieces may be moved again, in another way.
+            TransferTimeoutError: Not in time. Nothing is written to local memory any more when this
+                is raised.
+            UnavailableError: This path is closed after all; the pieces may be moved again, in
+                another way.
         """
 
 

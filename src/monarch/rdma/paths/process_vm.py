@@ -1,10 +1,13 @@
-"""Path ``vm``: the kernel copies between the two processes (`process_vm_readv`, `process_vm_writev`).
+"""Path ``vm``: the kernel copies between the two processes (`process_vm_readv`,
+`process_vm_writev`).
 
-One copy, nothing registered, and nothing of the owner's runs: it may be busy, or stopped. The kernel allows it to whoever may
-trace the owner: the same user, unless the owner made itself undumpable, and under Yama (``kernel.yama.ptrace_scope``) to
-ancestors of the owner, or anybody whom the owner admits. See `admit_tracers`.
+One copy, nothing registered, and nothing of the owner's runs: it may be busy, or stopped. The
+kernel allows it to whoever may trace the owner: the same user, unless the owner made itself
+undumpable, and under Yama (``kernel.yama.ptrace_scope``) to ancestors of the owner, or anybody whom
+the owner admits. See `admit_tracers`.
 
-Bytes are moved in parts, by several threads: one alone does not saturate the memory of most machines.
+Bytes are moved in parts, by several threads: one alone does not saturate the memory of most
+machines.
 """
 
 from __future__ import annotations
@@ -40,7 +43,11 @@ class VmPath(Path):
     def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
         if grant.place != here():
             return "the owner runs on another machine, or in another space of process ids"
-        return None if grant.device == "cpu" else f"the memory is on {grant.device}, which the kernel can't copy"
+        return (
+            None
+            if grant.device == "cpu"
+            else f"the memory is on {grant.device}, which the kernel can't copy"
+        )
 
     def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
         link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
@@ -63,19 +70,30 @@ class VmLink(Link):
         """Find something in the owner's memory that only the owner can have put there."""
         address, wanted = grant.probe
         found = ctypes.create_string_buffer(len(wanted))
-        local, remote = _vectors(ctypes.addressof(found), len(wanted)), _vectors(address, len(wanted))
+        local, remote = (
+            _vectors(ctypes.addressof(found), len(wanted)),
+            _vectors(address, len(wanted)),
+        )
         self._transfer(local, remote, write=False)
         if found.raw != wanted:
-            raise UnavailableError(f"process {grant.pid} is not the owner: it has another name there (pid namespace?)")
+            raise UnavailableError(
+                f"process {grant.pid} is not the owner: it has another name there (pid namespace?)"
+            )
 
-    def move(self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]) -> None:
+    def move(
+        self, pieces: Sequence[Piece], write: bool, deadline: Deadline, moved: Callable[[int], None]
+    ) -> None:
         def transfer(batch: list[Piece]) -> None:
             deadline.check()
             local, remote = array("Q"), array("Q")
             for piece in batch:
                 begin = cast("HostMemory", piece.memory).address + piece.start
                 local.extend(_vectors(begin, piece.row, piece.rows, piece.start_step))
-                remote.extend(_vectors(piece.grant.address + piece.offset, piece.row, piece.rows, piece.offset_step))
+                remote.extend(
+                    _vectors(
+                        piece.grant.address + piece.offset, piece.row, piece.rows, piece.offset_step
+                    )
+                )
             self._transfer(local, remote, write)
             moved(sum(piece.nbytes for piece in batch))
 
@@ -84,7 +102,9 @@ class VmLink(Link):
         self._watch.check()  # only now it is certain that it was the owner all the time
 
     def _transfer(self, local: array[int], remote: array[int], write: bool) -> None:
-        """Move bytes between ``struct iovec`` of this process and as many of the other one, of the same sizes."""
+        """Move bytes between ``struct iovec`` of this process and as many of the other one, of the
+        same sizes.
+        """
         call = _system_calls()[write]
         left = sum(local[1::2])
         while True:
@@ -122,13 +142,19 @@ def _after(vectors: array[int], done: int) -> array[int]:
 
 def _error(number: int, pid: int) -> Exception:
     if number == errno.EPERM:
-        return UnavailableError(f"the kernel does not let this process into the memory of process {pid}: {_why_not()}")
+        return UnavailableError(
+            f"the kernel does not let this process into the memory of process {pid}: {_why_not()}"
+        )
     if number == errno.ENOSYS:
-        return UnavailableError("the kernel has no process_vm_readv, or a sandbox (seccomp) forbids it")
+        return UnavailableError(
+            "the kernel has no process_vm_readv, or a sandbox (seccomp) forbids it"
+        )
     if number == errno.ESRCH:
         return OwnerLostError(f"the process that owns the memory, {pid}, is gone")
     if number == errno.EFAULT:
-        return RDMAError("the memory is no longer mapped: it was freed, or resized, behind the buffer's back")
+        return RDMAError(
+            "the memory is no longer mapped: it was freed, or resized, behind the buffer's back"
+        )
     return RDMAError(f"the kernel could not copy: {os.strerror(number)}")
 
 
@@ -137,7 +163,10 @@ def _why_not() -> str:
     if scope >= 2:
         return f"{_YAMA} is {scope}, which reserves that for administrators"
     sandbox = "a sandbox (seccomp) forbids it, or " if _is_in_sandbox() else ""
-    return f"{sandbox}it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not admit others"
+    return (
+        f"{sandbox}it is undumpable, runs as another user, or (kernel.yama.ptrace_scope=1) did not"
+        " admit others"
+    )
 
 
 def _is_in_sandbox() -> bool:
@@ -158,7 +187,8 @@ def _ptrace_scope() -> int:
 def admit_tracers() -> None:
     """Where Yama lets only ancestors in, let other processes of this user into this one, too.
 
-    Nothing is given away: a process of the same user may connect to this one's socket and have any code run here.
+    Nothing is given away: a process of the same user may connect to this one's socket and have any
+    code run here.
     """
     if _ptrace_scope() == 1:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANYBODY, 0, 0, 0)

@@ -1,7 +1,8 @@
-"""Imported by the interpreter of a script before that: has it write its stacks when it is asked to, and is not there any more then.
+"""Imported by the interpreter of a script before that: has it write its stacks when it is asked to,
+and is not there any more then.
 
-That of rank 0 serves the store of all ranks, too: by a fork, once it has imported torch. Importing torch for that anywhere else takes
-as long as the ranks take for their whole start.
+That of rank 0 serves the store of all ranks, too: by a fork, once it has imported torch. Importing
+torch for that anywhere else takes as long as the ranks take for their whole start.
 
 The folder of this file is the first of PYTHONPATH; nothing of Monarch is imported.
 """
@@ -27,13 +28,15 @@ def _take_stack_signal() -> None:
 class _Store:
     """Serves the store from the import of torch on; it is a finder of modules until then.
 
-    The server is a fork that nobody sees: no child of the script, with none of its files. It ends when `proc` closes.
+    The server is a fork that nobody sees: no child of the script, with none of its files. It ends
+    when `proc` closes.
 
     Args:
         port: On which the store is.
         timeout: Seconds that ranks wait for each other's keys.
         listener: Descriptor of the socket that listens there.
-        proc: Descriptor of a socket of the proc that has started the script. The server asks by a byte, and serves if one comes back.
+        proc: Descriptor of a socket of the proc that has started the script. The server asks by a
+            byte, and serves if one comes back.
     """
 
     def __init__(self, port: str, timeout: str, listener: str, proc: str) -> None:
@@ -87,7 +90,8 @@ class _Store:
         import socket
         from datetime import timedelta
 
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):  # those are for the script
+        # those are for the script
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         null = os.open(os.devnull, os.O_RDWR)
         for fd in range(3):
@@ -124,7 +128,8 @@ def _step_aside() -> None:
         del os.environ["PYTHONPATH"]
     own = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # type: ignore[import-not-found, unused-ignore]  # noqa: F401  # the machine's own, if it has one
+        # the machine's own, if it has one
+        import sitecustomize  # type: ignore[import-not-found, unused-ignore]  # noqa: F401
     except ImportError as error:
         if error.name != "sitecustomize":
             raise

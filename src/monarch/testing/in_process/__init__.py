@@ -1,6 +1,8 @@
-"""Programs without processes: the same actors, procs that are objects of this process, messages through memory.
+"""Programs without processes: the same actors, procs that are objects of this process, messages
+through memory.
 
-Begin to read in `turns`, which decides who runs; `hub` and `links` carry messages, `host` has agents and procs, `cells` actors.
+Begin to read in `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
+agents and procs, `cells` actors.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class LocalHosts(HostMesh):
         return self._network.turns.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: all that is due by then is done. Nobody has to wait for what is due anyway: see `docs/testing.md`.
+        """Let time pass: all that is due by then is done.
+
+        Nobody has to wait for what is due anyway: see `docs/testing.md`.
 
         Args:
             seconds: How long, by the clock of the hosts; at least 0.
@@ -48,19 +52,22 @@ class LocalHosts(HostMesh):
 
 
 def _hosts(network: Network, names: tuple[str, ...]) -> LocalHosts:
-    hosts = LocalHosts(lambda: names, Shape(["hosts"], Slice.new_row_major([len(names)])), name="local")
+    hosts = LocalHosts(
+        lambda: names, Shape(["hosts"], Slice.new_row_major([len(names)])), name="local"
+    )
     hosts._network = network
     return hosts
 
 
 @contextmanager
 def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
-    """Run programs of actors in this process: procs are objects, messages go through memory, nothing is started.
+    """Run programs of actors in this process: procs are objects, messages go through memory,
+    nothing is started.
 
     Args:
         hosts: Number of hosts, at least 1.
-        seed: Decides the order in which messages are delivered and actors run; None takes them in the order in which they
-            were sent.
+        seed: Decides the order in which messages are delivered and actors run; None takes them in
+            the order in which they were sent.
 
     Returns:
         A mesh of the hosts, with the dimension ``hosts``. `this_host()` of the test is another one.

@@ -19,7 +19,9 @@ from .turns import Killed, Turn, TurnQueue, Turns, my_turn
 
 
 class Quiet:
-    """In the place of an `ActorPulse`: nothing is looked at once a second, as the clock would never come to rest."""
+    """In the place of an `ActorPulse`: nothing is looked at once a second, as the clock would never
+    come to rest.
+    """
 
     beating = True
     hooks: list[Callable[[], None]] = []  # nobody calls them
@@ -80,10 +82,13 @@ class LocalLoop(ActorLoop):
         return turns.now
 
     def _write_to_self(self) -> None:
-        super()._write_to_self()  # type: ignore[misc]  # what `call_soon_threadsafe` wakes it with; there is no public way
+        # what `call_soon_threadsafe` wakes it with; there is no public way
+        super()._write_to_self()  # type: ignore[misc]
         self._selector.wake()
 
-    def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> Any:
         turns: Turns = self._selector.turns
         turns.outside(1)
         future = super().run_in_executor(executor, func, *args)
@@ -128,8 +133,10 @@ class LocalAsyncCell(AsyncCell):
         with suppress(Killed):
             super()._run_main(loop)
         if not _alive(self):
-            for task in asyncio.all_tasks(loop):  # nobody runs them to their end, which is what asyncio would warn of
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # there is no public way
+            # nobody runs them to their end, which is what asyncio would warn of
+            for task in asyncio.all_tasks(loop):
+                # there is no public way
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
     def _finished(self) -> None:
         if _alive(self):

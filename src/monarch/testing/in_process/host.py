@@ -67,7 +67,9 @@ class LocalProcs(HostProcs):
         if error is not None:
             answer(ValueError(f"error spawning proc mesh {request.name}: {error}"))
             return
-        super().start(request._replace(config={**request.config, "end_process_groups": False}), answer)
+        super().start(
+            request._replace(config={**request.config, "end_process_groups": False}), answer
+        )
 
     def make(self, request: SpawnRequest) -> None:
         """Make the procs that the agent has asked for."""
@@ -98,7 +100,9 @@ class LocalProcs(HostProcs):
         if entry is not None:
             hub.end_at_once()
             # not here: what has to be done first was said before
-            self._poller.call_soon(lambda: self._follow(entry, entry.exited(status, "", time.monotonic())))
+            self._poller.call_soon(
+                lambda: self._follow(entry, entry.exited(status, "", time.monotonic()))
+            )
 
     def _probe(self, name: str) -> None:
         """Who could not reach a proc is told by its agent."""
@@ -116,7 +120,9 @@ class LocalAgent(Agent):
     procs_kind = LocalProcs
 
     def __init__(self, network: Network, host: str, root: ProcAddress) -> None:
-        super().__init__(LocalHub(network, ProcAddress(host, "agent"), root), lambda heard, lost: _Spawner(self))
+        super().__init__(
+            LocalHub(network, ProcAddress(host, "agent"), root), lambda heard, lost: _Spawner(self)
+        )
 
 
 class _Spawner:
@@ -133,7 +139,13 @@ class _Spawner:
 def _impossible(start: Start) -> str | None:
     """Return what of a request takes a process of its own."""
     if start.command is not None:
-        return "a proc of monarch.testing.local() is an object in this process: it can't run another program (bootstrap_command)"
+        return (
+            "a proc of monarch.testing.local() is an object in this process: it can't run another"
+            " program (bootstrap_command)"
+        )
     if start.env or not start.inherit_env or start.cpus or start.nodes:
-        return "a proc of monarch.testing.local() has the environment, and the CPUs, of this process (bootstrap_command, proc_bind)"
+        return (
+            "a proc of monarch.testing.local() has the environment, and the CPUs, of this process"
+            " (bootstrap_command, proc_bind)"
+        )
     return None

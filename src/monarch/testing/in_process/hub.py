@@ -84,7 +84,9 @@ class LocalHub(MessageHub):
         root: The client that it belongs to.
     """
 
-    def __init__(self, network: Network, address: ProcAddress, root: ProcAddress, local_host: str = "") -> None:
+    def __init__(
+        self, network: Network, address: ProcAddress, root: ProcAddress, local_host: str = ""
+    ) -> None:
         self.network = network
         self.alive = True
         super().__init__(address, root)
@@ -121,7 +123,9 @@ class LocalHub(MessageHub):
             self.requester_gone(address)
 
     def end_at_once(self, failure: Failure | None = None) -> None:
-        """As a process that is killed: its threads end where they wait, and nothing more leaves it."""
+        """As a process that is killed: its threads end where they wait, and nothing more leaves
+        it.
+        """
         if not self.alive:
             return
         self.alive = False

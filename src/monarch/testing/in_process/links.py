@@ -71,7 +71,9 @@ class Link(Unlent):
         return not self.closed and self.other is not None and not self.other.closed
 
     def traffic(self) -> Traffic:
-        return Traffic(self._sent, self._sent_bytes, self._sent, self._read, self._read_bytes, self._read)
+        return Traffic(
+            self._sent, self._sent_bytes, self._sent, self._read, self._read_bytes, self._read
+        )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
         """Send a copy of a frame; False if the link is closed."""

@@ -1,12 +1,14 @@
 """Threads that take turns, and a clock that goes on when all of them wait.
 
-One thread at a time has the turn: the program's, or that of an actor. It keeps it until it waits for something of the engine: an
-answer, a message, `asyncio.sleep`. Then the I/O thread does what is to be done next: it delivers a message, or gives the turn to a
-thread that has what it waited for. When nothing is left to be done, the clock goes on to the next timer. So a run depends on nothing
+One thread at a time has the turn: the program's, or that of an actor. It keeps it until it waits
+for something of the engine: an answer, a message, `asyncio.sleep`. Then the I/O thread does what is
+to be done next: it delivers a message, or gives the turn to a thread that has what it waited for.
+When nothing is left to be done, the clock goes on to the next timer. So a run depends on nothing
 but the program and the seed, which picks among what could be next.
 
-What ends a wait: `wake`, the time that it was given, or `kill`, which raises `Killed` in it. A thread that the program has started
-itself takes no turns; while it waits for the engine, others run beside whoever has the turn.
+What ends a wait: `wake`, the time that it was given, or `kill`, which raises `Killed` in it. A
+thread that the program has started itself takes no turns; while it waits for the engine, others run
+beside whoever has the turn.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from typing import Any
 from ..._core.net.poller import Timer, guarded
 
 Job = Callable[[], object]
-_END_BOUND = 5.0  # seconds that a thread gets which does not wait for the engine, but for something else
+# seconds that a thread gets which does not wait for the engine, but for something else
+_END_BOUND = 5.0
 
 
 class Killed(BaseException):
@@ -147,7 +150,11 @@ class Turns:
         return turn
 
     def thread(
-        self, owner: object, target: Callable[..., object], args: tuple[Any, ...] = (), name: str = ""
+        self,
+        owner: object,
+        target: Callable[..., object],
+        args: tuple[Any, ...] = (),
+        name: str = "",
     ) -> _Thread:
         """A thread that takes turns, from its start to its end."""
         return _Thread(self.new(owner), target, args, name)
@@ -176,7 +183,9 @@ class Turns:
             turn.woken = False
             if waits:
                 turn.asleep = True
-                timer = None if until is None else self.at(turn.lane, until, partial(self.wake, turn))
+                timer = (
+                    None if until is None else self.at(turn.lane, until, partial(self.wake, turn))
+                )
                 self._holders.discard(turn)
                 self._changed.notify_all()
         if waits:
@@ -208,7 +217,9 @@ class Turns:
         """Let the calling thread wait for so long, by this clock."""
         turn, end = my_turn(), self.now + seconds
         if turn is None:
-            raise RuntimeError("this thread takes no turns with those of local(): only its test and its actors do")
+            raise RuntimeError(
+                "this thread takes no turns with those of local(): only its test and its actors do"
+            )
         while self.now < end:
             self.pause(turn, end)
 
@@ -219,7 +230,9 @@ class Turns:
             self._changed.notify_all()
 
     def outside(self, change: int) -> None:
-        """A job that a thread without turns does, and that the program waits for, begins or has ended: the clock stands still."""
+        """A job that a thread without turns does, and that the program waits for, begins or has
+        ended: the clock stands still.
+        """
         with self._changed:
             self._outside += change
             self._changed.notify_all()
@@ -265,7 +278,9 @@ class Turns:
     def _next(self) -> Job | None:
         if not self._ready:  # the timer was one of a lane that is closed
             return None
-        lane = self._ready.pop(0 if self._chance is None else self._chance.randrange(len(self._ready)))
+        lane = self._ready.pop(
+            0 if self._chance is None else self._chance.randrange(len(self._ready))
+        )
         if not lane.jobs:  # it was closed
             return None
         job = lane.jobs.popleft()
@@ -282,7 +297,9 @@ class Turns:
 
 
 class _Thread(threading.Thread):
-    def __init__(self, turn: Turn, target: Callable[..., object], args: tuple[Any, ...], name: str) -> None:
+    def __init__(
+        self, turn: Turn, target: Callable[..., object], args: tuple[Any, ...], name: str
+    ) -> None:
         super().__init__(target=target, args=args, name=name, daemon=True)
         self._turn = turn
 
@@ -307,7 +324,9 @@ class _Thread(threading.Thread):
 
 
 class TurnLock:
-    """What `calls.waiting.block` waits at: taken by the one that waits, released by whoever has the result."""
+    """What `calls.waiting.block` waits at: taken by the one that waits, released by whoever has the
+    result.
+    """
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns

@@ -8,14 +8,18 @@ from . import Config, Workspace
 
 
 def config(scheduler: str | None = None, workspace: Any = None) -> Config:
-    """A `Config` for a scheduler, by default this machine, with a workspace: a folder, or several."""
+    """A `Config` for a scheduler, by default this machine, with a workspace: a folder, or
+    several.
+    """
     return Config(
-        scheduler or "local_cwd", workspace=Workspace.null() if workspace is None else Workspace.of(workspace)
+        scheduler or "local_cwd",
+        workspace=Workspace.null() if workspace is None else Workspace.of(workspace),
     )
 
 
 def component_fn(scheduler: str) -> NoReturn:
     """Raises NotImplementedError, as outside of Meta: there is no default application."""
     raise NotImplementedError(
-        f"there is no default application for {scheduler!r}: set Config.appdef to an object with roles, each with name and num_replicas"
+        f"there is no default application for {scheduler!r}: set Config.appdef to an object with"
+        " roles, each with name and num_replicas"
     )

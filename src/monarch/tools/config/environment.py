@@ -1,4 +1,6 @@
-"""Python environments of hosts, by the name that Monarch 0.7 has for them; `monarch.environments.in_environment` takes one."""
+"""Python environments of hosts, by the name that Monarch 0.7 has for them;
+`monarch.environments.in_environment` takes one.
+"""
 
 from ...environments.conda import CondaEnvironment
 
