@@ -124,7 +124,7 @@ DASHBOARD = (
         assert state.dashboard_url.startswith(f"{state.admin_url}/login?code=")
         assert port == 0 or state.admin_url == f"http://127.0.0.1:{port}"
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        browser.open(state.dashboard_url).close()  # lets it in, and says that it goes on at ./
+        browser.open(state.dashboard_url).close()
         with browser.open(state.admin_url + "/") as page:
             print("shown:", b'src="assets/app.js"' in page.read())
         with browser.open(state.admin_url + "/assets/app.js") as script:

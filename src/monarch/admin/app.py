@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from ..errors import MonarchError, QueryError, SupervisionError
-from . import guard, routes, runs
+from . import front, guard, routes, runs
 from .feeds import Reader
 from .guard import Guard
 from .keys import may
@@ -144,7 +144,7 @@ class App:
         )
 
     def _exchange(self, request: Request, link: Link) -> Response:
-        """A link for a session."""
+        """The dashboard, and a session for a link."""
         role = self._guard.keys.use_code(link.code, time.time())
         if role is None:
             raise ApiError(
@@ -153,7 +153,7 @@ class App:
             )
         # no redirect: after one from another site, as of a link in a chat, a browser does not send
         # a strict cookie
-        response = Response(headers={"Refresh": "0; url=./"})
+        response = self._response(front.front(self._program))
         cookie = self._guard.keys.session(role, time.time())
         response.set_cookie(
             self._guard.cookie,

@@ -73,6 +73,7 @@ class Door:
         root_path: The path that a proxy takes off.
         idle: Seconds; see `IDLE`.
         quiet: Have the helper write nothing on this terminal.
+        at_once: Start the helper now, for somebody who is about to come.
         helper: The module that serves.
         more: What that is told beside.
 
@@ -94,11 +95,13 @@ class Door:
         root_path: str = "",
         idle: float = IDLE,
         quiet: bool = False,
+        at_once: bool = False,
         helper: str = "monarch.admin.helper",
         more: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         check_installed()
         self._quiet = quiet
+        self._at_once = at_once
         wanted, tls = parse(address), tls_files()
         secret = trust.find_secret(None) or os.urandom(32)
         self._listener = listen(wanted, tls)
@@ -170,6 +173,9 @@ class Door:
             self.ended.set()
 
     def _somebody_comes(self) -> bool:
+        if self._at_once:
+            self._at_once = False  # the next helper waits for somebody
+            return True
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(self._wake, select.POLLIN)

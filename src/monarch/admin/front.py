@@ -6,19 +6,26 @@ What its pages show they ask for by the other routes, as everybody does.
 from __future__ import annotations
 
 from .. import dashboard
+from .program import Watched
 from .routes import ApiError, Call, Page, route
 
 
 @route("GET", "/", seconds=0, answers="text/html")
 def _front(call: Call) -> Page:
     """The dashboard: where a link of `monarch dashboard` leads."""
-    return _file("index.html")
+    return front(call.program)
 
 
 @route("GET", "/assets/{name}", seconds=0, answers="text/plain")
 def _asset(call: Call) -> Page:
     """A file of the dashboard."""
     return _file(call.path["name"])
+
+
+def front(program: Watched) -> Page:
+    """The page that shows the dashboard; what it asks for first is looked for meanwhile."""
+    program.expect()
+    return _file("index.html")
 
 
 def _file(name: str) -> Page:

@@ -326,7 +326,7 @@ class _Now(Source):
         before = self._shown
         self.hurries = before is None
         if before is None:
-            self._glanced = self._program.collect(*picture.TABLES)
+            self._glanced = self._program.glance.get()
             self._shown = picture.picture(self._glanced, self._verdict)
             return
         if self._glanced is not None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from .. import config
-from ..errors import SupervisionError
+from ..errors import MonarchError, SupervisionError
 from ..logs.filter import LineFilter
 from ..programs import Connection, ProcAddress
 from ..stacks.py_spy import RunPySpy
@@ -77,6 +77,7 @@ class Watched:
         saved: Whether it is the file of one that has ended.
         ended: Set when the program has ended.
         tree: Of all hosts, procs and actors.
+        glance: The rows of `picture.TABLES`.
         verdict: Why it does not go on.
         metrics: The tables of which metrics are made.
         feeds: That are there, by name.
@@ -91,6 +92,7 @@ class Watched:
         self.ended = threading.Event()
         self.since = time.time()
         self.tree = Shared(self._tree)
+        self.glance: Shared[Collected] = Shared(lambda: self.collect(*picture.TABLES))
         self.verdict: Shared[Verdict] = Shared(lambda: why(connection), 2 * _FRESH)
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
         self.feeds: dict[str, Feed] = {}
@@ -172,6 +174,18 @@ class Watched:
     def tables(self, role: str) -> Tables:
         """Where the tables come from, for a role."""
         return Processes(self.connection) if role == ACT else _Viewed(self.connection)
+
+    def expect(self) -> None:
+        """Look at what the front page shows, for somebody who opens it: the page asks for that
+        when it has been loaded.
+        """
+
+        def look() -> None:
+            with suppress(MonarchError, OSError):  # the page is told when it asks
+                self.glance.get()
+                self.verdict.get()
+
+        threading.Thread(target=look, name="monarch-admin-expects", daemon=True).start()
 
     def shared(self, name: str, look: Callable[[], Any]) -> Any:
         """Return the result under that name if it is at most two seconds old; else find it now."""

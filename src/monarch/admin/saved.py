@@ -23,6 +23,7 @@ from ..telemetry.query import Source as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run
+from . import picture
 from .keys import ACT
 from .logs import matching
 from .program import OF_ACT, Shared, Watched
@@ -69,6 +70,7 @@ class SavedRun(Watched):
         self._kept: dict[str, Shared[Collected]] = {}
         self._made = _OfFile(path, self._when_made)
         self.verdict = _OfFile(path, lambda: of_run(path))
+        self.glance = _OfFile(path, lambda: self.collect(*picture.TABLES))
 
     @property
     def folder(self) -> str:

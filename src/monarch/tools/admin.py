@@ -86,7 +86,7 @@ def open_for(
             typer.echo(f"the program has an admin interface already, at {access['url']}", err=True)
         show(access)
         return
-    door = Door(pid, addr, names=names, root_path=root_path)
+    door = Door(pid, addr, names=names, root_path=root_path, at_once=True)
     serve(door, role, show, f"serving program {pid} at {door.url}, until it ends")
     if door.status == PROGRAM_ENDED:
         typer.echo(f"program {pid} has ended", err=True)

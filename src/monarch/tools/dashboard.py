@@ -77,6 +77,7 @@ def dashboard(
             addr,
             names=host_name or (),
             root_path=root_path,
+            at_once=True,
             helper="monarch.admin.saved_helper",
             more=run,
         )

@@ -48,12 +48,8 @@ def demo(
     began = time.time()
     World(ranks, fault, began, after)  # what is wrong with these is said here
     simulated = {"ranks": ranks, "fault": fault, "began": began, "after": after}
-    door = Door(
-        os.getpid(),
-        f"127.0.0.1:{port}",
-        helper="monarch.demo.helper",
-        more={"simulated": simulated},
-    )
+    address, more = f"127.0.0.1:{port}", {"simulated": simulated}
+    door = Door(os.getpid(), address, at_once=True, helper="monarch.demo.helper", more=more)
 
     def show(access: dict[str, str]) -> None:
         print(json.dumps(access) if as_json else access["link"], flush=True)

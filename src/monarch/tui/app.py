@@ -44,11 +44,12 @@ _STALE = "bold white on red"
 class Came(Message):
     """A feed has something, or knows why it has nothing."""
 
-    def __init__(self, feed: Feed, update: Any, trouble: str) -> None:
+    def __init__(self, feed: Feed, update: Any, trouble: str, ended: bool) -> None:
         super().__init__()
         self.feed = feed
         self.update = update
         self.trouble = trouble
+        self.ended = ended
 
 
 class Answered(Message):
@@ -248,6 +249,8 @@ class Dashboard(App[None]):
             return
         source = message.feed.source
         source.trouble, before = message.trouble, source.heard
+        # that nobody listens there any more is no news then
+        source.ended = message.ended or (source.ended and bool(message.trouble))
         if not source.trouble and (message.update is not None or source.heard):
             source.heard = time.monotonic()  # first: lines say whether anything was heard yet
         if message.update is not None:
@@ -358,6 +361,8 @@ class Dashboard(App[None]):
         if source is None:
             return False, "asks when told to"
         age = duration(time.monotonic() - source.heard)
+        if source.ended:
+            return True, f" ENDED: what is shown is the last of the program, {age} old "
         if trouble := source.trouble or source.odd:
             return True, f" LOST: {trouble} " + (
                 f"- what is shown is {age} old " if source.heard else ""

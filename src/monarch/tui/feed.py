@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .http import Access, Line, told
+from .http import Access, AdminError, Line, told
 from .sources import Source
 
 # times as long as a look has taken it rests: ten thousand ranks are looked at less often
@@ -25,11 +25,16 @@ class Feed:
         source: What looks.
         access: At whom.
         pause: Seconds between looks at least.
-        tell: Is given what has come, or None and why nothing has; on the thread of this.
+        tell: Is given what has come, or None, why nothing has, and whether the program has ended;
+            on the thread of this.
     """
 
     def __init__(
-        self, source: Source, access: Access, pause: float, tell: Callable[[Feed, Any, str], object]
+        self,
+        source: Source,
+        access: Access,
+        pause: float,
+        tell: Callable[[Feed, Any, str, bool], object],
     ) -> None:
         self.source = source
         self._line = Line(access)
@@ -56,11 +61,12 @@ class Feed:
                 for update in self.source.look(self._line):
                     if self._over:
                         return
-                    self._tell(self, update, "")
+                    self._tell(self, update, "", False)
                 rest = max(rest, min(_EASE * (time.monotonic() - begun), _LONGEST))
             except Exception as error:
                 # whatever an answer has done to it: it is told, and looked again
                 if not self._over:
-                    self._tell(self, None, told(error).partition("\n")[0])
+                    ended = isinstance(error, AdminError) and error.code == "end"
+                    self._tell(self, None, told(error).partition("\n")[0], ended)
             self._news.wait(rest)
             self._news.clear()

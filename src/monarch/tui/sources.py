@@ -21,12 +21,14 @@ class Source:
     """Attributes:
     heard: When the program was heard last, by the monotonic clock; 0 for never.
     trouble: Why nothing comes; empty if all is well.
+    ended: Whether that is as the program has ended.
     odd: Why what has come last can't be shown; empty if it can.
     """
 
     def __init__(self) -> None:
         self.heard = 0.0
         self.trouble = ""
+        self.ended = False
         self.odd = ""
 
     def look(self, line: Line) -> Iterator[Any]:
