@@ -38,7 +38,7 @@ from monarch._core.routing.route import Route, read_route, split_route, with_rou
 from monarch._core.supervision.failure import Failure
 from monarch._core.wire.address import ProcAddress
 from monarch._core.wire.frame import CALL, REPLY, ROUTED, Decoder, Frame, decode, encode
-from monarch._core.wire.link import Limits
+from monarch._core.wire.link_limits import Limits
 from monarch._core.wire.link_table import Deliver, Dial, LinkTable, Write
 from monarch.testing import Costs, Simulation
 from monarch.testing.worker import Worker

@@ -39,7 +39,7 @@ from monarch._core.wire.frame import (
     decode,
     encode,
 )
-from monarch._core.wire.link import Limits
+from monarch._core.wire.link_limits import Limits
 from monarch._core.wire.link_records import (
     DATA,
     FAREWELL,

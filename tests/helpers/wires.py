@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 
 from monarch._core.wire.frame import CALL, NO_RANK, Bytes, Frame
-from monarch._core.wire.link import Limits
+from monarch._core.wire.link_limits import Limits
 from monarch._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Up, Write
 
 LIMITS = Limits(reconnect=4.0, attach=10.0, frame=1 << 20)

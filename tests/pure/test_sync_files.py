@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from monarch.sync import Scanner, Workspace
+from monarch.sync.build import Build
 from monarch.sync.manifest import File, Manifest, decode
 from monarch.sync.scan import Scan
-from monarch.sync.store import Build, Store, base_folder, changes
+from monarch.sync.store import Store, base_folder, changes
 
 NOTHING = hashlib.sha256(b"").hexdigest()
 
@@ -503,7 +504,7 @@ def test_without_room_nothing_begins_and_the_error_says_how_much_is_wanted(
     class Full:
         f_bavail, f_frsize = 100, 4096
 
-    monkeypatch.setattr("monarch.sync.store.os.statvfs", lambda path: Full)
+    monkeypatch.setattr("monarch.sync.build.os.statvfs", lambda path: Full)
     with pytest.raises(OSError, match=r"3\.0 MB are to come, 0\.4 MB are free") as raised:
         store.begin(scan(project).manifest)
     assert raised.value.errno == errno.ENOSPC

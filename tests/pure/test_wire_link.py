@@ -12,7 +12,8 @@ from helpers.wires import LIMITS, Host, Wires, frame_of
 from monarch._core.wire import link as wire_link
 from monarch._core.wire import link_table as wire_table
 from monarch._core.wire.frame import HEADER_SIZE, READ_SIZE
-from monarch._core.wire.link import BROKEN, TABLE, UP, RunClock
+from monarch._core.wire.link import BROKEN, TABLE, UP
+from monarch._core.wire.link_limits import RunClock
 from monarch._core.wire.link_records import (
     ACK,
     DATA,

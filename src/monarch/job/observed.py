@@ -1,27 +1,63 @@
-"""Questions to a running job about the program that uses it."""
+"""Telemetry and the admin interface of a job, and questions to the program that uses it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import why as verdicts
 from ..errors import JobError
 from . import telemetry
+from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig, config_of
 
 if TYPE_CHECKING:
-    from .features import TelemetryConfig
     from .trait import JobTrait
+
+Self = TypeVar("Self", bound="Observed")
 
 
 class Observed:
     """The part of `JobTrait` that looks."""
 
     _telemetry: TelemetryConfig | None = None
+    _admin: MeshAdminConfig | None = None
 
     @property
     def _owner(self) -> JobTrait:
         raise NotImplementedError
+
+    def enable_telemetry(
+        self: Self,
+        config: TelemetryConfig | None = None,
+        *,
+        mesh_admin_config: MeshAdminConfig | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Have processes that are spawned on the hosts remember messages, and keep the file of the
+        run where a failure ends it.
+
+        Args:
+            config: How; or its fields by keyword.
+            mesh_admin_config: As for `enable_admin`.
+
+        Raises:
+            TypeError: Both a config and its fields are given, or there is no such field.
+        """
+        self._telemetry = config_of(TelemetryConfig, config, kwargs)
+        self._admin = config_of(
+            MeshAdminConfig, mesh_admin_config or self._admin or ImpliedAdmin(), {}
+        )
+        return self
+
+    def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
+        """Have `state` open the admin interface of this program, over HTTP, given by a config or
+        its fields; see docs/admin.md.
+
+        Raises:
+            TypeError: Both a config and its fields are given, or there is no such field.
+        """
+        self._admin = config_of(MeshAdminConfig, config, kwargs)
+        return self
 
     def why(self, seconds: float = 1.0) -> verdicts.Verdict:
         """Say why this program does not go on, from looks `seconds` apart; a JobError before

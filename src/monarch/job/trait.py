@@ -31,7 +31,6 @@ from ..errors import JobError
 from ..logs.keep import keep_logs, stop_keeping
 from . import admin, code, logs, telemetry
 from .cache import CacheFile, checked_format, conflict, with_format
-from .features import ImpliedAdmin, MeshAdminConfig, TelemetryConfig, config_of
 from .interrupt import one_interrupt_held
 from .mounts import MountingJob
 from .observed import Observed
@@ -76,7 +75,6 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
     _status = "not_running"
     _apply_id: str | None = None
     _reused: JobTrait | None = None
-    _admin: MeshAdminConfig | None = None
     _cache: CacheFile | None = None
     _connected: tuple[JobState, ...] = ()
 
@@ -275,39 +273,6 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         content = self._pickled()
         self._keep()
         return content
-
-    def enable_telemetry(
-        self: Self,
-        config: TelemetryConfig | None = None,
-        *,
-        mesh_admin_config: MeshAdminConfig | None = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Have processes that are spawned on the hosts remember messages, and keep the file of the
-        run where a failure ends it.
-
-        Args:
-            config: How; or its fields by keyword.
-            mesh_admin_config: As for `enable_admin`.
-
-        Raises:
-            TypeError: Both a config and its fields are given, or there is no such field.
-        """
-        self._telemetry = config_of(TelemetryConfig, config, kwargs)
-        self._admin = config_of(
-            MeshAdminConfig, mesh_admin_config or self._admin or ImpliedAdmin(), {}
-        )
-        return self
-
-    def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
-        """Have `state` open the admin interface of this program, over HTTP, given by a config or
-        its fields; see docs/admin.md.
-
-        Raises:
-            TypeError: Both a config and its fields are given, or there is no such field.
-        """
-        self._admin = config_of(MeshAdminConfig, config, kwargs)
-        return self
 
     # How it works
 

@@ -20,9 +20,10 @@ from monarch.tensor_engine.groups import Meeting
 
 from . import graph, history, picture, trace
 from .history import History
+from .interpreter import Cost
 from .ir import IRGraph
 from .machine import Machine, machine_of
-from .model import Cost, Model
+from .model import Model
 from .record import Event, Node, Recorder
 from .utils import file_path_with_iter
 

@@ -28,8 +28,9 @@ from .._core.plane import (
 )
 from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
+from .build import Build
 from .manifest import Change, Manifest, decode
-from .store import Build, Store, base_folder, changes
+from .store import Store, base_folder, changes
 
 _KEPT_CHANGES = 1000  # syncs of which is known what they have changed
 

@@ -17,6 +17,7 @@ Floors, each built on those below it:
 ========================================  =============================================================================
 `engine_meshes`, `tensor_methods`         where meshes come from; methods of tensors and streams
 `collectives`, `remote_functions`, ...    what programs do with tensors, beyond torch's operations
+`call_arguments`, `propagation`           what goes into functions on ranks, and what is to come out
 `device_mesh`, `activation`, `tensor`     what programs hold
 `references`, `operand_checks`,           tensors as arguments of functions and actors; errors for tensors that do not
 `mesh_groups`                             belong together; who communicates with whom

@@ -12,9 +12,10 @@ from .._core.plane import StopCall
 from ..actor import Endpoint
 from . import operand_checks
 from .activation import get_active_mesh
+from .call_arguments import pack
 from .plans import Plan
+from .propagation import built, outputs_of, propagated, results
 from .references import lend
-from .remote_functions import built, outputs_of, pack, propagated, results
 
 
 def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,90 +7,32 @@ arguments of its kind waits for the ranks to tell what came out, and later ones 
 
 from __future__ import annotations
 
-import pickle
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import torch
 from torch.utils import _pytree as pytree
 
 from .._core.plane import Shape, Slice, pickling
 from ..actor import Future, ValueMesh
-from . import call_sites, fakes, operand_checks
-from .activation import active_mesh, get_active_mesh, no_mesh
+from . import call_sites, operand_checks
+from .activation import active_mesh, get_active_mesh
+from .call_arguments import Arguments, pack
 from .fetching import raise_poison, rank_at, read_here
 from .functions import find
-from .instructions import CALL, UNPACK, Call, Expected, Found, Told
+from .instructions import CALL, UNPACK, Call
 from .lru import LRU
-from .plans import Output, Plan, Same, plan_of
+from .plans import Plan
+from .propagation import built, outputs_of, propagated, results, told_by
 from .rank_mesh import RankMesh
-from .references import collecting
-from .tensor import Tensor, new_tensor, new_value, view_of
-from .tensor_base import TensorBase
+from .tensor import Tensor
 from .worker import workers
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _PATTERNS = 4096  # kinds of arguments of one function of which it is known what comes out
-
-
-class Arguments(NamedTuple):
-    """The arguments of one call, ready to be sent.
-
-    Attributes:
-        leaves: All that is in them, flat.
-        tree: Their structure.
-        tensors: The distributed tensors, in the order of their positions; then those hidden in
-            other objects.
-        payload: As workers read them.
-        changing: The payload refers to memory that may change: it must be sent at once.
-    """
-
-    leaves: list[Any]
-    tree: Any
-    tensors: list[TensorBase]
-    payload: tuple[Any, Any]
-    changing: bool
-
-    @property
-    def weight(self) -> int:
-        """In KiB."""
-        payload, buffers = self.payload
-        return (len(payload) + sum(buffer.raw().nbytes for buffer in buffers)) >> 10
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        return tuple(tensor._value.id for tensor in self.tensors)
-
-
-def pack(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-    """Pickle arguments, tensors as references.
-
-    Raises:
-        TypeError: One of them is a tensor that is not distributed, or was dropped.
-        Exception: What pickling them raises.
-    """
-    leaves, tree = pytree.tree_flatten((args, kwargs))
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor):
-            operand_checks.check(name, leaf)
-    with collecting() as found:
-        payload, buffers = pickling.dumps((args, kwargs))
-    tensors: list[TensorBase] = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    known = set(map(id, tensors))
-    tensors += [tensor for tensor in found.tensors if id(tensor) not in known]
-    for tensor in tensors:
-        operand_checks.check(name, tensor)
-        tensor._value.storage.known = None  # what the function does to it nobody here sees
-    return Arguments(
-        leaves,
-        tree,
-        tensors,
-        (payload, [pickle.PickleBuffer(each) for each in buffers]),
-        bool(buffers),
-    )
 
 
 class Remote(Generic[P, R]):
@@ -280,7 +222,9 @@ class Remote(Generic[P, R]):
         ).get()
         try:
             raise_poison(replies.values())
-            plan, tree = self._pattern(dict(zip(lane.ranks, replies.values(), strict=True)))
+            plan, tree = told_by(
+                self.__name__, dict(zip(lane.ranks, replies.values(), strict=True))
+            )
             made = results(mesh, plan, arguments.tensors)
         except Exception:
             lane.freed.append(bundle)
@@ -289,28 +233,6 @@ class Remote(Generic[P, R]):
             self._patterns[key] = (plan, tree)
         engine.submit(lane, (UNPACK, bundle, outputs_of(plan, made)[0]))
         return pytree.tree_unflatten(built(plan, made, arguments.tensors), tree)
-
-    def _pattern(self, told: dict[int, Told]) -> tuple[Plan, Any]:
-        """The plan of a call, with the leaves of its result as a list, and their structure, from
-        what each rank has told.
-
-        Raises:
-            ValueError: The ranks do not agree.
-        """
-        first = next(iter(told.values()))
-        if any(_kind(each) != _kind(first) for each in told.values()):
-            shown = "\n".join(f"  rank {rank}: {_text(each)}" for rank, each in told.items())
-            raise ValueError(
-                f"{self.__name__} gave other results on one rank than on another, so they can't be"
-                " distributed tensors; give all ranks the same shapes and types, or ask for values"
-                f" with call():\n{shown}"
-            )
-        leaves = [
-            Same(leaf) if isinstance(leaf, int) else _output(leaf) if leaf is not None else None
-            for leaf in first.leaves
-        ]
-        written = sorted({index for each in told.values() for index in each.written})
-        return Plan(leaves, tuple(written), known=False), pytree.tree_structure(first.skeleton)
 
     # asking
 
@@ -441,130 +363,6 @@ def resolve(function: Any) -> Any:
     if not callable(function):
         raise TypeError(f"remote takes a function or the dotted name of one, got {function!r}")
     return function
-
-
-# results
-
-
-def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, Any]:
-    """Apply a user's rule; return the plan, with the leaves of the result as a list, and their
-    structure.
-    """
-    with no_mesh.activate(), fakes.faking():
-        stand_ins = [tensor._value.meta.fake() for tensor in arguments.tensors]
-        versions = [fake._version for fake in stand_ins]
-        fake = iter(stand_ins)
-        args, kwargs = pytree.tree_unflatten(
-            [next(fake) if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves],
-            arguments.tree,
-        )
-        leaves, tree = pytree.tree_flatten(rule(*args, **kwargs))
-        written = tuple(
-            index for index, fake in enumerate(stand_ins) if fake._version != versions[index]
-        )
-        _check_shapes(arguments.tensors, stand_ins)
-        return plan_of(leaves, stand_ins, written), tree
-
-
-def _check_shapes(tensors: Sequence[TensorBase], stand_ins: Sequence[Any]) -> None:
-    for tensor, fake in zip(tensors, stand_ins, strict=True):
-        if fakes.meta_of(fake).geometry != tensor._value.meta.geometry:
-            raise NotImplementedError(
-                "a rule changes the shape or the strides of an argument in place, from"
-                f" {tuple(tensor.shape)} to {tuple(fake.shape)}, and handles of it would not know:"
-                " return a view of it"
-            )
-
-
-def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[Tensor]:
-    """Handles of what is about to be made; what shares memory with an argument shares its storage
-    here.
-    """
-    for index in plan.writes:
-        operand_checks.check_write("a remote function", tensors[index])
-    for index in plan.writes:
-        torch.autograd.graph.increment_version(tensors[index])
-    return [
-        (
-            new_tensor(mesh, output.meta)
-            if output.shares is None
-            else _sharing(mesh, output.meta, tensors[output.shares])
-        )
-        for output in plan.outputs
-    ]
-
-
-def _sharing(mesh: RankMesh, meta: fakes.Meta, tensor: TensorBase) -> Tensor:
-    return view_of(tensor, new_value(mesh, meta, tensor._value.storage))
-
-
-def outputs_of(
-    plan: Plan, made: Sequence[Tensor]
-) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
-    """The id of each leaf of a result, 0 for what is not new, and what it is expected to be."""
-    ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
-    expected = [
-        (
-            Expected(leaf.meta.shape, leaf.meta.dtype, leaf.shares)
-            if isinstance(leaf, Output)
-            else None
-        )
-        for leaf in plan.result
-    ]
-    return ids, tuple(expected)
-
-
-def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> list[Any]:
-    """The leaves of a result."""
-    new = iter(made)
-    return [
-        (
-            next(new)
-            if isinstance(leaf, Output)
-            else tensors[leaf.index]
-            if isinstance(leaf, Same)
-            else leaf
-        )
-        for leaf in plan.result
-    ]
-
-
-def _kind(told: Told) -> Any:
-    """Return the part of a report that must be equal on all ranks.
-
-    Memory layout need not be: a part of a tensor may differ by rank.
-    """
-    leaves = [
-        (leaf.shape, leaf.dtype, leaf.device.type, leaf.shares) if isinstance(leaf, Found) else leaf
-        for leaf in told.leaves
-    ]
-    return pytree.tree_structure(told.skeleton), leaves
-
-
-def _text(told: Told) -> str:
-    texts = []
-    for leaf in told.leaves:
-        if isinstance(leaf, Found):
-            shares = (
-                ""
-                if leaf.shares is None
-                else f" that shares memory with tensor {leaf.shares} of its arguments"
-            )
-            texts.append(
-                f"a {leaf.dtype} tensor of shape {leaf.shape} on {leaf.device.type}{shares}"
-            )
-        else:
-            texts.append("no tensor" if leaf is None else f"tensor {leaf} of its arguments")
-    many = pytree.tree_structure(told.skeleton).is_leaf()
-    return (
-        ", ".join(texts)
-        if many
-        else f"{type(told.skeleton).__name__} of {', '.join(texts) or 'nothing'}"
-    )
-
-
-def _output(leaf: Found) -> Output:
-    return Output(fakes.interned(tuple(leaf[:-1])), leaf.shares)
 
 
 def _values(replies: Iterable[Any]) -> list[Any]:

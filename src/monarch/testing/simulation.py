@@ -13,7 +13,7 @@ from pathlib import Path
 from .. import config
 from .._core.routing.cast import Entry
 from .._core.wire.address import ProcAddress
-from .._core.wire.link import Limits
+from .._core.wire.link_limits import Limits
 from .client import Cast, Client
 from .clock import Clock
 from .network import Network, Partition

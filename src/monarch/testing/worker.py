@@ -16,7 +16,7 @@ from .._core.routing.route import Route, split_route, with_route
 from .._core.supervision.failure import Failure
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import CALL, CAST, REPLY, STANDING, Frame
-from .._core.wire.link import Limits
+from .._core.wire.link_limits import Limits
 from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Write
 from .clock import Clock
 from .network import Network, Stream

@@ -22,7 +22,7 @@ from ..._lazy import lazy_logger, note
 from ...errors import AddressError
 from ..wire.channel import Channel, parse_channel
 from ..wire.frame import AROUND, Frame
-from ..wire.link import Limits, RunClock
+from ..wire.link_limits import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
 from .dial import NOBODY_LISTENS

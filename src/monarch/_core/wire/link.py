@@ -7,7 +7,7 @@ are acknowledged; on a new stream each says how many it has received, and what i
 again. `TABLE` says what a link does when. Only the side that dialed dials again. `link_table` keeps
 the links of a process, and is the only one that uses this.
 
-Times, with `reconnect` for `channel_reconnect_timeout` (see `Limits`):
+Times, with `reconnect` for `channel_reconnect_timeout` (see `link_limits`):
 
 * A side that has sent nothing for a quarter of `reconnect` sends a ping, which is answered: the
   peer may have another `reconnect`. Any byte is a sign of life.
@@ -21,8 +21,8 @@ Times, with `reconnect` for `channel_reconnect_timeout` (see `Limits`):
 * A first dial may fail for `attach` where the peer may have yet to start; for `reconnect` where it
   must be there.
 
-`now` is time in which the own process ran (see `RunClock`), so that nobody is blamed for a pause of
-our own.
+`now` is time in which the own process ran (see `link_limits.RunClock`), so that nobody is blamed
+for a pause of our own.
 
 Acknowledgements ride on whatever is sent. Alone they cost a system call here and a wake-up there,
 some 30 µs together; not to send them costs memory. So they wait for `_ACK_DELAY`, which makes 50 a
@@ -36,8 +36,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from ..._namedtuple import NamedTuple
 from .frame import Bytes, Frame
+from .link_limits import Limits
 from .link_records import (
     ACK,
     DATA,
@@ -114,49 +114,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5  # seconds between dials
 _MOST_REFUSED = 1.0  # seconds
 _NEVER = float("inf")
 _WITH_STREAM = {GREETING, JOINING, UP, RESUMING}
-
-
-class Limits(NamedTuple):
-    """The limits of a link. Times in seconds, `frame` in bytes."""
-
-    reconnect: float
-    attach: float
-    frame: int
-
-    @property
-    def silence(self) -> float:
-        """Without a sign of life, after which a stream is broken."""
-        return self.reconnect / 2
-
-    @property
-    def look(self) -> float:
-        """Between looks at the clock, at most; what takes twice as long counts as a pause of our
-        own.
-        """
-        return self.reconnect / 16
-
-    @property
-    def interval(self) -> float:
-        """Without anything sent, after which a ping is."""
-        return self.reconnect / 4
-
-
-class RunClock:
-    """Time in which the own process ran, as seen by who asks at least every `longest / 2` seconds.
-
-    A process that is stopped, or whose threads wait for a lock, would else find everybody else
-    silent when it goes on.
-    """
-
-    def __init__(self, longest: float, now: float) -> None:
-        self.longest = longest
-        self._last = now
-        self._ran = 0.0
-
-    def at(self, now: float) -> float:
-        self._ran += min(max(0.0, now - self._last), self.longest)
-        self._last = now
-        return self._ran
 
 
 class Owner(Protocol):

@@ -35,7 +35,8 @@ from collections.abc import Callable, Iterable, Iterator
 from ..._namedtuple import NamedTuple
 from .address import random_name
 from .frame import Bytes, Frame
-from .link import CLOSED, JOINING, LOST, RESUMING, UP, Limits, Link
+from .link import CLOSED, JOINING, LOST, RESUMING, UP, Link
+from .link_limits import Limits
 from .link_records import (
     ACK,
     DATA,
@@ -124,7 +125,7 @@ class _Stream:
 class LinkTable:
     """See the module.
 
-    All methods take the time in which the process ran, in seconds (see `link.RunClock`).
+    All methods take the time in which the process ran, in seconds (see `link_limits.RunClock`).
 
     Args:
         identity: Of this process; random.

@@ -1,0 +1,284 @@
+"""A version of a workspace that is being made: from what a host has already, and what is sent."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .manifest import File, Manifest
+from .removal import is_intact
+
+if TYPE_CHECKING:
+    from .store import Store
+
+_COPY = 1 << 20  # bytes at once
+
+
+class Build:
+    """A version that is being made.
+
+    Args:
+        store: Where it is to be used.
+        path: Its folder.
+        manifest: What it is to consist of.
+
+    Attributes:
+        missing: Content that it has yet to be sent, by digest: the first file with it.
+    """
+
+    def __init__(self, store: Store, path: Path, manifest: Manifest) -> None:
+        self.store = store
+        self.path = path
+        self.manifest = manifest
+        self._root = str(path)
+        self._wanted: dict[str, list[File]] = {}
+        for file in manifest.files:
+            self._wanted.setdefault(file.digest, []).append(file)
+        self.missing = dict.fromkeys(self._wanted)
+        self._there: set[str] = set()  # paths of files
+        self._arriving: _Arriving | None = None
+        self._lock = -1
+
+    def claim(self) -> None:
+        """Hold the lock on its folder."""
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)  # nobody else knows its name
+
+    def inherit(self, other: Build) -> Manifest:
+        """Take over the folder of another one, and the lock on it; what it has."""
+        self._lock, other._lock = other._lock, -1
+        other._give_up()
+        manifest = other.manifest
+        return Manifest(
+            (file for file in manifest.files if file.path in other._there),
+            manifest.links,
+            manifest.folders,
+        )
+
+    def make(self, old: Manifest | None) -> None:
+        """Make its folders and links.
+
+        Args:
+            old: What its folder has now, if that is something; what is not wanted of it is removed.
+        """
+        old = old or Manifest([], {}, {})
+        manifest, root = self.manifest, self._root
+        for file in old.files:
+            if manifest.entries.get(file.path) == file:
+                self._there.add(file.path)
+                self.missing.pop(file.digest, None)
+            else:
+                os.unlink(f"{root}/{file.path}")
+        for path, target in old.links.items():
+            if manifest.links.get(path) != target:
+                os.unlink(f"{root}/{path}")
+        for path in sorted(old.folders.keys() - manifest.folders.keys(), reverse=True):
+            os.rmdir(f"{root}/{path}")
+        for path in manifest.folders:
+            if path not in old.folders:
+                os.mkdir(f"{root}/{path}", 0o700)
+        for path, target in manifest.links.items():
+            if old.links.get(path) != target:
+                os.symlink(target, f"{root}/{path}")
+
+    def make_empty(self) -> None:
+        """Make the files without content that are not there."""
+        for file in self.manifest.files:
+            if not file.size and file.path not in self._there:
+                _Arriving(f"{self._root}/{file.path}", file).write(memoryview(b""))
+                self._there.add(file.path)
+                self.missing.pop(file.digest, None)
+
+    def take_from(self, root: str, other: Manifest, by_link: bool) -> None:
+        """Take over what another version has.
+
+        Args:
+            by_link: As the same files, renamed ones too; otherwise as copies, as its programs may
+                yet change them.
+        """
+        for file in self.manifest.files if by_link else ():  # where it has the same name
+            source, target = f"{root}/{file.path}", f"{self._root}/{file.path}"
+            if (
+                file.path not in self._there
+                and other.entries.get(file.path) == file
+                and _link(source, target, file)
+            ):
+                self._there.add(file.path)
+                self.missing.pop(file.digest, None)
+        for file in other.files:
+            if file.digest in self.missing and is_intact(source := f"{root}/{file.path}", file):
+                wanted = self._wanted[file.digest][0]
+                if (
+                    by_link
+                    and file[1:] == wanted[1:]
+                    and _link(source, f"{self._root}/{wanted.path}", file)
+                ):
+                    self._there.add(wanted.path)
+                else:
+                    self._copy(source, wanted)
+                del self.missing[file.digest]
+
+    def check_room(self) -> None:
+        """Raise OSError where there is none for what is to come."""
+        size = sum(self._wanted[digest][0].size for digest in self.missing)
+        status = os.statvfs(self._root)
+        if size > status.f_bavail * status.f_frsize:
+            raise self._no_room(
+                f"{size / 1e6:.1f} MB are to come, {status.f_bavail * status.f_frsize / 1e6:.1f} MB"
+                " are free"
+            )
+
+    def write(self, digest: str, offset: int, data: memoryview) -> None:
+        """Take a piece of some content; pieces of one come in order, one content after the other.
+
+        If one is not there as a whole when another begins, no more of it comes: its file has
+        changed.
+
+        Raises:
+            OSError: It can't be written.
+            ValueError: It is not what was asked for, or is not what its digest says.
+        """
+        if digest not in self.missing:
+            raise ValueError(f"nobody has asked for the content {digest}")
+        file = self._wanted[digest][0]
+        if not offset:
+            self._give_up()
+        if self._arriving is None:
+            self._arriving = _Arriving(f"{self._root}/{file.path}", file)
+        arriving = self._arriving
+        if arriving.file is not file or arriving.size != offset or offset + len(data) > file.size:
+            raise ValueError(
+                f"a piece of {file.path} came where {arriving.file.path} was to go on at"
+                f" {arriving.size}"
+            )
+        with self.disk_full_said(f"at {file.path}"):
+            done = arriving.write(data)
+        if done:
+            self._arriving = None
+            self._there.add(file.path)
+            del self.missing[digest]
+
+    def finish(self) -> None:
+        """Have it be used: see `Store.use`. What several files have in common was sent once."""
+        if self.missing:
+            raise ValueError(
+                f"{len(self.missing)} contents have not come, such as that of"
+                f" {next(iter(self.missing))}"
+            )
+        with self.disk_full_said("at the last step"):
+            for files in (
+                self._wanted.values() if len(self._there) < len(self.manifest.files) else ()
+            ):
+                sources = [file for file in files if file.path in self._there]
+                for file in files:
+                    if file.path not in self._there:
+                        self._copy(f"{self._root}/{sources[0].path}", file)
+            for path, mode in self.manifest.folders.items():
+                os.chmod(f"{self._root}/{path}", mode)
+            self.store.use(self.path, self.manifest)
+        self._let_go()
+
+    def drop(self) -> None:
+        """Give it up."""
+        if self._lock >= 0:
+            shutil.rmtree(self.path, ignore_errors=True)
+            self._let_go()
+
+    def _give_up(self) -> None:
+        """Remove what has arrived of a file that is not there as a whole."""
+        if self._arriving is not None:
+            self._arriving.close()
+            os.unlink(f"{self._root}/{self._arriving.file.path}")
+            self._arriving = None
+
+    def _let_go(self) -> None:
+        if self._arriving is not None:
+            self._arriving.close()
+            self._arriving = None
+        os.close(self._lock)
+        self._lock = -1
+
+    def _copy(self, source: str, file: File) -> None:
+        arriving = _Arriving(f"{self._root}/{file.path}", file)
+        try:
+            done = False
+            with open(source, "rb", buffering=0) as content:
+                while chunk := content.read(_COPY):
+                    done = arriving.write(memoryview(chunk))
+            if not done:
+                raise ValueError(f"{source} has become shorter")
+        except BaseException:
+            arriving.close()
+            raise
+        self._there.add(file.path)
+
+    @contextmanager
+    def disk_full_said(self, where: str) -> Iterator[None]:
+        """Have an error that says so be one that says what becomes of the workspace."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._no_room(where) from error
+            raise
+
+    def _no_room(self, what: str) -> OSError:
+        return OSError(
+            errno.ENOSPC,
+            f"no room for the workspace in {self._root}: {what}; the one in use stays as it is",
+        )
+
+
+class _Arriving:
+    """A file that is being written."""
+
+    def __init__(self, path: str, file: File) -> None:
+        self.file = file
+        self.size = 0
+        self._digest = hashlib.sha256()
+        self._fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+
+    def write(self, data: memoryview) -> bool:
+        """Write more of it; whether that was all."""
+        written = 0
+        while written < len(data):
+            written += os.write(self._fd, data[written:])
+        self._digest.update(data)
+        self.size += len(data)
+        if self.size < self.file.size:
+            return False
+        if self.size > self.file.size or self._digest.hexdigest() != self.file.digest:
+            raise ValueError(
+                f"{self.file.path} has not arrived as it was sent: its digest is another one"
+            )
+        os.fchmod(self._fd, self.file.mode)
+        os.utime(self._fd, ns=(self.file.mtime, self.file.mtime))
+        self.close()
+        return True
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _link(source: str, target: str, file: File) -> bool:
+    """Give a file another name; False where it has been changed, or the file system has no such
+    names.
+    """
+    if not is_intact(source, file):
+        return False
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
