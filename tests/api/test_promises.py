@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from api.test_layering import SOURCE, trees
 from monarch._core.calls.future import Future
 from monarch._core.calls.pending import FutureState
 from monarch._core.calls.promise import Promise
 
-SOURCE = Path(__file__).parents[2] / "src" / "monarch"
 CALLS = SOURCE / "_core" / "calls"
 PRIVATE = {
     name
@@ -28,11 +28,7 @@ PRIVATE = {
 
 @cache
 def modules() -> dict[Path, ast.Module]:
-    return {
-        path: ast.parse(path.read_text())
-        for path in sorted(SOURCE.rglob("*.py"))
-        if CALLS not in path.parents
-    }
+    return {path: tree for path, tree in trees().items() if CALLS not in path.parents}
 
 
 def is_own(node: ast.Attribute) -> bool:
