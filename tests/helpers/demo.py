@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,9 +23,11 @@ class Demo:
     link: Lets a browser in, once.
     token: Lets a program in.
     process: Holds the socket; its child serves.
+    began: When it was started, in seconds since 1970.
     """
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.began = time.time()
         self.process = process
         assert process.stdout is not None
         with killed_after(_PATIENCE, process):
