@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from monarch.actor import Actor, MeshFailure, SupervisionError, endpoint, this_host
+from monarch.actor import Actor, HostMesh, MeshFailure, SupervisionError, endpoint, this_host
 from monarch.supervision import OneForOne
 from monarch.testing import LocalHosts, local
 
@@ -88,6 +88,35 @@ def test_a_counter_begins_anew_after_a_restart(monarch_local: LocalHosts) -> Non
     counter.add.call_one(5).get()
     procs.slice(hosts=1).kill().get()
     assert counter.add.call_one(1).get() == 1
+
+
+# endregion
+
+
+# region cut
+class Total(Actor):
+    """Adds up counters on all hosts."""
+
+    def __init__(self, hosts: HostMesh) -> None:
+        self.counters = hosts.spawn_procs().spawn("counters", Counter)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True
+
+    @endpoint
+    def add_up(self) -> int | None:
+        try:
+            return sum(self.counters.add.call(1).get().values())
+        except SupervisionError:
+            return None
+
+
+def test_without_one_of_its_hosts_there_is_no_total(monarch_local: LocalHosts) -> None:
+    total = monarch_local.slice(hosts=0).spawn_procs().spawn("total", Total, monarch_local)
+    assert total.add_up.call_one().get() == 2
+    monarch_local.cut(1)
+    assert total.add_up.call_one().get() is None
+    assert monarch_local.now == 4
 
 
 # endregion

@@ -31,7 +31,7 @@ from helpers.deaths import Deaths
 from helpers.workers import attached_cluster
 from monarch.actor import HostMesh
 from monarch.config import configured
-from monarch.elastic import Batches, ElasticGroup, Report, World, member
+from monarch.elastic import Batches, ElasticGroup, Report, World, checkpoint, member
 from monarch.elastic.world import Place
 from monarch.errors import ElasticError
 
@@ -246,6 +246,19 @@ def test_when_all_ranks_have_died_it_does_not_begin_again_from_nothing(
     ):
         reports.extend(ElasticGroup(hosts, partial(Regression, deaths), ranks=1).run())
     assert deaths.all_died()
+
+
+def test_two_programs_do_not_write_to_one_folder_of_checkpoints(
+    hosts: HostMesh, tmp_path: Path
+) -> None:
+    group = ElasticGroup(hosts, Regression, ranks=1, checkpoint=tmp_path)
+    with (
+        checkpoint.claimed(tmp_path),
+        pytest.raises(ElasticError, match="another program that still runs"),
+    ):
+        list(group.run())
+    with checkpoint.claimed(tmp_path):
+        pass  # it was let go
 
 
 def test_what_a_trainer_is_connected_to_outlives_its_world(hosts: HostMesh, tmp_path: Path) -> None:

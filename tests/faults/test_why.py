@@ -143,6 +143,24 @@ def test_the_command_says_what_holds_up_the_program_and_since_when(tmp_path: Pat
             assert kept.stdout.rstrip().endswith("for trainer[2], which was in next_batch.")
 
 
+BESIDE = """
+        from monarch.actor import this_proc
+        beside = this_proc().spawn("beside", Trainer)
+        beside.next_batch.broadcast()
+        b.next_batch.call_one().get()
+    """
+
+
+def test_the_wait_of_the_program_is_seen_beside_an_actor_in_its_process(tmp_path: Path) -> None:
+    with hanging(BESIDE.strip(), tmp_path) as (program, _):
+        until(
+            program,
+            lambda status, verdict: any(
+                (each["mesh"], each["state"]) == ("client", "waits") for each in verdict["classes"]
+            ),
+        )
+
+
 SCENES = """
         from monarch.config import configure
         from monarch.why import why

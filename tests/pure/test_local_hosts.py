@@ -4,12 +4,15 @@ import asyncio
 import os
 import sys
 import threading
+import time
 
 import pytest
 
 from monarch.actor import (
     Actor,
+    ActorError,
     Channel,
+    HostMesh,
     MeshFailure,
     Port,
     SupervisionError,
@@ -241,3 +244,153 @@ def test_one_at_a_time_and_at_least_one_host(monarch_local: LocalHosts) -> None:
         pass
     with pytest.raises(ValueError, match="forward only"):
         monarch_local.advance(-1)
+
+
+# the network
+
+
+class HostOwner(Actor):
+    """Owns a keeper on each host, and remembers which were lost."""
+
+    def __init__(self, hosts: HostMesh) -> None:
+        self.told: list[MeshFailure] = []
+        self.keepers = hosts.spawn_procs().spawn("keepers", Keeper)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.told.append(failure)
+        return True
+
+    @endpoint
+    def call(self) -> list[int]:
+        return [rank for _, rank, _ in self.keepers.where.call().get().values()]
+
+    @endpoint
+    def lost(self) -> list[int]:
+        return [rank for failure in self.told for rank in failure.ranks]
+
+
+def test_what_is_sent_to_a_host_that_is_cut_off_arrives_once_it_is_mended(
+    monarch_local: LocalHosts,
+) -> None:
+    keepers = monarch_local.spawn_procs().spawn("keepers", Keeper)
+    keepers.keep.call(1).get()
+    monarch_local.cut(1)
+    call = keepers.kept.call()
+    keepers.keep.broadcast(2)
+    assert keepers.slice(hosts=0).kept.call_one().get() == [0, 1, 2]
+    monarch_local.advance(3)
+    assert not call.done()
+    monarch_local.mend(1)
+    assert list(call.get().values()) == [[0, 1], [0, 1]]
+    assert keepers.slice(hosts=1).kept.call_one().get() == [0, 1, 2]
+
+
+def test_a_host_that_stays_cut_off_is_lost_for_callers_and_owners(
+    monarch_local: LocalHosts,
+) -> None:
+    owner = monarch_local.slice(hosts=0).spawn_procs().spawn("owner", HostOwner, monarch_local)
+    assert owner.call.call_one().get() == [0, 1]
+    monarch_local.cut(1)
+    with pytest.raises(ActorError, match="host1 has failed:.*\n.*nothing was heard from it for 4s"):
+        owner.call.call_one().get()
+    assert monarch_local.now == 4
+    assert owner.lost.call_one().get() == [1]
+    with pytest.raises(SupervisionError, match="host1 has failed"):
+        monarch_local.spawn_procs()
+
+
+def test_a_host_that_is_lost_ends_what_others_own_there(monarch_local: LocalHosts) -> None:
+    cleaned.clear()
+    here = monarch_local.slice(hosts=0).spawn_procs().spawn("owner", WaiterOwner, monarch_local)
+    here.sleep.call_one().get()
+    monarch_local.cut(1)
+    monarch_local.advance(10)
+    assert cleaned == [1]
+
+
+def test_a_new_proc_can_not_reach_a_host_that_is_lost(monarch_local: LocalHosts) -> None:
+    owner = monarch_local.slice(hosts=0).spawn_procs().spawn("owner", WaiterOwner, monarch_local)
+    owner.sleep.call_one().get()
+    waiters = owner.theirs.call_one().get()
+    monarch_local.cut(1)
+    monarch_local.advance(5)
+    caller = monarch_local.slice(hosts=0).spawn_procs().spawn("caller", Caller)
+    with pytest.raises(ActorError, match="host1 has failed"):
+        caller.wait_for.call_one(waiters.slice(hosts=1)).get()
+
+
+class WaiterOwner(Actor):
+    """Owns a waiter on each host."""
+
+    def __init__(self, hosts: HostMesh) -> None:
+        self.waiters = hosts.spawn_procs().spawn("waiters", Waiter)
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        return True
+
+    @endpoint
+    def sleep(self) -> None:
+        self.waiters.sleep.call(0).get()
+
+    @endpoint
+    def theirs(self) -> Waiter:
+        return self.waiters
+
+
+def test_only_a_host_that_is_cut_off_can_be_mended(monarch_local: LocalHosts) -> None:
+    with pytest.raises(RuntimeError, match="host1 is not cut off"):
+        monarch_local.mend(1)
+    monarch_local.cut(1)
+    with pytest.raises(RuntimeError, match="host1 is cut off already"):
+        monarch_local.cut(1)
+    monarch_local.advance(5)
+    with pytest.raises(RuntimeError, match="host1 is lost"):
+        monarch_local.mend(1)
+    with pytest.raises(ValueError, match="host=2: expected 0 to 1"):
+        monarch_local.cut(2)
+
+
+# the schedule
+
+
+def order_of(seed: int) -> list[int]:
+    """The order in which one port gets what four ranks send three times each."""
+    with local(hosts=2, seed=seed) as hosts:
+        keepers = hosts.spawn_procs({"gpus": 2}).spawn("keepers", Keeper)
+        port, receiver = Channel[int].open()
+        for _ in range(3):
+            keepers.send.broadcast(port)
+        return [receiver.recv().get() for _ in range(12)]
+
+
+def test_a_seed_gives_one_order_of_messages_and_another_seed_another() -> None:
+    orders = {seed: order_of(seed) for seed in range(5)}
+    assert {seed: order_of(seed) for seed in range(5)} == orders
+    assert len({tuple(order) for order in orders.values()}) > 1
+
+
+class Ticker(Actor):
+    @endpoint
+    async def tick(self) -> None:
+        while True:
+            await asyncio.sleep(1)
+
+
+def test_a_program_that_waits_for_something_outside_does_not_burn_its_cpu(
+    monarch_local: LocalHosts,
+) -> None:
+    monarch_local.spawn_procs().spawn("ticker", Ticker).tick.broadcast()
+    port, receiver = Channel[str].open()
+
+    def answer_when_it_rests() -> None:
+        used = -1.0
+        while not 0 <= used < 0.2:  # of a core
+            before, began = time.process_time(), time.monotonic()
+            time.sleep(0.2)
+            used = (time.process_time() - before) / (time.monotonic() - began)
+        port.send("rests")
+
+    thread = threading.Thread(target=answer_when_it_rests)
+    thread.start()
+    assert receiver.recv().get() == "rests"
+    thread.join()

@@ -122,6 +122,22 @@ def test_a_printer_goes_on_where_what_shows_its_lines_fails(
     assert caplog.text.count("ZeroDivisionError: in a progress bar") == 2
 
 
+def test_lines_are_written_even_where_nothing_can_show_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(write: Any) -> Any:
+        raise ImportError("no module to show them with")
+
+    monkeypatch.setattr(output, "make_view", fail)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    printer = output.Printer()
+    for text in ("one", "two"):
+        printer.put(Output(TRAINER, "stdout", 1.0, [(NOBODY, text)]))
+    printer.close()
+    assert capsys.readouterr().out == "[trainers 1] one\n[trainers 1] two\n"
+    assert printer._waiting == 0  # or, in time, what comes would be left out
+
+
 def test_a_printer_goes_on_whatever_fails_on_its_thread(capsys: pytest.CaptureFixture[str]) -> None:
     class Broken:
         due: float | None = 0.0

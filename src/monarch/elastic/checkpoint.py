@@ -11,8 +11,10 @@ of gloo. Here what they have to say to each other goes to the coordinator, by ca
 
 from __future__ import annotations
 
+import fcntl
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..errors import ElasticError
 from .state import Empty, Keys, Whole, is_sharded, load_state_dicts, replaced, state_dicts
 
 _FORMAT = "torch.distributed.checkpoint"  # imported by those who write
@@ -41,6 +44,32 @@ class Part(NamedTuple):
 
     plan: Any
     written: Sequence[Any]
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Make the folder, and keep others from writing checkpoints there, until the end of the block
+    or of this process.
+
+    Raises:
+        ElasticError: Another program does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ElasticError(
+                f"checkpoint={str(folder)!r}: another program that still runs writes its checkpoints"
+                " there; expected a folder of this program's own"
+            ) from None
+        except OSError:  # the file system has no locks
+            pass
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                fcntl.flock(file, fcntl.LOCK_UN)  # also for processes that were forked meanwhile
 
 
 def unfinished(folder: Path, step: int, world: int) -> Path:

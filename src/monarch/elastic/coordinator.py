@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -113,20 +114,22 @@ class Coordinator(Actor):
             reports: Where their reports go; None comes when all are done.
 
         Raises:
-            ElasticError: Too few ranks are left, and no more are to be had.
+            ElasticError: Too few ranks are left, and no more are to be had; or another program
+                writes its checkpoints to the same folder.
         """
         self._reports = reports
-        if self._plan.checkpoint is not None:
-            self._plan.checkpoint.mkdir(parents=True, exist_ok=True)
-            checkpoint.clear(self._plan.checkpoint, math.inf)
-        self._hire()
-        try:
-            while not await self._train(await self._assembled(), myself):
-                pass
-        finally:
-            # ranks that are not ready yet end with this actor: they are not lost
-            for task in self._tasks:
-                task.cancel()
+        folder = self._plan.checkpoint
+        with checkpoint.claimed(folder) if folder is not None else nullcontext():
+            if folder is not None:
+                checkpoint.clear(folder, math.inf)
+            self._hire()
+            try:
+                while not await self._train(await self._assembled(), myself):
+                    pass
+            finally:
+                # ranks that are not ready yet end with this actor: they are not lost
+                for task in self._tasks:
+                    task.cancel()
         reports.send(None)
 
     @concurrent_endpoint

@@ -100,7 +100,8 @@ class ElasticGroup:
         Leaving the loop early ends the training.
 
         Raises:
-            ElasticError: Too few ranks are left, and no more are to be had.
+            ElasticError: Too few ranks are left, and no more are to be had; or another program
+                writes its checkpoints to the same folder.
             ActorError: The trainer has raised.
             RuntimeError: It runs already, or has run.
         """

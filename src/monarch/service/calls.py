@@ -229,25 +229,27 @@ class Call(PendingOperation, Promise[Any]):
         self.resolve(attempt.answers[0], read_value)
 
     def failed(self, attempt: Attempt, rank: int, reply: Reply) -> None:
+        lost = loss(reply)
         with self._router.lock:
             if attempt is not self._attempt:  # its time was up
                 return
             self._attempt = None
-        lost = loss(reply)
+            again = lost is not None and self._again()
+        if again:
+            self._router.follow(self)
+            return
         if isinstance(reply, Frame) and reply.flags == CANCELLED:
             self._dropped()
             return
         if lost is None:
             call = FailedCall(self.name, None, self.message.site)
-        elif self._again():
-            return
         else:
             call = _Lost(self.name, self.message.site, self._why_not_again())
         call.add(rank, reply)
         self.fail(call, lambda: call.error(rank))
 
     def _again(self) -> bool:
-        """Return whether another replica is going to be asked."""
+        """Have it wait for another replica, if it may be repeated; called with the lock."""
         if (
             self._made > self._retries
             or self._cancelled
@@ -272,7 +274,10 @@ class Call(PendingOperation, Promise[Any]):
             if attempt is not None and attempt.left:
                 attempt.late = True
                 self._router.is_late(attempt.replica)
-        if not self.future.done() and (attempt is None or not self._again()):
+            again = attempt is not None and self._again()
+        if again:
+            self._router.follow(self)
+        elif not self.future.done():
             self.reject(
                 TimeoutError(
                     f"{self.name}: no answer within {self._timeout:g}s. Attempts made:"
@@ -297,14 +302,17 @@ class Call(PendingOperation, Promise[Any]):
         """Drop it where it waits for a replica, or in the mailbox of one: it is not repeated
         then.
         """
-        if self._router.withdraw(self):
-            self._dropped()
-            return True
-        attempt = self._attempt
-        self._cancelled = self._cancelled or (
-            attempt is not None and attempt.cancel(self._router.hub)
-        )
-        return self._cancelled
+        while not self._router.withdraw(self):
+            attempt = self._attempt
+            if attempt is None or self._cancelled or not attempt.cancel(self._router.hub):
+                return self._cancelled
+            with self._router.lock:
+                if attempt is self._attempt:
+                    self._cancelled = True
+                    return True
+            # its replica was lost meanwhile: it waits for another one, or has ended
+        self._dropped()
+        return True
 
     def _dropped(self) -> None:
         from concurrent.futures import CancelledError  # here: few programs cancel

@@ -135,22 +135,22 @@ class Router:
             call.send(replica)
             call.limit()
             return
-        call.limit()
         if not self._replicas:
             self.hub.poller.call_soon(self.ask)  # the keeper may have ended
-        if self.hub.end is not None:
-            self._end(self.hub.end)
+        self.follow(call)
 
     def again(self, call: Call) -> None:
         """Send a call that has lost its replica to another one, before those that wait.
 
-        On any thread.
+        Called with the lock; then `follow`.
         """
-        call.limit()
-        with self.lock:
-            self.retried += 1
-            self._queue(call, first=True)
+        self.retried += 1
+        self._queue(call, first=True)
         self.hub.poller.call_soon(self._send_waiting)
+
+    def follow(self, call: Call) -> None:
+        """Bound the wait of a call that was queued: by its time, and this process's part."""
+        call.limit()
         if self.hub.end is not None:
             self._end(self.hub.end)
 

@@ -81,8 +81,8 @@ def _get_stacks(service: ControlService, request: ControlRequest, record: GetSta
             if call is not None:
                 stack = _of_call(stack, call, waits)
             elif is_main:
-                # who waits is not noted outside of actors
-                wait = waits.outside if not running else None
+                # who waits is not noted outside of actors, but stands where waits do
+                wait = waits.outside if not running or _blocks(stack.frames) else None
                 stack = stack._replace(
                     waits_for=wait.waits_for if wait else "", wait=waits.described(wait)
                 )
@@ -124,7 +124,7 @@ class _Waits:
 
     def of(self, call: Any, frames: Sequence[Frame]) -> Any:
         noted = self._noted.get((call.actor_id, call.task))
-        if noted is None and self._only and any(_WAITING in frame.file for frame in frames[:_NEAR]):
+        if noted is None and self._only and _blocks(frames):
             return self.outside
         return noted
 
@@ -134,6 +134,10 @@ class _Waits:
         age = None if wait.since is None else max(0.0, time.time() - wait.since)
         call = f"{self._here} {wait.request}" if wait.request else ""
         return Wait(age, wait.uid, tuple(wait.silent), call)
+
+
+def _blocks(frames: Sequence[Frame]) -> bool:
+    return any(_WAITING in frame.file for frame in frames[:_NEAR])
 
 
 def _of_call(stack: ThreadStack, call: Any, waits: _Waits) -> ThreadStack:

@@ -294,12 +294,16 @@ class _Look:
     def _link(self, where: str, path: str, root: str) -> None:
         target, folder = os.readlink(where), os.path.dirname(where)
         named = os.path.normpath(os.path.join(folder, target))
-        if os.path.isabs(target) or (named != root and not named.startswith(f"{root}/")):
+
+        def is_inside(way: str) -> bool:
+            return way == root or way.startswith(f"{root}/")
+
+        if os.path.isabs(target) or not is_inside(named):
             # To where the same is on the host. Another path may lead there, as that of a home which
             # is a link itself.
             parent, name = os.path.split(named)
             ways = named, os.path.join(os.path.realpath(parent), name), os.path.realpath(named)
-            inside = next((way for way in ways if way == root or way.startswith(f"{root}/")), None)
+            inside = next(filter(is_inside, ways), None)
             if inside is None:
                 self.skipped.append(
                     (path, f"kept as a link, which leads out of the workspace, to {target}")

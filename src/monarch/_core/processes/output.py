@@ -251,9 +251,8 @@ class Printer:
             if plain:
                 write(stream, "".join(output.to_text() for output in together))
             else:
-                self._view = self._view or make_view(write)
                 for output in together:
-                    if not _tried(self._view.show, output):
+                    if not _tried(self._show, output):
                         write(stream, output.to_text())
         with self._changed:
             self.written += 1
@@ -265,6 +264,10 @@ class Printer:
                 f"monarch: {lines} lines ({characters} characters) of output were left out, as what"
                 " had come before was not read from this program's stdout or stderr in time\n",
             )
+
+    def _show(self, output: Output) -> None:
+        self._view = self._view or make_view(write)
+        self._view.show(output)
 
     def _is_plain(self, output: Output) -> bool:
         """Return whether output is written unchanged: no other form is asked for, or was before."""

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ... import config
+from ..._arguments import whole
 from ..._core.calls import waiting
 from ..._core.calls.callbacks import CallbackThread, callback_thread, continuation_thread
 from ..._core.client import client
@@ -49,6 +51,42 @@ class LocalHosts(HostMesh):
         if seconds < 0:
             raise ValueError(f"time passes forward only; got {seconds} seconds")
         self._network.turns.sleep(seconds)
+
+    def cut(self, host: int) -> None:
+        """Cut a host off from all others, the test included, as a broken network does.
+
+        What is sent there, or from there, waits. After ``channel_reconnect_timeout`` seconds the
+        host is lost: its procs have failed, for their owners and callers. On it, what belongs to
+        others ends.
+
+        Args:
+            host: Which of the hosts, from 0.
+
+        Raises:
+            TypeError: `host` is no int.
+            ValueError: There is no such host.
+            RuntimeError: It is cut off already, or lost.
+        """
+        self._network.cut(self._name_of(host), config.value("channel_reconnect_timeout"))
+
+    def mend(self, host: int) -> None:
+        """Undo `cut`, before the host is lost: all that was sent meanwhile arrives.
+
+        Args:
+            host: Which of the hosts, from 0.
+
+        Raises:
+            TypeError: `host` is no int.
+            ValueError: There is no such host.
+            RuntimeError: It is not cut off, or lost already.
+        """
+        self._network.mend(self._name_of(host))
+
+    def _name_of(self, host: int) -> str:
+        names = self._hosts
+        if whole(host, "host", 0) >= len(names):
+            raise ValueError(f"host={host}: expected 0 to {len(names) - 1}")
+        return names[host]
 
 
 def _hosts(network: Network, names: tuple[str, ...]) -> LocalHosts:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..._core.hub.message_hub import MessageHub
 from ..._core.net.asked import Asked
 from ..._core.net.poller import Timer
-from ..._core.supervision.failure import Failure
+from ..._core.supervision.failure import Failure, host_lost
 from ..._core.wire.address import ProcAddress
 from .links import Link, Unlent
 from .turns import Lane, Turns
@@ -29,6 +30,81 @@ class Network:
         self.turns = turns
         self.hubs: dict[ProcAddress, LocalHub] = {}
         self.hosts = hosts
+        self._lane = Lane(turns)
+        self._cuts: dict[str, Timer] = {}  # by host, until it is lost
+        self._lost: dict[str, Failure] = {}
+
+    def cut(self, host: str, limit: float) -> None:
+        """Cut a host off from all others: what is sent waits, and after so many seconds the host is
+        lost for the others, and they for it.
+
+        Raises:
+            RuntimeError: It is cut off already, or lost.
+        """
+        if host in self._cuts or host in self._lost:
+            raise RuntimeError(f"{host} is {'lost' if host in self._lost else 'cut off'} already")
+        self._cuts[host] = self.turns.at(
+            self._lane, self.turns.now + limit, partial(self._lose, host, limit)
+        )
+        self._hold()
+
+    def mend(self, host: str) -> None:
+        """Deliver what has waited, and what comes.
+
+        Raises:
+            RuntimeError: It is not cut off, or lost already.
+        """
+        if host not in self._cuts:
+            raise RuntimeError(
+                f"{host} is lost: it can't come back"
+                if host in self._lost
+                else f"{host} is not cut off"
+            )
+        self._cuts.pop(host).cancel()
+        self._hold()
+
+    def joined(self, hub: LocalHub) -> None:
+        """A hub has begun to listen: it knows what is lost."""
+        self.hubs[hub.address] = hub
+        self._tell(hub)
+
+    def connected(self, link: Link, one: ProcAddress, other: ProcAddress) -> None:
+        """There is a new link."""
+        link.hold(self._crosses(one, other))
+
+    def _crosses(self, one: ProcAddress, other: ProcAddress) -> bool:
+        return one.host != other.host and not self._cuts.keys().isdisjoint((one.host, other.host))
+
+    def _links(self) -> list[tuple[Link, ProcAddress, ProcAddress]]:
+        """Every link, by the end that was called, and whose it and the other end are."""
+        return [
+            (link, hub.address, caller)
+            for hub in self.hubs.values()
+            for link, caller in hub.callers.items()
+        ]
+
+    def _hold(self) -> None:
+        for link, one, other in self._links():
+            link.hold(self._crosses(one, other))
+
+    def _lose(self, host: str, limit: float) -> None:
+        why = f"nothing was heard from it for {limit:g}s"
+        self._lost[host] = host_lost(host, why)
+        for hub in self.hubs.values():
+            self._tell(hub)
+        for link, one, other in self._links():
+            if one.host != other.host and host in (one.host, other.host):
+                link.fail(why)
+        del self._cuts[host]
+
+    def _tell(self, hub: LocalHub) -> None:
+        """Which hosts a hub can't reach: those that are lost, or all others if its own is."""
+        here = hub.address.host
+        for host, failure in self._lost.items():
+            for other in self.hosts - {here} if host == here else {host}:
+                hub.ended_hosts.setdefault(
+                    other, failure if other == host else host_lost(other, "it is out of contact")
+                )
 
 
 class LocalPoller:
@@ -93,7 +169,7 @@ class LocalHub(MessageHub):
         self.hosts = network.hosts
         self.overdue.watching = True  # for ever: no thread vanishes here
         self.on_stop: Callable[[], None] = self.end_at_once
-        network.hubs[address] = self
+        network.joined(self)
 
     def _open(self, listener: socket.socket | None) -> None:
         place: Any = self  # these stand for what reads sockets
@@ -112,13 +188,19 @@ class LocalHub(MessageHub):
         mine = Link(turns, address, self.dispatch, on_close, self.traffic, Asked(self.requests))
         theirs = Link(turns, self.address, there.dispatch, there._asker_lost, there.traffic, None)
         mine.join(theirs)
-        inbound: Any = there._inbound
-        inbound[theirs] = self.address
+        there.callers[theirs] = self.address
+        self.network.connected(mine, self.address, address)
         return mine
 
-    def _asker_lost(self, link: Link, reason: str) -> None:
+    @property
+    def callers(self) -> dict[Link, ProcAddress]:
+        """The links that others have made to this hub, and who has."""
         inbound: Any = self._inbound
-        address = inbound.pop(link, None)
+        callers: dict[Link, ProcAddress] = inbound
+        return callers
+
+    def _asker_lost(self, link: Link, reason: str) -> None:
+        address = self.callers.pop(link, None)
         if address is not None:
             self.requester_gone(address)
 

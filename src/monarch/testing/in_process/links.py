@@ -62,6 +62,18 @@ class Link(Unlent):
         self._sent = self._sent_bytes = self._read = self._read_bytes = 0
         log.opened(self)
 
+    def hold(self, held: bool) -> None:
+        """Hold up what is on its way, in both directions; or no longer."""
+        assert self.other is not None
+        self._lane.hold(held)
+        self.other._lane.hold(held)
+
+    def fail(self, reason: str) -> None:
+        """Both ends lose the link, with all that is on its way."""
+        assert self.other is not None
+        for end in (self, self.other):
+            end._lost(reason)
+
     def join(self, other: Link) -> None:
         """The two are the ends of one link."""
         self.other, other.other = other, self
@@ -112,7 +124,7 @@ class Link(Unlent):
             if self.other is not None:
                 self.other._lane.put(self.other._lost)
 
-    def _lost(self) -> None:
+    def _lost(self, reason: str = "it closed the connection") -> None:
         if not self.closed:
             self.close()
-            self._on_close(self, "it closed the connection")
+            self._on_close(self, reason)

@@ -28,6 +28,7 @@ class LocalClient(Client):
         kind: Any = partial(LocalHub, network)
         self.hub_kind = kind
         super().__init__(HOME)
+        self.hub.ended_hosts = {}  # those of the real client are of its whole process
         self._agents = [LocalAgent(network, host, self.hub.address) for host in network.hosts]
 
     def ensure_agent(self) -> ProcAddress:

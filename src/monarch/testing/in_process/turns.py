@@ -28,6 +28,9 @@ from ..._core.net.poller import Timer, guarded
 Job = Callable[[], object]
 # seconds that a thread gets which does not wait for the engine, but for something else
 _END_BOUND = 5.0
+# After so many timers in a row for which the program waits, it may be something outside that it
+# waits for, such as an answer of a thread of its own: seconds of rest before each further one.
+_BUSY, _PAUSE = 5_000, 0.001
 
 
 class Killed(BaseException):
@@ -53,12 +56,18 @@ class Lane:
     def __init__(self, turns: Turns) -> None:
         self.turns = turns
         self.jobs: deque[Job] = deque()
+        self.held = False
         self._closed = False
 
     def put(self, job: Job) -> None:
         """Have this done; on any thread, also in a finalizer."""
         if not self._closed:
             self.turns.put(self, job)
+
+    def hold(self, held: bool) -> None:
+        """Hold up what waits, and what comes; or no longer."""
+        if held != self.held:
+            self.turns.hold(self, held)
 
     def close(self) -> None:
         """Drop what was not done, and what comes."""
@@ -110,6 +119,7 @@ class Turns:
         self._holders: set[Turn] = set()
         self._beside = 0  # waits of threads that take no turns
         self._outside = 0  # jobs of such threads that are waited for
+        self._rings = 0  # since the thread of the program ran last
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="monarch-turns", daemon=True)
 
@@ -174,6 +184,8 @@ class Turns:
     def give(self, turn: Turn) -> None:
         with self._changed:
             self._holders.add(turn)
+            if turn.owner is self:
+                self._rings = 0
         turn.gate.release()
 
     def pause(self, turn: Turn, until: float | None = None) -> None:
@@ -242,8 +254,17 @@ class Turns:
     def put(self, lane: Lane, job: Job) -> None:
         with self._changed:
             lane.jobs.append(job)
-            if len(lane.jobs) == 1:
+            if len(lane.jobs) == 1 and not lane.held:
                 self._ready.append(lane)
+            self._changed.notify_all()
+
+    def hold(self, lane: Lane, held: bool) -> None:
+        with self._changed:
+            lane.held = held
+            if lane.jobs and not held:
+                self._ready.append(lane)
+            elif lane in self._ready:
+                self._ready.remove(lane)
             self._changed.notify_all()
 
     def at(self, lane: Lane, time: float, job: Callable[[], None]) -> Timer:
@@ -261,6 +282,9 @@ class Turns:
                 if self._closed:
                     return
                 if not self._ready:
+                    self._rings += 1
+                    if self._rings > _BUSY and self._changed.wait(_PAUSE):
+                        continue
                     self._ring()
                 job = self._next()
             if job is not None:
