@@ -47,9 +47,7 @@ def _torch_has_its_threads() -> None:
 
 
 def fails(size: int = 4) -> Any:
-    """A tensor whose value could not be computed on rank 1: it picks an element that only rank 0
-    has.
-    """
+    """Pick an element that only rank 0 has: the value could not be computed on rank 1."""
     rank = get_active_mesh().rank("gpus")
     return torch.zeros(2).index_select(0, rank.reshape(1) * 5)
 
