@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 from ..hub.prints import NOBODY, Note
@@ -25,6 +25,7 @@ prefix_enabled = True
 
 _make_record: Any = None  # what made records before
 _handling = threading.local()  # `record`: that which a handler writes on this thread
+_author = lru_cache(256)(Note)  # the same one for each line that an endpoint prints
 
 
 def settings() -> LogSettings | None:
@@ -133,13 +134,12 @@ def install() -> None:
 
 def who_prints() -> Note:
     """Return the author of what this thread prints: an actor, or a record that a handler writes."""
-    here = running()
-    actor, endpoint = (here.actor_instance.name, here._endpoint) if here is not None else ("", "")
-    record: logging.LogRecord | None = getattr(_handling, "record", None)
-    if record is not None:
-        location = f"{record.filename}:{record.lineno}"
-        return Note(actor, endpoint, record.levelno, record.name, location, record.created)
-    return Note(actor, endpoint) if here is not None else NOBODY
+    here, record = running(), getattr(_handling, "record", None)
+    author = (here.actor_instance.name, here._endpoint) if here is not None else NOBODY[:2]
+    if record is None:
+        return _author(*author) if here is not None else NOBODY
+    location = f"{record.filename}:{record.lineno}"
+    return Note(*author, record.levelno, record.name, location, record.created)
 
 
 def _record_with_actor(*args: object, **kwargs: object) -> logging.LogRecord:

@@ -114,16 +114,16 @@ class _Noted(io.FileIO):
         text = bytes(data)
         try:
             note = who()
-            if note != self._note:
+            if note is not self._note:
                 self._head, self._note = head_of(note), note
         except Exception:  # a record of anybody's own: its text counts more
             note, self._note, self._head = NOBODY, NOBODY, head_of(NOBODY)
-        begun, self._open = self._open, None if text.endswith(b"\n") else note
+        size, begun, self._open = len(text), self._open, None if text.endswith(b"\n") else note
         head = self._head if note != NOBODY or begun else b""
-        body, end = (text[:-1], b"\n") if text.endswith(b"\n") else (text, b"")
-        body = body.replace(b"\n", NEWLINE if note.logger else b"\n" + head)
-        self._write_all((b"" if begun == note else head) + body + end)
-        return len(text)
+        if b"\n" in text[:-1]:
+            text = text[:-1].replace(b"\n", NEWLINE if note.logger else b"\n" + head) + text[-1:]
+        self._write_all(text if begun == note else head + text)
+        return size
 
     def _write_all(self, data: bytes) -> None:
         rest = memoryview(data)
