@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 BLOCKS = {"blocks_on_import.py": "import time\nprint('importing', flush=True)\ntime.sleep(300)\n"}
 STUCK = """
     import sys, time
-    from monarch._core.client import client
+    from monarch._core.client import root_cell
     from monarch.actor import Actor, endpoint, this_host
     from monarch.config import configure
 
@@ -29,7 +29,7 @@ STUCK = """
         def say(self, value):
             return value
 
-    client._START_BOUND = 1.0  # and not 10 s: for so long the end of a program waits for procs that start
+    root_cell._START_BOUND = 1.0  # and not 10 s: for so long the end of a program waits for procs that start
     configure(preload=["blocks_on_import"], cleanup_timeout="500ms", process_exit_timeout="500ms")
     procs = this_host().spawn_procs()
     echo = procs.spawn("echo", Echo)

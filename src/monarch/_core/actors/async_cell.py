@@ -109,9 +109,7 @@ class AsyncCell(ActorCell):
         self._in_loop(lambda: self._start_task(self._call_hook(function)))
 
     def _in_loop(self, callback: Callable[[], object]) -> None:
-        """Run on the loop; before there is one, or after its end, the callback waits, or is
-        dropped.
-        """
+        """Run on the loop; before there is one the callback waits, after its end it is dropped."""
         with self._lock:
             if self._loop is None:
                 self._early.append(callback)

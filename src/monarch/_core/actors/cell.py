@@ -15,7 +15,6 @@ for, the cell counts as ended whatever its thread still does.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import os
 import sys
@@ -32,10 +31,10 @@ from ..calls.exception_pickle import dump_exception
 from ..calls.future import Future
 from ..calls.message import SUPERVISE, decode_meta
 from ..calls.rebuild import read_value
-from ..calls.remote_error import dump_error, explain, explain_result, format_remote
+from ..calls.remote_error import explain, format_remote
 from ..calls.waits import WaitRecord
 from ..guards.surroundings import explained, refuse_gevent
-from ..hub import life, prints
+from ..hub import life
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
 from ..hub.pressure import Pressure
@@ -43,13 +42,12 @@ from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..shape import Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
-from ..wire.address import ActorAddress, ProcAddress
-from ..wire.frame import CANCEL, CANCELLED, ERROR, REPLY, URGENT, VALUE, Frame, new_frame
+from ..wire.address import ActorAddress
+from ..wire.frame import CANCEL, CANCELLED, REPLY, URGENT, Frame
 from . import sampling
 from .actor import OWN_METHODS
-from .base_cell import BaseCell
+from .answering_cell import AnsweringCell
 from .context import Context
-from .ports import Port, ResponsePort
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -58,7 +56,7 @@ ASIDE = URGENT | CANCEL
 """Flags of messages that do not go into the mailbox."""
 
 
-class ActorCell(BaseCell):
+class ActorCell(AnsweringCell):
     """One spawned actor, without its thread.
 
     Args:
@@ -140,10 +138,11 @@ class ActorCell(BaseCell):
     def stop(self, failure: Failure, done: Callable[[], None]) -> None:
         """Stop on request; `done` is called when it has ended, within `cleanup_timeout`."""
         with self._lock:
-            if not self._ended:
+            ended = self._ended
+            if not ended:
                 self._when_ended.append(done)
-                done = _nothing
-        done()
+        if ended:
+            done()
         self.end(failure)
 
     def stop_itself(self, reason: str) -> None:
@@ -158,9 +157,7 @@ class ActorCell(BaseCell):
         self._next_is(_end_child)
 
     def _next_is(self, function: Callable[[], object]) -> None:
-        """Have this called as soon as the code that runs gives control back, before anything
-        else.
-        """
+        """Have this called first as soon as the code that runs gives control back."""
         raise NotImplementedError
 
     def _fail(self, error: BaseException) -> None:
@@ -170,9 +167,7 @@ class ActorCell(BaseCell):
         raise NotImplementedError
 
     def _close_inbox(self, failure: Failure) -> None:
-        """First step of the end, at once, whatever the actor's thread does: nobody queues here any
-        more.
-        """
+        """First step of the end, at once, whatever the thread does: nobody queues here any more."""
         self.hub.actors.unregister(self.uid, failure)
         self._refuse_queued(failure)
         if not failure.is_stop and failure.cause != HOST:  # of which the agent tells
@@ -184,9 +179,7 @@ class ActorCell(BaseCell):
         self.pressure.release()  # also those who were told to wait at this very moment
 
     def _stop_owned(self, failure: Failure) -> Iterator[Future[Any]]:
-        """Stop what it owns, one after the other, youngest first; from now on it cannot own
-        anything more.
-        """
+        """Stop what it owns, one by one, youngest first; from now on it owns nothing more."""
         reason = failure.reason if failure.is_stop else f"its owner {self.record} failed"
         with self._owning:
             owned = self.ownership.ended()
@@ -271,9 +264,7 @@ class ActorCell(BaseCell):
         raise NotImplementedError
 
     def try_to_start(self) -> None:
-        """Start its thread, unless it was stopped before; it fails where the system has no thread
-        to give.
-        """
+        """Start its thread unless it was stopped; it fails where the system has no thread left."""
         if self._ending is not None:
             self._finished()
             return
@@ -284,9 +275,7 @@ class ActorCell(BaseCell):
             self._finished()
 
     def discard(self, answer: Callable[[Origin, Frame], None]) -> None:
-        """It will never run, as what had to happen first has failed: nobody's failure but that
-        one's.
-        """
+        """It never runs, as what had to happen first has failed, and that alone is a failure."""
         with self._lock:
             self._ending = self._ending or Failure(
                 STOPPED, "it was never started", str(self.record)
@@ -351,66 +340,6 @@ class ActorCell(BaseCell):
             args = (self._response_port(origin, frame), *args)
         return args, kwargs
 
-    def _response_port(self, origin: Origin, frame: Frame) -> Port[Any]:
-        if not frame.request:  # nobody waits for the answer
-            return ResponsePort(origin.peer, self.uid, frame, _nothing)
-        key = origin.peer, frame.request, frame.rank
-        self.hub.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
-        return ResponsePort(
-            origin.peer, self.uid, frame, functools.partial(self._response_dropped, key)
-        )
-
-    def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
-        """A response port is gone; on any thread, inside of any lock."""
-        if key in self.hub.open_responses:
-            self.hub.poller.call_soon(functools.partial(self._answer_dropped, key))
-
-    def _answer_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
-        # which is the better reason, and is told to everybody who waits
-        if self._ending is not None:
-            return
-        unanswered = self.hub.open_responses.pop(key, None)
-        if unanswered is None:
-            return
-        _, origin, frame = unanswered
-        name, _ = decode_meta(frame.meta)
-        error = RuntimeError(
-            f"the response port of {self.record.name}.{name}() was dropped without an answer: send"
-            " a value or an exception through it, or keep it until you do"
-        )
-        self._answer_error(origin, frame, name, error)
-
-    def _answer(self, origin: Origin, frame: Frame, name: str, result: Any) -> None:
-        try:
-            payload, buffers = pickling.dumps_value(result)
-        except Exception as error:
-            explain_result(error, f"{self.record.name}.{name}()", result)
-            self._answer_error(origin, frame, name, error)
-            return
-        try:
-            self.hub.check_size(payload, buffers)
-        except ValueError as error:
-            explain(error, f"the result of {self.record.name}.{name}() cannot be sent")
-            self._answer_error(origin, frame, name, error)
-            return
-        flags = prints.flag(origin.peer, self.hub.root) if prints.unshown else VALUE
-        reply = new_frame(
-            (REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload, buffers)
-        )
-        try:
-            origin.send(reply)
-        except BackpressureError:  # the caller does not read; the reply is queued for when it does
-            pass
-
-    def _answer_error(self, origin: Origin, frame: Frame, name: str, error: BaseException) -> None:
-        message = f"Actor call {self.record.name}.{name.lstrip(chr(0))} failed."
-        payload = dump_error(error, message)
-        with suppress(BackpressureError):
-            flags = ERROR | (prints.flag(origin.peer, self.hub.root) if prints.unshown else 0)
-            origin.send(
-                Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload)
-            )
-
     def _raised(
         self, origin: Origin, frame: Frame, name: str, error: BaseException, explicit: bool
     ) -> None:
@@ -455,17 +384,9 @@ class ActorCell(BaseCell):
             asker, call = item
             if call.request == frame.request and asker.peer == origin.peer and self._remove(item):
                 with suppress(BackpressureError):
+                    number, caller = call.request, call.sender
                     asker.send(
-                        Frame(
-                            REPLY,
-                            CANCELLED,
-                            call.rank,
-                            self.uid,
-                            call.sender,
-                            call.request,
-                            b"",
-                            b"",
-                        )
+                        Frame(REPLY, CANCELLED, call.rank, self.uid, caller, number, b"", b"")
                     )
 
     def _remove(self, item: tuple[Origin, Frame]) -> bool:
@@ -502,16 +423,12 @@ class ActorCell(BaseCell):
         raise NotImplementedError
 
     def limited(self) -> Collection[object] | None:
-        """The tasks that a timer may cancel, whatever they wait for; None if it may be any of
-        them.
-        """
+        """The tasks that a timer may cancel, whatever they wait for; None if all are."""
         return ()
 
 
 def actors_of(hub: MessageHub) -> list[ActorCell]:
-    """The actors of this process that have not ended: who each is (`instance`), and which thread
-    runs it (`thread`).
-    """
+    """The actors of this process that have not ended."""
     return [each for each in list(hub.actors.values()) if isinstance(each, ActorCell)]
 
 
@@ -556,9 +473,7 @@ def _end_child() -> None:
 
 
 def thread_lives(number: int) -> bool:
-    """Return whether the thread with this `native_id` exists in this process; True where that is
-    unknown.
-    """
+    """Return whether a thread of this process has this `native_id`; True where that is unknown."""
     try:
         tasks = os.listdir("/proc/self/task")
     except OSError:
@@ -569,6 +484,3 @@ def thread_lives(number: int) -> bool:
 def _keep(error: BaseException) -> None:
     """Somebody wants to look at an endpoint that raised, where it is."""
     importlib.import_module("monarch.debugger.debuggee").keep(error)
-
-
-def _nothing(*args: object) -> None: ...

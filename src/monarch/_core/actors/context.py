@@ -73,9 +73,7 @@ class Context:
         return getattr(self._endpoint, "trace", "")
 
     def _when_handled(self, hook: EndHook) -> None:
-        """Have something called when the message has been handled: for arguments that were only
-        lent.
-        """
+        """Have something called when the message has been handled: for arguments that are lent."""
         self._hooks = [*(self._hooks or ()), hook]
 
     def _handled(self, result: Any = None, error: BaseException | None = None) -> Any:

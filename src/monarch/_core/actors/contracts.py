@@ -80,9 +80,7 @@ class Owner(Protocol):
 
     @property
     def thread(self) -> int | None:
-        """The thread that runs it, as `threading.get_ident` has it; None if it has none of its
-        own.
-        """
+        """The thread that runs it, as `threading.get_ident` has it; None if it has no own one."""
 
     @property
     def ending(self) -> Failure | None:

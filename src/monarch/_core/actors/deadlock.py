@@ -52,9 +52,7 @@ class BlockedWait(NamedTuple):
 
 
 class DeadlockDetector:
-    """Asks what keeps the calls that this process waits for, and answers that question for
-    others.
-    """
+    """Asks what keeps the calls that this process waits for, and answers when others ask."""
 
     def __init__(self, hub: MessageHub) -> None:
         self._hub = hub
@@ -111,9 +109,7 @@ class DeadlockDetector:
                 send_record(self._hub, probe.process, AskWhatKeeps(probe))
 
     def receive(self, probe: Probe) -> None:
-        """Somebody asks what keeps a call from being answered by an actor of this process; on any
-        thread.
-        """
+        """Somebody asks what keeps a call to an actor of this process unanswered; on any thread."""
         self._hub.poller.call_soon(functools.partial(self._chase, probe))
 
     def _chase(self, probe: Probe) -> None:

@@ -342,9 +342,7 @@ class _Queue:
         return False
 
     def take_back(self, future: FutureState) -> None:
-        """Put back a value that was given to a future at the moment at which its reader was
-        cancelled.
-        """
+        """Put back a value that was given to a future just when its reader was cancelled."""
         with self._lock:
             frame = unread(future)
             if frame is not None:

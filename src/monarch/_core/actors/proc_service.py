@@ -223,9 +223,7 @@ class ProcService(ControlService):
 
 
 class _Refuser:
-    """Stands for an actor of a proc whose bootstrap function failed: whoever calls it gets that
-    error.
-    """
+    """Stands for an actor of a proc whose bootstrap function failed: callers get that error."""
 
     def __init__(self, error: bytes) -> None:
         self._error = error

@@ -162,9 +162,7 @@ class ActorPulse:
 
 
 def _shown(at: int) -> int:
-    """A time of `time.monotonic_ns` in nanoseconds since 1970; the same each time, unless the clock
-    is set.
-    """
+    """A time of `time.monotonic_ns` in nanoseconds since 1970; the same until the clock is set."""
     global _offset
     offset = time.time_ns() - time.monotonic_ns()
     if abs(offset - _offset) > _STEP:

@@ -227,9 +227,7 @@ class _PerRank(PendingOperation):
 
 
 class Gather(_PerRank, _MeshCall):
-    """Done with the last answer, or with the first that is not a value, unless it shall wait for
-    all.
-    """
+    """Done with the last answer, or the first that is no value, unless it shall wait for all."""
 
     __slots__ = ("_left", "_promise", "_replies", "_wait_for_all", "future")
 

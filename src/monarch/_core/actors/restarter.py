@@ -71,9 +71,7 @@ class Restarter:
                 started.get()
 
     def _stop(self, meshes: list[tuple[Owned, list[int]]], processes: set[ProcAddress]) -> None:
-        """End what of the old incarnations still runs; the actors of a process end, or have ended,
-        with it.
-        """
+        """End what of the old incarnations still runs; the actors of a process end with it."""
         stopping = []
         for mesh, ranks in meshes:
             own = [

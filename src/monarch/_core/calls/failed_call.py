@@ -130,9 +130,7 @@ class FailedCall:
         return error
 
     def warning(self) -> str | None:
-        """Describe the exceptions of endpoints without running their code; None if there are
-        none.
-        """
+        """Describe the exceptions of endpoints without running their code; None without any."""
         replies = sorted(self._replies.items(), key=itemgetter(0))
         raised = {
             rank: reply
@@ -158,9 +156,7 @@ def _is_stop(reply: Reply) -> bool:
 
 
 def _is_consequence(error: BaseException) -> bool:
-    """Return whether the error follows from another end: a stopped actor, a lost callee, a
-    timeout.
-    """
+    """Return whether the error follows from another end: actor stopped, callee lost, timeout."""
     if not isinstance(error, SupervisionError):
         return is_cancelled(error) or isinstance(error, TimeoutError)
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop

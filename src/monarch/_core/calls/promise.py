@@ -77,9 +77,7 @@ class Promise(Generic[R]):
         self._complete(None, error, None)
 
     def fail(self, call: FailedCall, make: Callable[[], BaseException]) -> None:
-        """Complete it with an error of a call, which `make` makes in the thread of the first
-        reader.
-        """
+        """Complete it with an error of a call, made by `make` in the thread of the first reader."""
         if self.future._done:
             return
         unread = Unread(call, make)

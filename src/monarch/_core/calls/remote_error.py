@@ -35,9 +35,7 @@ def dump_error(error: BaseException, message: str) -> bytes:
 
 
 def relay_error(error: BaseException) -> bytes:
-    """As `dump_error`, for what another call has raised here: an `ActorError` is passed on as it
-    is.
-    """
+    """As `dump_error`, for what another call has raised here: an `ActorError` stays as it is."""
     if isinstance(error, ActorError):
         return pickling.dumps_inline(
             (dump_exception(error.exception), error.message, error.exception_formatted)

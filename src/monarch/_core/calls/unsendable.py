@@ -48,9 +48,7 @@ def _can_be_sent(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """Iterate over the parts that pickle visits to write a value, where its type leaves no
-    doubt.
-    """
+    """Iterate over the parts of a value that pickle visits, where its type leaves no doubt."""
     if isinstance(value, dict):
         yield from ((f"[{key!r}]", part) for key, part in value.items())
         yield from ((f".keys() -> {key!r}", key) for key in value)

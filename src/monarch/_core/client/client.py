@@ -12,31 +12,25 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
 from ..._lazy import engine_log
-from ...errors import BackpressureError
 from ..actors import sampling
-from ..actors.base_cell import BaseCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
-from ..actors.request import StopCall
 from ..calls import future as futures
 from ..calls.failed_call import tell_all
 from ..calls.future import Future
 from ..calls.interrupts import HeldInterrupts
-from ..calls.message import SETTLE
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
 from ..guards.main_guard import refuse_imports
 from ..guards.surroundings import explained, refuse_gevent
-from ..hub.contracts import Origin
 from ..hub.control import SingleAnswer, send_record
-from ..hub.control_records import GetStatistics, RouteVia, ShutDownHost, Subscribe
+from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..net import unix
@@ -45,15 +39,14 @@ from ..processes.agent_process import start_agent
 from ..processes.heartbeat import Heartbeat
 from ..processes.output import Printer
 from ..shape import Extent, Point
-from ..supervision.failure import STOPPED, Failure, MeshFailure, host_lost
-from ..supervision.ownership import OwnedMesh
-from ..supervision.restart import Plan, RestartGroup
+from ..supervision.failure import STOPPED, Failure, host_lost
 from ..wire import pickling
 from ..wire.address import CLIENT, ROOT, ProcAddress, random_name
-from ..wire.frame import DEAD, URGENT, Frame
+from ..wire.frame import Frame
 from . import faults
 from .attached import AttachedHosts
 from .greeting import Greeting
+from .root_cell import RootCell
 from .session import at_end_of_cells
 from .unshown import OutputStream, Unshown
 
@@ -63,109 +56,23 @@ if TYPE_CHECKING:
     from ..net.trust import Trust
 
 SHUTDOWN_GRACE = 10.0
-"""Seconds that procs get to clean up when they are shut down, unless something else is asked
-for.
-"""
+"""Seconds that procs get to clean up when they are shut down, unless others are asked for."""
 
 _EXIT_GRACE = 1.0  # seconds that procs get to clean up when the program ends
-_START_BOUND = 10.0  # seconds in which processes may still start that were sent such messages
 _SETTLE_BOUND = 0.5  # seconds in which one-way messages may still be handled when the program ends
 _ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be attached
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
 # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
 _AGENT_BOUND = 4.0
 _SHUT_DOWN = "stopped by client: its context was shut down"
-_LAST = -1000  # the same, after all of `multiprocessing` itself
-# priority among the exit functions of a `multiprocessing` child; its queues are flushed before
-_AFTER_OTHERS = -10
+# priorities among the exit functions of a `multiprocessing` child: after its queues are flushed,
+# and after all of `multiprocessing` itself
+_AFTER_OTHERS, _LAST = -10, -1000
 
 # replaced by monarch.actor
 hook_finder: Callable[[], faults.Hook] = lambda: faults.default_hook  # noqa: E731
-# replaced by the mesh layer
+# replaced by the mesh layer: makes the one-element proc mesh of a process
 proc_mesh_maker: Callable[[ProcAddress], Any] = lambda address: None  # noqa: E731
-"""Makes the one-element proc mesh of a process; set by the mesh layer, which this layer may not
-import.
-"""
-
-
-class RootCell(BaseCell):
-    """The client's own actor: it owns what the script creates, and its failures end the program."""
-
-    def __init__(
-        self, hub: MessageHub, record: CreatorInstance, on_fault: Callable[[MeshFailure], None]
-    ) -> None:
-        super().__init__(hub, ROOT, record)
-        self._on_fault = on_fault
-        self._unsettled: dict[int, set[ProcAddress]] = {}
-        self.leaving = False
-
-    def proc_failed(self, address: ProcAddress, failure: Failure) -> None:
-        if not self.leaving:  # whoever leaves ends its procs and its agent itself
-            super().proc_failed(address, failure)
-
-    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
-        if not self.leaving:
-            super().restarted(group, plan, error)
-
-    @property
-    def unsettled(self) -> bool:
-        """True if a one-way message may not have been handled yet."""
-        return bool(self._unsettled)
-
-    def note_unsettled(self, uid: int, procs: Sequence[ProcAddress]) -> None:
-        self._unsettled.setdefault(uid, set()).update(procs)
-
-    def note_stopped(self, uid: int) -> None:
-        self._unsettled.pop(uid, None)
-
-    def settle(self, timeout: float) -> None:
-        """Wait until what was sent one way has been handled, so that a failure at the end of a
-        script is not lost. The time begins when the processes do: the script may be shorter than
-        their start.
-        """
-        self._await_starts()
-        end = time.monotonic() + timeout
-        waiting = []
-        while self._unsettled:
-            uid, unsettled = self._unsettled.popitem()
-            request = _Settled(self, procs := list(unsettled))
-            # one with a full mailbox does not handle all of it in time
-            with suppress(BackpressureError):
-                self.hub.full.wait(procs, uid, max(0.0, end - time.monotonic()))
-                self.hub.cast(procs, uid, SETTLE, pickling.dumps_call((), {}), request, self.uid)
-                waiting.append(request.future)
-        with suppress(TimeoutError):
-            for future in waiting:
-                future.get(timeout=max(0.0, end - time.monotonic()))
-
-    def _await_starts(self) -> None:
-        peers = self.hub.peers
-        starting = [
-            proc
-            for procs in self._unsettled.values()
-            for proc in procs
-            if proc in peers and peers[proc].starting
-        ]
-        if starting:
-            started = StopCall("the processes to start", starting)
-            send_record(self.hub, starting, GetStatistics(), started, self.uid)
-            with suppress(TimeoutError):
-                started.future.get(timeout=_START_BOUND)
-
-    def receive(self, origin: Origin, frame: Frame) -> None:
-        if frame.flags & URGENT:
-            self.heard(origin, frame)
-
-    def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
-        if self.ownership.cares_for(mesh):  # still
-            self._on_fault(self.public(failure, mesh))
-
-    def end(self, failure: Failure) -> None:
-        if failure.is_stop:
-            raise RuntimeError(
-                "the root client cannot be stopped: end the program, or use shutdown_context()"
-            )
-        self._on_fault(MeshFailure(failure._replace(mesh="", rank=None)))
 
 
 class Client:
@@ -233,9 +140,7 @@ class Client:
         return failure
 
     def follow(self, agent: ProcAddress) -> None:
-        """Show the output of what this client is about to start at an agent that it neither started
-        nor attached.
-        """
+        """Show what is printed by what this client starts at an agent that is not its own."""
         if agent.host not in self.hosts.names and agent not in self._followed:
             self._followed.append(agent)
             send_record(self.hub, agent, Subscribe(), OutputStream(self.unshown, agent))
@@ -304,9 +209,7 @@ class Client:
         )
 
     def leave(self) -> None:
-        """Let everything clean up and end, as a program does at its end: within `_EXIT_GRACE` and
-        `_EXIT_BOUND`.
-        """
+        """Let everything clean up and end, as a program does at its end, within bounds."""
         with suppress(TimeoutError):
             self.stop_own_actors().get(timeout=_EXIT_GRACE)
         with suppress(TimeoutError):
@@ -340,23 +243,6 @@ class Client:
 
     def _release(self) -> None:
         unix.release_all(self.hub.address.host)
-
-
-class _Settled(StopCall):
-    """Answers to `SETTLE`; an actor that ended instead says why, maybe before its own report
-    arrives.
-    """
-
-    def __init__(self, root: RootCell, procs: Sequence[ProcAddress]) -> None:
-        super().__init__("the last messages to be handled", procs)
-        self._root = root
-
-    def reply(self, frame: Frame) -> bool:
-        if frame.flags == DEAD:
-            failure = pickling.loads(frame.payload)
-            if not failure.is_stop:
-                self._root.rank_failed(failure)
-        return super().reply(frame)
 
 
 class _Events(OutputStream):
@@ -468,9 +354,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
 
 
 def settle_faults() -> None:
-    """Wait, within bounds, until failures that are on their way have reached the hook, and were
-    reported.
-    """
+    """Wait, within bounds, until failures on their way have reached the hook, and were reported."""
     running = _client
     if running is not None:
         if running.root.unsettled:
@@ -536,9 +420,7 @@ _note_forks = functools.cache(lambda: os.register_at_fork(after_in_child=_after_
 
 
 def install() -> None:
-    """Make this process a client as soon as the API is used outside of actors, unless it is a
-    proc.
-    """
+    """Make this process, no proc, a client as soon as the API is used outside of actors."""
     set_fallback(_root_context)
     atexit.register(_at_exit)
 

@@ -119,9 +119,7 @@ class Faults:
             item()
 
     def _next(self, end: float) -> _Fault | Callable[[], object] | None:
-        """Return the next fault, or job; a function that does nothing if neither comes within a
-        moment.
-        """
+        """Return the next fault, or job; one that does nothing if neither comes within a moment."""
         try:
             return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
         except Empty:

@@ -68,9 +68,7 @@ class Unshown:
             futures.unshown = self
 
     def ends(self, agents: Sequence[ProcAddress]) -> None:
-        """Procs of these hosts are about to end: who reads that they have has seen all that they
-        printed.
-        """
+        """Procs of these hosts are about to end: who reads that has seen all that they printed."""
         with self._lock:
             self._printed.update(agents)
             self._flushes = True
@@ -113,9 +111,7 @@ class Unshown:
         self._unsaid[proc] = size
 
     def wait(self, timeout: float | None) -> None:
-        """Let the current thread wait until all is shown that was printed before what it has
-        got.
-        """
+        """Have the current thread wait until all is shown that was printed before what it got."""
         asked = self._ask()
         if asked is None or threading.get_ident() == self._hub.poller.thread_id:
             return
@@ -154,9 +150,7 @@ class Unshown:
         return not self._stuck
 
     def _ask(self) -> _Asked | None:
-        """Ask for a mark, if something was printed since the last was asked for; the one to wait
-        for.
-        """
+        """Ask for a mark if something was printed since the last one; the one to wait for."""
         with self._lock:
             if not self._printed or (self._stuck and self._latest is not None):
                 return None if self._stuck else self._latest

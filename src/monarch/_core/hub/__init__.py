@@ -2,8 +2,9 @@
 else.
 
 Lives here: nothing that runs user code. Read `message_hub` (the hub itself), `contracts` (as
-everything else knows it), `local_peer` and `lifecycle` (the way to one process of this host, and
-its life as a table), `remote` (to one of another host), `multicast` (one call to many), `room` and
-`pressure` (who must not be sent more just now, and who says so). What processes ask of each other
-themselves is in `control_records`; `control` sends it, `control_service` takes it.
+everything else knows it), `peers` (who else is there, or has ended), `local_peer` and `lifecycle`
+(the way to one process of this host, and its life as a table), `remote` (to one of another host),
+`multicast` (one call to many), `room` and `pressure` (who must not be sent more just now, and who
+says so). What processes ask of each other themselves is in `control_records`; `control` sends it,
+`control_service` takes it.
 """

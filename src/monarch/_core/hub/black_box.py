@@ -189,9 +189,7 @@ class BlackBox:
         self._words[1] = self._written
 
     def report(self, lines: Iterable[Line]) -> None:
-        """Write the last report, over the one before the last; what it has no room for is left
-        out.
-        """
+        """Write the last report over the one before; what it has no room for is left out."""
         data = bytearray()
         for each in lines:
             line = _text(each)

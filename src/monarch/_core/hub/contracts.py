@@ -253,9 +253,7 @@ class Hub(Protocol):
         """
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook of an end, then the requests of these numbers, then whoever waits for
-        room there.
-        """
+        """Tell every hook of an end, then these requests, then whoever waits for room there."""
 
     def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
         """These processes have ended, or are about to."""

@@ -122,9 +122,7 @@ class Lifecycle:
         return self.happen(event) if number == self.awaited else ()
 
     def answered(self, number: int, failure: Failure | None) -> Instructions:
-        """The agent has answered question `number`: why the process ended, or None, as it
-        listens.
-        """
+        """The agent has answered question `number`: why the process ended; None if it listens."""
         if number != self.awaited:
             return ()
         if failure is None:

@@ -15,7 +15,7 @@ import itertools
 import os
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,6 @@ from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..net.traffic import TrafficLog
 from ..supervision.failure import STOPPED, Failure
-from ..supervision.tombstones import Tombstones
 from ..wire import pickling
 from ..wire.address import AGENT, ActorAddress, ProcAddress
 from ..wire.frame import (
@@ -65,6 +64,7 @@ from .local_peer import LocalPeer
 from .multicast import write_to_each
 from .neighbours import Neighbours
 from .overdue import Overdue
+from .peers import Peers
 from .room import Holds
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ _ASIDE = ROUTED | PRINTED
 _LAST_WORDS = 1.0  # seconds in which a process that ends may still write what it owes
 
 
-class MessageHub:
+class MessageHub(Peers):
     """The message hub of one process: local receivers, open requests, the way to other processes.
 
     Args:
@@ -97,40 +97,25 @@ class MessageHub:
         listener: socket.socket | None = None,
         local_host: str = "",
     ) -> None:
-        self.address = address
+        super().__init__(address, root)
         self._local_host = local_host or address.host
-        self.root = root
-        self.names = {address.host}  # of this host
         self._open(listener)
         self.segments = SegmentPool(self.poller.call_later)
         self.traffic = TrafficLog()
         self.actors = ActorTable(address, self.poller, self.refuse)
         self.ports: dict[int, PortSink] = {}
-        self.requests: dict[int, Request] = {}
-        self.peers: dict[ProcAddress, Way] = {}
-        self._urgent_peers: dict[ProcAddress, Way] = {}
-        self._ended: Tombstones[ProcAddress] = Tombstones()
         self._hello = hello(address)
-        # whose processes are reached directly: this one, by all its names, and neighbours
-        self.hosts = {address.host}
         self.neighbours = Neighbours(self)
         # where this process is it
         self.gateway: Callable[[Connection | None, Frame], None] | None = None
         self._others: RemoteRouter | None = None
         self.open_responses: dict[tuple[ProcAddress, int, int], tuple[int, Origin, Frame]] = {}
-        self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
         self.inbound_lost_hooks: list[Callable[[ProcAddress], None]] = []
         self.full = Holds(self)
         self.overdue = Overdue(self)
         self.local_origin = LocalOrigin(address, self.dispatch)
         self.request_ids: Iterator[int] = itertools.count(_first_id())
         self.port_ids = itertools.count(_first_id())
-        self._lock = threading.Lock()
-        self.end: Failure | None = None  # why nothing can be sent any more
-        # hosts that are known to be gone before anybody asks for them
-        self.ended_hosts: dict[str, Failure] = {}
-        self.unreached: set[str] = set()  # hosts that are about to be attached
-        self.unattached: set[str] = set()  # hosts that are used all the same
         # told who had printed something before a message
         self.printed: Callable[[ProcAddress], None] = prints.pass_on
         self._largest: int = config.value("codec_max_frame_length")
@@ -316,33 +301,6 @@ class MessageHub:
         failure = self.process_fate(address) or self.actors.fate(address, uid)
         return None if failure is None or failure.restarts else failure
 
-    def process_fate(self, address: ProcAddress) -> Failure | None:
-        """Why a process is gone, if it is known to be, and for good."""
-        peer = self.peers.get(address)
-        failure = peer.failure if peer is not None else self._known_end(address)
-        return None if failure is None or failure.restarts else failure
-
-    def note_end(self, address: ProcAddress, failure: Failure) -> None:
-        """A process has ended that this one has never talked to."""
-        self._ended.note(address, failure)
-
-    def host_is_back(self, host: str) -> None:
-        """Forget the state of a host's former agent: another one runs there now."""
-        agent = ProcAddress(host, AGENT)
-        with self._lock:
-            self.ended_hosts.pop(host, None)
-            self._ended.forget(agent)
-            self.peers.pop(agent, None)
-
-    def _known_end(self, address: ProcAddress) -> Failure | None:
-        """Why nothing can be sent to a process, if that is known without asking."""
-        known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
-        return (
-            known
-            if known is not None or address.host in self.names
-            else self._ended.get(address.agent)
-        )
-
     # peers
 
     def connect(
@@ -378,98 +336,14 @@ class MessageHub:
                 was none.
         """
         agent = self.address if self.address.proc == AGENT else address.agent
-        send_record(
-            self,
-            agent,
-            ResolveProc(address.proc, connected),
-            SingleAnswer(agent, lambda reply: answer(_end_in(reply))),
-        )
+        answered = SingleAnswer(agent, lambda reply: answer(_end_in(reply)))
+        send_record(self, agent, ResolveProc(address.proc, connected), answered)
 
-    def process_ended(
-        self,
-        address: ProcAddress,
-        failure: Failure,
-        witness: Way | None = None,
-        ended: Collection[int] = (),
-    ) -> None:
-        """A process is gone: end the ways to it, tell every hook, then whoever waits for it.
-
-        On any thread.
-
-        Args:
-            witness: The way that has found out, and has ended.
-            ended: Numbers of the requests that ended with it.
-        """
-        numbers = [*ended]
-        for peer in (self._urgent_peers.get(address), self.peers.get(address)):
-            if peer is not None and peer is not witness:
-                numbers += peer.end(failure)
-        self.tell(address, failure, numbers)
-        if not failure.restarts:
-            with self._lock:
-                if address not in self._ended and not self._may_come_back(address):
-                    self._ended.note(address, failure)
-                self.peers.pop(address, None)
-                self._urgent_peers.pop(address, None)
-        if address == self.address.agent:  # without the gateway there is no way to other hosts
-            self.forget_peers(
-                [other for other in list(self.peers) if other.host not in self.hosts], failure
-            )
-
-    def _may_come_back(self, address: ProcAddress) -> bool:
-        """Another host may be started again under its name.
-
-        Only the client knows when: it attaches it again, or at last.
-        """
-        if address.proc == AGENT:
-            return address.host not in self.hosts and self.address != self.root
-        return address.host in self.unattached  # the end of its agent is known
-
-    def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
-        """Tell every hook, for which it may be no news, then these requests, as who is refused must
-        not know more than the owner; then whoever waits for room there.
-        """
-        for hook in self.peer_lost_hooks:
-            hook(address, failure)
-        for number in ended:
-            request = self.requests.get(number)
-            if request is not None and request.peer_failed(address, failure):
-                self.requests.pop(number, None)
-        self.full.process_ended(address)
-
-    def forget_peers(self, addresses: Sequence[ProcAddress], failure: Failure) -> None:
-        """These processes have ended, or are about to: whoever sends to them from now on is told,
-        too.
-        """
-        for address in addresses:
-            if failure.restarts:
-                self._ended.forget(address)
-            if address not in self._ended:
-                self.peers.get(address) or self._new_peer(self.peers, address)
-                self.process_ended(address, failure)
-
-    def peer_for(self, address: ProcAddress, frame: Frame) -> Way:
-        if frame.flags & URGENT and frame.kind == CALL and address.host in self.hosts:
-            # overtakes: over a connection of its own, which a full mailbox does not hold up
-            return self._urgent_peers.get(address) or self._new_peer(self._urgent_peers, address)
-        return self.peers.get(address) or self._new_peer(self.peers, address)
-
-    def _new_peer(self, peers: dict[ProcAddress, Way], address: ProcAddress) -> Way:
-        failure = self._known_end(address) or self.neighbours.no_way(address)
-        peer = LocalPeer(self, address) if address.host in self.hosts else self.others.peer(address)
-        if failure is not None:
-            peer.end(failure)
-            return peer
-        with self._lock:
-            return peers.setdefault(address, peer)
-
-    def _all_peers(self) -> list[Way]:
-        return [*self.peers.values(), *self._urgent_peers.values()]
+    def _way_to(self, address: ProcAddress) -> Way:
+        return LocalPeer(self, address) if address.host in self.hosts else self.others.peer(address)
 
     def close(self, failure: Failure) -> None:
-        """Write what is queued and close every connection; what still waits is answered with
-        `failure`.
-        """
+        """Write what is queued, close every connection, and answer what waits with `failure`."""
         self.end = failure
         self._inbound.shut(_LAST_WORDS)
         for peer in self._all_peers():
@@ -484,9 +358,7 @@ class MessageHub:
         self.segments.forget()
 
     def abandon(self) -> None:
-        """In a forked child, which is another process: let go of every descriptor, without a word
-        to anybody.
-        """
+        """In a forked child, another process: let go of every descriptor, without a word."""
         self.end = Failure(STOPPED, "it is that of the process which has forked this one")
         for receiver in self.actors.values():
             getattr(receiver, "abandon", lambda: None)()
@@ -557,14 +429,10 @@ class MessageHub:
 
 
 def _first_id() -> int:
-    """Where ids begin: elsewhere in each process, so that an answer to one incarnation means
-    nothing to the next.
-    """
+    """Where ids begin: elsewhere in each process, so that none means anything to the next one."""
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
 
 
 def _end_in(answer: Reply) -> Failure | None:
-    """Return the failure in an agent's answer about a process; an ended agent counts as the end of
-    the process.
-    """
+    """The failure in an agent's answer about a process, which has ended where the agent has."""
     return answer if isinstance(answer, Failure) else pickling.loads(answer.payload)

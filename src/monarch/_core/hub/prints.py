@@ -168,9 +168,7 @@ def install() -> None:
 
 
 def pass_on(peer: ProcAddress) -> None:
-    """Note that the sender of a message had printed: this process's answers must come after that
-    output, too.
-    """
+    """Note that the sender of a message had printed: answers of this process must come after."""
     global unshown
     unshown = True
 

@@ -351,9 +351,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             )
 
     def _check_way(self, name: str) -> None:
-        """Procs of another program may be gone, or out of reach, before anything was ever sent to
-        them.
-        """
+        """Procs of another program may be gone, or out of reach, before they were sent anything."""
         if self._owned is not None:
             return
         neighbours = current_hub().neighbours

@@ -1,42 +1,24 @@
 """Frames over one connected Unix socket, in order, from any thread.
 
-Sending: the calling thread writes to the socket itself when nothing is queued (no thread switch,
-one syscall). What the kernel does not take is copied and queued, and the poller's thread writes it
-when the socket drains. A thread that has made the queue longer than `send_limit` waits, which is
-how a slow receiver slows its senders. What ends that wait: the queue drains, the connection closes,
-or `send_timeout` passes.
-
-What travels in shared memory takes no room in the socket, so the kernel would take thousands of
-segments. Each side therefore counts what of them the other has not read, which that tells once per
-`SEGMENT_CREDIT` bytes, of answers once per `_ANSWER_CREDIT`; who has made that too much waits, as
-for the queue. What it waits for has been sent by then.
-
-Receiving: the poller's thread reads, cuts frames and hands each to `on_frame`. A thread that waits
-for what comes over this connection may `borrow` it and do the reading itself (see `waiter`,
-`loan`). Reading never stops: two processes that flood each other cannot lock each other up. Whose
-queues are full says so (see `hub.pressure`).
+Sending: see `send_queue`. Receiving: the poller's thread reads, cuts frames and hands each to
+`on_frame`. A thread that waits for what comes over this connection may `borrow` it and do the
+reading itself (see `waiter`, `loan`). Reading never stops: two processes that flood each other
+cannot lock each other up. Whose queues are full says so (see `hub.pressure`).
 """
 
 from __future__ import annotations
 
 import array
-import errno
 import os
-import select
 import socket
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
 
 from ..._lazy import lazy_logger
-from ...errors import BackpressureError
 from ..wire.frame import (
     CREDIT,
     FLAGS_AT,
     SEGMENT,
-    Bytes,
     Decoder,
     Frame,
     FrameError,
@@ -46,15 +28,15 @@ from ..wire.frame import (
 )
 from .asked import Asked
 from .descriptors import none_left
-from .loan import Lendable, Watch
+from .loan import Watch
 from .poller import READ, WRITE
 from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
 from .segment_pool import SegmentPool
+from .send_queue import SendQueue
 from .traffic import Traffic, TrafficLog
 
 _FD_SPACE = socket.CMSG_SPACE(16 * 4)
-_MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
 # bytes in shared memory after which their sender is told that they were read
 SEGMENT_CREDIT = 4 * 1024 * 1024
 # of answers: each telling wakes the one who answered, who had nothing to read
@@ -66,7 +48,7 @@ FrameHandler = Callable[["Connection", Frame], None]
 CloseHandler = Callable[["Connection", str], None]
 
 
-class Connection(Lendable):
+class Connection(SendQueue):
     """One connected socket.
 
     Args:
@@ -86,10 +68,8 @@ class Connection(Lendable):
     """
 
     __slots__ = (
-        "_bytes_read", "_bytes_sent", "_closed", "_credit", "_decoder", "_drained", "_fds", "_frames_read",
-        "_frames_sent", "_hung_up", "_lock", "_log", "_make_segment", "_on_close", "_queue", "_queued", "_reads",
-        "_segment_limit", "_segments_unread", "_segments_untold", "_send_limit", "_send_timeout", "_sock", "_writes", "asked",
-        "on_frame", "parting", "peer",
+        "_bytes_read", "_bytes_sent", "_credit", "_decoder", "_fds", "_frames_read", "_frames_sent", "_hung_up", "_log",
+        "_make_segment", "_on_close", "_reads", "_segments_untold", "asked", "on_frame", "parting",
     )  # fmt: skip
 
     called = None  # by another host
@@ -108,33 +88,21 @@ class Connection(Lendable):
         segments: SegmentPool | None = None,
         log: TrafficLog | None = None,
     ) -> None:
-        super().__init__(poller, sock.fileno())
-        self._sock = sock
-        self.peer: object = None
+        self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
+        if asked is not None:
+            self._credit, at_least = _ANSWER_CREDIT, 4 * SEGMENT_CREDIT
+        super().__init__(poller, sock, send_limit, max(send_limit, at_least), send_timeout)
         self.parting = ""  # why the other side is about to end it, if it has said so
         self.on_frame = on_frame
         self._on_close = on_close
         self._decoder = Decoder(limit)
         self._fds: deque[int] = deque()
-        self._lock = threading.Lock()
         self._make_segment = make_segment if segments is None else segments.make
-        self._drained: threading.Condition | None = None
-        self._queue: deque[tuple[memoryview, Segment | None]] = deque()
-        self._queued = 0
-        self._send_limit = send_limit
-        self._send_timeout = send_timeout
-        self._closed = False
         # the other side has closed it; what it sent before may have yet to be read
         self._hung_up = False
         self.asked = asked
-        # bytes of what was sent that the other side has not read, as far as it has told
-        self._segments_unread = 0
         self._segments_untold = 0  # bytes of what was read here and not told
-        self._credit, at_least = SEGMENT_CREDIT, 2 * _ANSWER_CREDIT
-        if asked is not None:
-            self._credit, at_least = _ANSWER_CREDIT, 4 * SEGMENT_CREDIT
-        self._segment_limit = max(send_limit, at_least)
-        self._frames_sent = self._bytes_sent = self._writes = 0
+        self._frames_sent = self._bytes_sent = 0
         self._frames_read = self._bytes_read = self._reads = 0
         self._log = log
         poller.add(self.fd, self._ready)
@@ -149,11 +117,6 @@ class Connection(Lendable):
     def writable(self) -> bool:
         """True if the peer may still be there."""
         return not (self._closed or self._hung_up)
-
-    @property
-    def queued(self) -> int:
-        """Bytes waiting for the socket."""
-        return self._queued
 
     def traffic(self) -> Traffic:
         """Return the counts so far."""
@@ -260,12 +223,6 @@ class Connection(Lendable):
                 self._enqueue([frame], None, skip=sent)
         return True
 
-    def credit(self, count: int) -> None:
-        """The other side has read so many bytes more of what was sent in shared memory."""
-        with self._lock:
-            self._segments_unread -= count
-        self._notify_drained()
-
     @property
     def readable_by_borrower(self) -> bool:
         return not self._closed
@@ -294,151 +251,6 @@ class Connection(Lendable):
             os.close(self._fds.popleft())
         self._notify_drained()
 
-    def flush(self, timeout: float) -> None:
-        """Write what is queued, for a process that ends and whose poller no longer runs; gives up
-        after `timeout`.
-        """
-        end = time.monotonic() + timeout
-        while self._queue and not self._closed and time.monotonic() < end:
-            poll = select.poll()
-            poll.register(self.fd, select.POLLOUT)
-            poll.poll(max(0.0, end - time.monotonic()) * 1000)
-            self._flush_queue()
-
-    # sending
-
-    def _write_small(self, data: bytes) -> None:
-        self._writes += 1
-        try:
-            sent = self._sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        except ConnectionError:
-            # the read side reports the end, with everything that arrived before it
-            raise
-        except OSError:
-            return
-        if sent < len(data):
-            self._enqueue([data], None, skip=sent)
-
-    def _write_now(self, chunks: list[Bytes], segment: Segment | None) -> None:
-        self._writes += 1
-        try:
-            if segment is not None:
-                sent = self._sock.sendmsg(chunks, _passing(segment))
-                segment = None
-            else:
-                sent = self._sock.sendmsg(chunks)
-        except BlockingIOError:
-            sent = 0
-        except ConnectionError:  # as in `_write_small`
-            raise
-        except OSError as error:
-            if error.errno == errno.ETOOMANYREFS and segment is not None:
-                self._enqueue(self._in_line(chunks[0], segment), None)
-                return
-            if error.errno != errno.EMSGSIZE:
-                return
-            sent = 0  # more parts than one system call takes: queued, they are written in several
-        self._enqueue(chunks, segment, skip=sent)
-
-    def _enqueue(self, chunks: list[Bytes], segment: Segment | None, skip: int = 0) -> None:
-        was_empty = not self._queue
-        for chunk in chunks:
-            if skip >= len(chunk):
-                skip -= len(chunk)
-                continue
-            rest = memoryview(chunk)[skip:]
-            skip = 0
-            self._queue.append(
-                (rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment)
-            )
-            self._queued += len(rest)
-            segment = None
-        if was_empty and self._queue:
-            self._update_events()
-
-    def _flush_queue(self) -> None:
-        with self._lock:
-            queue = self._queue
-            while queue and not self._closed:
-                try:
-                    sent = self._write_some()
-                except BlockingIOError:
-                    break
-                except OSError:
-                    queue.clear()
-                    self._queued = 0
-                    break
-                self._queued -= sent
-                while queue and sent >= len(queue[0][0]):
-                    sent -= len(queue.popleft()[0])
-                if sent:
-                    queue[0] = (queue[0][0][sent:], None)
-            if not queue:
-                self._update_events()
-        if self._queued <= self._send_limit // 2:
-            self._notify_drained()
-
-    def _write_some(self) -> int:
-        """Write the head of the queue, up to the next descriptor to pass."""
-        self._writes += 1
-        head, segment = self._queue[0]
-        if segment is not None:
-            try:
-                sent = self._sock.sendmsg([head], _passing(segment))
-            except OSError as error:
-                if error.errno != errno.ETOOMANYREFS:
-                    raise
-                parts = [memoryview(part) for part in self._in_line(head, segment)]
-                self._queue.popleft()
-                self._queue.extendleft((part, None) for part in reversed(parts))
-                self._queued += sum(map(len, parts)) - len(head)
-                return 0
-            self._queue[0] = (head, None)
-            return sent
-        chunks = []
-        for chunk, attached in islice(self._queue, _MAX_CHUNKS):
-            if attached is not None:
-                break
-            chunks.append(chunk)
-        return self._sock.sendmsg(chunks)
-
-    def _in_line(self, head: Bytes, segment: Segment) -> list[Bytes]:
-        """A frame whose segment cannot be passed, as more descriptors are on their way than a user
-        may have files, with its buffers on the stream: that takes longer, and gets through.
-        """
-        frame = decode(bytes(head), map_segment(os.dup(segment.fd)))
-        self._segments_unread -= sum(map(len, frame.buffers))
-        return [encode(frame)[0], *frame.buffers]
-
-    def _wait_until_drained(self) -> None:
-        if threading.get_ident() == self._poller.thread_id:
-            return  # the thread that drains must not wait for itself
-        with self._lock:
-            condition = self._drained = self._drained or threading.Condition()
-        with condition:
-            drained = condition.wait_for(lambda: self._closed or self._has_room, self._send_timeout)
-        if not drained:
-            raise BackpressureError(
-                f"{self.peer} has had no room for this message for {self._send_timeout:g}s: it"
-                " reads nothing, or slower than it is sent to;"
-                f" {self._queued + self._segments_unread} bytes wait for it. The limits are"
-                " send_buffer_limit and message_delivery_timeout."
-            )
-
-    @property
-    def _has_room(self) -> bool:
-        return (
-            self._segments_unread <= self._segment_limit // 2
-            and self._queued <= self._send_limit // 2
-        )
-
-    def _notify_drained(self) -> None:
-        if self._drained is not None:
-            with self._drained:
-                self._drained.notify_all()
-
     # receiving
 
     def _ready(self, events: int) -> None:
@@ -459,9 +271,7 @@ class Connection(Lendable):
             self._reading.release()
 
     def receive(self) -> None:
-        """Read once and hand on what came; for the poller's thread, or the one that has borrowed
-        the connection.
-        """
+        """Read once and hand on what came; for the poller's thread, or the borrowing one."""
         decoder = self._decoder
         large = decoder.space()
         memory = scratch.memory if large is None else large
@@ -541,8 +351,3 @@ class Connection(Lendable):
     def _cut_short(self, error: BaseException) -> None:
         reason = f"reading it was cut short by {type(error).__name__}"
         self._poller.call_soon(lambda: self._lost(reason))
-
-
-def _passing(segment: Segment) -> list[tuple[int, int, array.array[int]]]:
-    """Return the ancillary data that passes the descriptor of a segment."""
-    return [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [segment.fd]))]

@@ -257,9 +257,7 @@ class Greeting:
 
 
 def _explain(error: OSError) -> tuple[str, bool]:
-    """Why, and whether to try again is pointless: it is where both sides would do the same once
-    more.
-    """
+    """Why, and whether to try again is pointless: where both sides would do the same once more."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate was not accepted: {error.verify_message}", True
     if isinstance(error, (ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)):

@@ -45,9 +45,7 @@ class LinkHandler(Protocol):
         """For the first time; once for each name under which the peer is known here."""
 
     def link_lost(self, host: str, reason: str) -> None:
-        """For good, and what was not yet acknowledged may be lost; a later send starts a new
-        link.
-        """
+        """For good: what is not acknowledged may be lost; a later send starts a new link."""
 
     def called(self, name: str) -> None:
         """A peer has dialed us under this name."""
@@ -114,9 +112,7 @@ class Links:
         return listener.channel
 
     def use_trust(self, hosts: Iterable[str], trust: Trust) -> None:
-        """How to prove who we are to `hosts`, and who they must be, when they are dialed from now
-        on.
-        """
+        """How to prove who we are to `hosts`, and who they must be, when they are dialed next."""
         for host in hosts:
             self._trust_for[host] = trust
 

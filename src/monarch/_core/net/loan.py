@@ -69,15 +69,11 @@ class Lendable:
         raise NotImplementedError
 
     def receive(self) -> None:
-        """Read once and hand on what came; for the poller's thread, or the one that has borrowed
-        this.
-        """
+        """Read once and hand on what came; for the poller's thread, or the borrowing one."""
         raise NotImplementedError
 
     def borrow(self) -> bool:
-        """Let the calling thread do the reading, until it calls `give_back`; False where it may
-        not.
-        """
+        """Let the calling thread do the reading until it calls `give_back`; False if it may not."""
         if not self.readable_by_borrower:
             return False
         if not self._reading.acquire(blocking=False):

@@ -126,9 +126,7 @@ class Poller:
         self.thread_id = None
 
     def close(self) -> None:
-        """Release the descriptors; after `run` has returned, or in a forked child that will not run
-        it.
-        """
+        """Release the descriptors; after `run` has returned, or in a forked child."""
         self._epoll.close()
         pipe = self._wake_read, self._wake_write
         # a late call must not write to whoever gets the number next

@@ -44,9 +44,7 @@ class Waiter:
         return ready
 
     def wake(self) -> None:
-        """End a `wait` of this waiter's thread; free of charge on that thread itself, which does
-        not wait.
-        """
+        """End a `wait` of this waiter's thread; free on that thread itself, which does not wait."""
         if threading.get_ident() != self.thread_id:
             self.interrupt()
 

@@ -26,6 +26,7 @@ from ..wire.frame import (
     AGAIN,
     CALL,
     CAST,
+    CLOSE,
     EXPLICIT,
     HEADER_SIZE,
     REPLY,
@@ -211,6 +212,11 @@ class Cast:
     def key(self) -> tuple[str, int]:
         return self.source.host, self.id
 
+    def names(self, name: str | None = None) -> bytes:
+        """The caller, and the `name` by which this host was called: neighbours may use another."""
+        assert self.own is not None
+        return "\0".join((*self.source, name or self.own.host)).encode()
+
     @property
     def done(self) -> bool:
         """Everybody below has answered."""
@@ -267,6 +273,11 @@ class Cast:
         found = (below(entries, branch, header.fanout, host) for branch in self.branches.values())
         indices = {index for run in found if run is not None for index in range(run.start, run.end)}
         return [Branch(entries[index].host, index, index + 1) for index in sorted(indices)]
+
+
+def close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:
+    """The word that these casts are over."""
+    return Frame(CLOSE, flags, 0, 0, 0, 0, b"", pickle.dumps(keys))
 
 
 def resent(replies: bytes) -> bytes:

@@ -27,7 +27,6 @@ from ..wire.address import AGENT, ProcAddress, has_address
 from ..wire.frame import (
     AGAIN,
     CALL,
-    CLOSE,
     EXPLICIT,
     PRINTED,
     REPLIES,
@@ -196,7 +195,7 @@ class Casting:
             LINK, f"it is {cast.own.host} by another name: attach each worker once", proc=name
         )
         self._gateway.tell(cast.source, ProcAddress(name, AGENT), failure)
-        names = _names(cast, name)
+        names = cast.names(name)
         self._outside.to_host(
             neighbour, Frame(REPLIES, DONE | PROMPT, 0, 0, 0, cast.id, names, b"")
         )
@@ -318,7 +317,7 @@ class Casting:
             cast.told = done
             flags = (DONE if done else 0) | (PROMPT if prompt else 0)
             self._outside.to_host(
-                cast.parent, Frame(REPLIES, flags, 0, 0, 0, cast.id, _names(cast), replies)
+                cast.parent, Frame(REPLIES, flags, 0, 0, 0, cast.id, cast.names(), replies)
             )
 
     # over
@@ -361,7 +360,7 @@ class Casting:
         """Tell those below what is over."""
         closing, self._closing = self._closing, {}
         for host, keys in closing.items():
-            self._outside.to_host(host, _close_frame(keys))
+            self._outside.to_host(host, casts.close_frame(keys))
 
     def close_came(self, neighbour: str, frame: Frame) -> None:
         """Casts are over, or their root is lost from above; those of another parent do not care."""
@@ -383,9 +382,7 @@ class Casting:
     # lost
 
     def link_lost(self, host: str, failure: Failure) -> None:
-        """Nothing that is sent to a neighbour will arrive, and nothing that it has sent any
-        more.
-        """
+        """Nothing that a neighbour is sent will arrive, nor what it has sent."""
         self._doubted.pop(host, None)
         self._avoided.pop(host, None)
         self._closing.pop(host, None)
@@ -420,7 +417,7 @@ class Casting:
             self._avoid(host)
             self._ask_again(cast, cast.below(host))
         elif not cast.orphaned:
-            lost = Frame(REPLIES, LOST, 0, 0, 0, cast.id, _names(cast), host.encode())
+            lost = Frame(REPLIES, LOST, 0, 0, 0, cast.id, cast.names(), host.encode())
             self._outside.to_host(cast.parent, lost)
             self._flush(cast, prompt=True)
 
@@ -467,7 +464,7 @@ class Casting:
     def _pass_loss_down(self, cast: Cast) -> None:
         """Those below are to wait for the root, too."""
         for host in cast.branches:
-            self._outside.to_host(host, _close_frame([cast.key], LOST))
+            self._outside.to_host(host, casts.close_frame([cast.key], LOST))
 
     def _orphan(self, cast: Cast, parent: str, failure: Failure) -> None:
         """Wait for the root to ask again, which may be lost only for those above."""
@@ -488,15 +485,3 @@ def _is_unwatched(source: ProcAddress, call: Frame) -> bool:
     port can't be counted, and the caller has no standing cast, as clients do.
     """
     return bool(call.request and call.flags & EXPLICIT) and has_address(source.host)
-
-
-def _close_frame(keys: list[tuple[str, int]], flags: int = 0) -> Frame:
-    return Frame(CLOSE, flags, 0, 0, 0, 0, b"", pickle.dumps(keys))
-
-
-def _names(cast: Cast, name: str | None = None) -> bytes:
-    """Encode the owner of the cast, and the name by which this host was called: neighbours may use
-    another.
-    """
-    assert cast.own is not None
-    return "\0".join((*cast.source, name or cast.own.host)).encode()

@@ -52,9 +52,7 @@ class Outside(Protocol):
         """Send many, encoded one after the other."""
 
     def gone(self, proc: ProcAddress, frame: Frame) -> None:
-        """Tell a process of this host who has ended: as one that it asks, and as one that asks
-        it.
-        """
+        """Tell a process of this host who has ended: one that it asks, and that asks it."""
 
     def host_gone(self, host: str, failure: Failure) -> None:
         """A host is lost, or has left."""

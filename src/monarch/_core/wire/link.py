@@ -224,9 +224,7 @@ class Link:
             self._told(now)
 
     def absorb(self, other: Link, now: float) -> None:
-        """Take over what waits for a link that turned out to lead to the same process, and was
-        never up.
-        """
+        """Take over what waits for a link to the same process that was never up."""
         for packed in other._outbox:
             self.send(packed, now)
 

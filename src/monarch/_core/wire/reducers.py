@@ -47,9 +47,7 @@ def register_lender(lend: Lender) -> None:
 
 
 def reduce_extension(kind: type, obj: Any) -> Any:
-    """Reduce `obj`, an instance of `kind`, by its package's reducer; NotImplemented if there is
-    none.
-    """
+    """Reduce `obj`, of type `kind`, by its package's reducer; NotImplemented without one."""
     reducer = _reducers.get(kind)
     if reducer is not None:
         return reducer(obj)
