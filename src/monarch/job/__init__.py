@@ -10,8 +10,8 @@ each name. `kill()` ends them.
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
     contract  what every job with workers has with them, wherever they run: rank, address, lifeline; `worker_main` is their program
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
-    slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `slurm_commands`, `slurm_watch` and `waiting`
-    ssh       `SSHJob`, machines that ssh reaches; with `ssh_connection` and `ssh_text`
+    slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `_commands`, `_allocation`, `_parts`, `_wait` and `_watch`
+    ssh       `SSHJob`, machines that ssh reaches; with `ssh_workers`, `_reach`, `_connection` and `_text`
     kubernetes  `KubernetesJob`, pods; with `kubernetes_manifest`, `_pods`, `_wait`, `_api`, `_config` and `_forward`
     ray       `RayJob`, nodes of a Ray cluster; with `ray_control` and `ray_hosts`
     skypilot  `SkyPilotJob`, nodes of a cloud

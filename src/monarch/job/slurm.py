@@ -15,9 +15,7 @@ import ipaddress
 import logging
 import os
 import shutil
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,18 +37,14 @@ from .contract import (
     unreachable,
 )
 from .local import BatchJob
+from .slurm_allocation import find_allocation, run_here
 from .slurm_commands import NOT_FOUND, Watched, ask, cancel, run, steps_of, submit
-from .slurm_parts import Part, attempt_here, holders, last_words, reported
-from .slurm_script import PENDING, Described, Group, Resources, Script, Status, quoted
+from .slurm_parts import Part, attempt_here, holders, reported
+from .slurm_script import PENDING, Described, Group, Resources, Script, quoted
+from .slurm_wait import wait_for_workers
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
-from .waiting import Waiting
-
-# seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
-_ASK = 1.0
-_LOOK = 0.05
-_CURRENT = "current"
 
 logger = logging.getLogger("monarch.job")
 
@@ -241,7 +235,8 @@ class SlurmJob(WorkersJob):
         self._secret_file = make_secret_file(self._folder)
         self._is_batch = client_script is not None
         self._logs = self._make_logs()
-        allocation = self._find_allocation()
+        wanted = self._described.allocation
+        allocation = find_allocation(wanted, self._meshes, bool(self._own_resources))
         if self._is_batch:
             CacheFile(self._folder / "job.pkl").write(BatchJob(self)._pickled())
         script = self._folder / "job.sh"
@@ -251,7 +246,8 @@ class SlurmJob(WorkersJob):
             ).render()
         )
         if allocation:
-            self._run_in(allocation, script)
+            run_here(script, self._apply_id)
+            self._job_id = allocation
         else:
             self._job_id = submit(script)
             logger.info("submitted as Slurm job %s; its output is in %s*", self._job_id, self._logs)
@@ -313,52 +309,6 @@ class SlurmJob(WorkersJob):
     def _step_name(self) -> str:
         return f"monarch-{self._apply_id}"
 
-    def _find_allocation(self) -> str:
-        wanted = self._described.allocation
-        if wanted is None:
-            if "SLURM_JOB_ID" in os.environ:
-                logger.info(
-                    'a new job is submitted; SlurmJob(..., allocation="current") uses the nodes of'
-                    " this one"
-                )
-            return ""
-        if wanted == _CURRENT:
-            if "SLURM_JOB_ID" not in os.environ:
-                raise JobError(
-                    'allocation="current": this program runs in no Slurm job; salloc or srun'
-                    " starts one"
-                )
-            wanted = os.environ["SLURM_JOB_ID"]
-        nodes, needed = ask(wanted).nodes, sum(self._meshes.values())
-        if nodes < needed:
-            raise JobError(
-                f"Slurm job {wanted} has {nodes} nodes, and {needed} are needed: {self._meshes}"
-            )
-        if self._own_resources:
-            raise JobError(
-                "resources of single meshes are for jobs that are submitted; an allocation has what"
-                " it has"
-            )
-        return wanted
-
-    def _run_in(self, allocation: str, script: Path) -> None:
-        """Run the script here, apart from this program, in a job that runs already."""
-        assert self._apply_id is not None
-        environment = {**os.environ, processes.TAG: self._apply_id}  # by which `kill` finds it
-        log = os.open(script.with_name("srun.log"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            subprocess.Popen(
-                ["bash", str(script)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
-        self._job_id = allocation
-
     def _addresses(self) -> Mapping[str, Sequence[str]]:
         reports = self._wait_for_workers()
         if self._watch is None and not in_batch():
@@ -371,55 +321,16 @@ class SlurmJob(WorkersJob):
 
     def _wait_for_workers(self) -> dict[HostId, Report]:
         held = holders(self._parts(), hosts_of(self._meshes))
-        waiting = Waiting(f"Slurm job {self._id}")
-        try:
-            asked, watched = 0.0, {part: Watched(part.job) for part in held.values()}
-            while True:
-                found = reported(held, watched)
-                if len(found) == len(held):
-                    return found
-                late = [
-                    part
-                    for part in watched
-                    if any(held[host] == part for host in held.keys() - found.keys())
-                ]
-                for part in late:
-                    self._check_that_they_come(part, watched[part].status)
-                job = watched[late[0]]
-                state = job.status.describe() + job.trouble
-                if (
-                    self._job_start_timeout is not None
-                    and waiting.seconds > self._job_start_timeout
-                ):
-                    self._give_up(late, f"{len(held) - len(found)} of {len(held)}", state)
-                if job.status.state not in PENDING:
-                    state = f"{len(found)} of {len(held)} workers run{job.trouble}"
-                rows = [
-                    (f"job {part.job}", job.status.describe(), f"{len(part.hosts)} hosts")
-                    for part, job in watched.items()
-                ]
-                waiting.show(state, rows)
-                time.sleep(_LOOK)
-                if waiting.seconds - asked > _ASK:
-                    asked = waiting.seconds
-                    for job in watched.values():
-                        job.ask()
-        finally:
-            waiting.end()
+        return wait_for_workers(self._id, held, self._job_start_timeout, self._logs, self._give_up)
 
-    def _give_up(self, late: Sequence[Part], missing: str, state: str) -> None:
+    def _give_up(self, late: Sequence[Part]) -> None:
         """Workers have not come in time: end the job; or if they are additions to it, those."""
-        jobs = ", ".join(part.job for part in late)
         if any(part.job == self._id for part in late):
             self.kill()
         else:
             for part in late:
                 part.expect_end()
                 cancel(part.job)
-        raise JobError(
-            f"Slurm job {jobs} was cancelled: {missing} workers did not run within"
-            f" {self._job_start_timeout:g} s (job_start_timeout); it was {state}"
-        )
 
     def _parts(self) -> list[Part]:
         assert self._folder is not None
@@ -481,18 +392,6 @@ class SlurmJob(WorkersJob):
             else:
                 nodes = ",".join(sorted({reports[host].machine for host in left}))
                 run("scontrol", "update", f"jobid={part.job}", f"nodelist={nodes}", cwd=part.folder)
-
-    def _check_that_they_come(self, part: Part, status: Status) -> None:
-        if how := part.why_none_come(status):
-            what = (
-                "no workers"
-                if part.job == self._id
-                else "none of its further hosts; scale(replace_lost=True) asks again"
-            )
-            raise JobError(
-                f"Slurm job {part.job} has {what}: {how};"
-                f" {last_words(part.folder / 'srun.log', self._logs.replace('%j', part.job))}"
-            )
 
     @property
     def _id(self) -> str:
