@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from monarch.errors import JobError
-from monarch.job import SlurmJob, slurm, slurm_commands
+from monarch.job import SlurmJob, slurm_commands, slurm_wait
 from monarch.job.slurm_commands import NOT_FOUND, Watched
 
 ANSWER = "JobId=7 JobState={} Reason=None Restarts=0 StartTime=Unknown NodeList=n0 NumNodes=1"
@@ -84,7 +84,7 @@ def test_the_wait_for_workers_goes_on_when_slurm_answers_again(
         return ANSWER.format(state)
 
     monkeypatch.setattr(slurm_commands, "run", run)
-    monkeypatch.setattr(slurm, "_ASK", 0.0)
+    monkeypatch.setattr(slurm_wait, "_ASK", 0.0)
     job = SlurmJob({"a": 1})
     job._job_id, job._folder, job._logs = "7", tmp_path, f"{tmp_path}/"
     with pytest.raises(JobError, match="has no workers: it is CANCELLED"):
