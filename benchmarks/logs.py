@@ -143,7 +143,8 @@ def once(
             raise RuntimeError(
                 f"{told['lines']} lines were printed, {numbers.total()} are in the files: {numbers}"
             )
-        progress.say(f"{told['lines']:,} lines, all in the files")
+        reached = told["lines"] / (rounds * seconds)
+        progress.say(f"{told['lines']:,} lines, {reached:,.0f} a second, all in the files")
     del told["lines"]
     found: dict[str, dict[str, list[float]]] = told
     return found

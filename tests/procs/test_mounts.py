@@ -205,3 +205,45 @@ def test_machines_that_ssh_reaches_show_folders_and_one_that_dies_is_an_error(
         lambda: not any(ssh.mounts(name, home.folder) for name in ssh.daemons),
         what="the end of all mounts on the machines",
     )
+
+
+LAYOUT = """
+    import glob, os
+    from monarch.gather_mount import gather_mount
+    from monarch.job import ProcessJob
+
+    if __name__ == "__main__":
+        os.makedirs("run")
+        with open("run/log", "w") as file:
+            file.write("said")
+        run = os.path.abspath("run")
+        job = ProcessJob({"trainers": 2, "generators": 1})
+        job.gather_mount(run, "all")
+        job.gather_mount(run, "one", meshes="generators")
+        state = job.state(cached_path=None)
+        print("LAYOUT", sorted(path for top in ("all", "one") for path in glob.glob(f"{top}/**", recursive=True)
+                               if os.path.isfile(path)))
+        try:
+            gather_mount(state.trainers, run, "one")
+        except Exception as error:
+            print("TWICE", type(error).__name__, "is a mount already" in str(error))
+        with open("one/log") as file:
+            print("STILL", file.read())
+        job.kill()
+"""
+
+
+def test_hosts_are_seen_below_their_mesh_and_one_alone_at_the_point_itself(home: Home) -> None:
+    said = home.run(LAYOUT)
+    paths = [
+        "all/generators/log",
+        "all/trainers/hosts_0/log",
+        "all/trainers/hosts_1/log",
+        "one/log",
+    ]
+    assert [line for line in said.splitlines() if line.split(" ")[0].isupper()] == [
+        f"LAYOUT {paths}",
+        "TWICE MountError True",
+        "STILL said",
+    ], said
+    wait_until(lambda: not mounted_below(home.folder), what="the end of all mounts")

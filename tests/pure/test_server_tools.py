@@ -22,6 +22,7 @@ from monarch.tools.mesh_spec import (
     mesh_spec_from_str,
     tag_as_metadata,
 )
+from monarch.tools.network import AddrType, get_ipaddr, get_sockaddr
 
 
 def role(name: str, num_replicas: int, **more: Any) -> Any:
@@ -170,3 +171,14 @@ def test_the_parser_of_before_passes_arguments_on_to_the_command(
     with pytest.raises(SystemExit) as ended:
         args.func(args)
     assert ended.value.code == 0 and "running programs" in capsys.readouterr().out
+
+
+def test_an_address_has_brackets_if_its_kind_needs_them_and_a_name_that_is_none_is_said() -> None:
+    assert get_ipaddr("127.0.0.1", 80) == get_ipaddr("127.0.0.1", 80, AddrType.IPv4) == "127.0.0.1"
+    assert get_ipaddr("::1", 80) == get_ipaddr("::1", 80, AddrType.IPv6) == "[::1]"
+    assert (get_sockaddr("127.0.0.1", 80), get_sockaddr("::1", 8080)) == (
+        "127.0.0.1:80",
+        "[::1]:8080",
+    )
+    with pytest.raises(RuntimeError, match=r"'::1' could not be resolved \(IPv4\)"):
+        get_ipaddr("::1", 80, AddrType.IPv4)
