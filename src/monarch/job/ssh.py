@@ -23,14 +23,7 @@ from pathlib import Path
 
 from ..errors import JobError
 from . import processes, ssh_text
-from .contract import (
-    KEEP,
-    HostId,
-    check_idle_limit,
-    check_strings,
-    hosts_of,
-    make_secret_file,
-)
+from .contract import KEEP, HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
 from .launch import Worker
 from .ssh_workers import ANSWER, END, Described, SSHWorkers
 from .state import check_mesh_names
@@ -271,10 +264,8 @@ class SSHJob(SSHWorkers):
     def _same_spec(self, spec: JobTrait) -> bool:
         if type(spec) is not type(self) or self._is_elsewhere():
             return False
-        return (self._hosts, self._described) == (
-            spec._hosts,
-            spec._described,
-        ) and self._same_meshes(spec)
+        same_hosts = self._hosts == spec._hosts and self._described == spec._described
+        return same_hosts and self._same_meshes(spec)
 
     def _is_running(self) -> bool:
         return self._is_elsewhere() or bool(self._living())

@@ -144,10 +144,8 @@ class Interpreter:
         self, ranks: Ranks, stream: int, site: int, output: int, data: torch.Tensor
     ) -> None:
         with no_mesh.activate():
-            size, looks = (
-                data.numel() * data.element_size(),
-                (tuple(data.shape), data.dtype, data.device),
-            )
+            size = data.numel() * data.element_size()
+            looks = tuple(data.shape), data.dtype, data.device
         self._memory.make(output, contiguous(*looks), size, self._of(ranks), "constant", site)
         sent = size / self._machine.fetch_bandwidth
         self.now += sent

@@ -129,11 +129,9 @@ class Build:
         """Raise OSError where there is none for what is to come."""
         size = sum(self._wanted[digest][0].size for digest in self.missing)
         status = os.statvfs(self._root)
-        if size > status.f_bavail * status.f_frsize:
-            raise self._no_room(
-                f"{size / 1e6:.1f} MB are to come, {status.f_bavail * status.f_frsize / 1e6:.1f} MB"
-                " are free"
-            )
+        free = status.f_bavail * status.f_frsize
+        if size > free:
+            raise self._no_room(f"{size / 1e6:.1f} MB are to come, {free / 1e6:.1f} MB are free")
 
     def write(self, digest: str, offset: int, data: memoryview) -> None:
         """Take a piece of some content; pieces of one come in order, one content after the other.
@@ -173,9 +171,8 @@ class Build:
                 f" {next(iter(self.missing))}"
             )
         with self.disk_full_said("at the last step"):
-            for files in (
-                self._wanted.values() if len(self._there) < len(self.manifest.files) else ()
-            ):
+            some_missing = len(self._there) < len(self.manifest.files)
+            for files in self._wanted.values() if some_missing else ():
                 sources = [file for file in files if file.path in self._there]
                 for file in files:
                     if file.path not in self._there:

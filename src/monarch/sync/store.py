@@ -116,11 +116,8 @@ class Store:
                     return None
             except OSError:
                 return None
-        return (
-            manifest
-            if all(map(os.path.isdir, (f"{root}/{path}" for path in manifest.folders)))
-            else None
-        )
+        there = all(os.path.isdir(f"{root}/{path}") for path in manifest.folders)
+        return manifest if there else None
 
     def begin(self, manifest: Manifest, instead: Build | None = None) -> Build:
         """Begin a version.
@@ -198,11 +195,8 @@ class Store:
         """Have a complete version take the place of the one in use; where that fails, nothing is
         left of it but its folder.
         """
-        new, known, link = (
-            Path(f"{version}.json.new"),
-            Path(f"{version}.json"),
-            self._folder / f"current.{version.name}",
-        )
+        new, known = Path(f"{version}.json.new"), Path(f"{version}.json")
+        link = self._folder / f"current.{version.name}"
         with self._locked():
             try:
                 new.write_bytes(manifest.encoded)

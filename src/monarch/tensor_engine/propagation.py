@@ -115,16 +115,13 @@ def outputs_of(
 def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> list[Any]:
     """The leaves of a result."""
     new = iter(made)
-    return [
-        (
-            next(new)
-            if isinstance(leaf, Output)
-            else tensors[leaf.index]
-            if isinstance(leaf, Same)
-            else leaf
-        )
-        for leaf in plan.result
-    ]
+
+    def built_of(leaf: Any) -> Any:
+        if isinstance(leaf, Output):
+            return next(new)
+        return tensors[leaf.index] if isinstance(leaf, Same) else leaf
+
+    return [built_of(leaf) for leaf in plan.result]
 
 
 def _kind(told: Told) -> Any:

@@ -42,16 +42,9 @@ class Lendable:
     """A connection that one thread reads at a time."""
 
     __slots__ = (
-        "_earliest",
-        "_events",
-        "_lent",
-        "_lingers",
-        "_poller",
-        "_reading",
-        "_returned",
-        "_wanted",
+        "_earliest", "_events", "_lent", "_lingers", "_poller", "_reading", "_returned", "_wanted",
         "fd",
-    )
+    )  # fmt: skip
 
     def __init__(self, poller: Watch, fd: int) -> None:
         self._poller = poller
