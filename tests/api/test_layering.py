@@ -22,6 +22,7 @@ LAYERS = {
     "monarch._public": -1,
     "monarch.errors": 0,
     "monarch.config": 0,
+    "monarch._connections": 0,
     "monarch._lazy": 0,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,

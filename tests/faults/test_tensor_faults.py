@@ -16,7 +16,16 @@ pytest.importorskip("torch", reason="distributed tensors need torch")
 
 import torch
 
-from monarch import Stream, fetch_shard, get_active_stream, inspect, reduce, remote, to_mesh
+from monarch import (
+    Stream,
+    fetch_shard,
+    get_active_stream,
+    inspect,
+    reduce,
+    remote,
+    slice_mesh,
+    to_mesh,
+)
 from monarch.actor import Actor, SupervisionError, endpoint
 from monarch.tensor_engine import RemoteException, record
 
@@ -93,6 +102,27 @@ def test_a_reduction_with_a_dead_rank_ends(spawn: Spawn, faults: Faults) -> None
         total = reduce(torch.ones(1), "gpus")
         with pytest.raises(SupervisionError):
             inspect(total)
+    faults.wait_for(1)
+
+
+def test_ranks_that_do_not_reduce_with_a_dead_one_itself_do_not_wait(
+    spawn: Spawn, faults: Faults
+) -> None:
+    procs = spawn(4)
+    with procs.activate() as mesh:
+        x = torch.ones(1) * mesh.rank("gpus")
+        inspect(reduce(x, "gpus"))
+        copies = [slice_mesh(x, gpus=rank).to_mesh(mesh.slice(gpus=rank)) for rank in range(4)]
+        inspect(x)
+        with mesh.slice(gpus=1).activate():
+            remote("os._exit", propagate="inspect")(1)
+        total = reduce(x, "gpus")
+        with pytest.raises(SupervisionError):
+            inspect(total)
+        for rank in (0, 2, 3):
+            assert fetch_shard(copies[rank]).get(timeout=30).item() == rank
+        with mesh.slice(gpus=slice(2, 4)).activate():
+            assert fetch_shard(reduce(torch.ones(1), "gpus")).get(timeout=30).item() == 2
     faults.wait_for(1)
 
 

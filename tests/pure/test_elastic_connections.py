@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from monarch.elastic.connections import Connections
+from monarch._connections import Connections
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="sockets are found in /proc"

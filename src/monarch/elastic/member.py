@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, TypeVar
 import torch.distributed
 import torch.distributed.distributed_c10d
 
+from .._connections import Connections
 from ..actor import Actor, SupervisionError, concurrent_endpoint
 from ..rdma import RDMAError
 from ..spmd.elastic import own_name
 from . import checkpoint
-from .connections import Connections
 from .state import Lent, any_sharded, lend, take
 from .world import Place, Report, World, WorldChanged
 

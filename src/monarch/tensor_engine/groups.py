@@ -7,7 +7,9 @@ alone; `torch_groups` is for that. Members find each other through a store: a fi
 one host, else a server in the controller's process.
 
 What ends the wait for a peer: the peer, its end, or `TIMEOUT`. Of the end of one that has yet to
-come to the meeting, the controller leaves word in the store, or the worker itself if it can.
+come to the meeting, the controller leaves word in the store, or the worker itself if it can. In a
+collective only some ranks wait for the dead one itself; each that hears of it breaks off its own
+connections, and so those hear of it who wait for this one.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from .._connections import Connections
 from .instructions import Poison
 
 TIMEOUT = datetime.timedelta(minutes=30)
@@ -99,7 +102,9 @@ class Group:
         meeting.await_all(key, self.members, rank)
         self._store = dist.PrefixStore(key, meeting.store())
         self._one_host = bool(meeting.path)
-        self.cpu = self._gloo("cpu")
+        self._connections = Connections()
+        with self._connections.made():
+            self.cpu = self._gloo("cpu")
         self._gpu: Any = None
         self._exchanges = 0
         self.sent = 0  # by a pair: how often this member has sent to the other
@@ -134,6 +139,14 @@ class Group:
                 store, self.index, self.size, dist.ProcessGroupNCCL.Options()
             )
         return self._gpu
+
+    def break_off(self, error: Exception) -> None:
+        """Let no member wait for this one any more, if `error`, of a collective, is a loss of a
+        connection: the group can't be used again. Other errors, as of types that a backend does not
+        know, all members have alike.
+        """
+        if "gloo/transport" in str(error):  # gloo has one type for all errors
+            self._connections.shut_down()
 
     def leave(self, key: str, poison: Poison) -> None:
         """Leave word of a failure for the others."""

@@ -150,6 +150,7 @@ def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
     given = worker.slots[reduction.input]
     poison = given if isinstance(given, Poison) else None
     written = worker.slots[reduction.write] if reduction.write else None
+    group = None
     try:
         group = worker.communication.numbered(reduction.groups)
         look = reduction.look
@@ -166,6 +167,8 @@ def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
             result = out.copy_(result)
     except Exception as error:
         poison = worker.failed(site, f"reduce ({reduction.kind})", error)
+        if group is not None:
+            group.break_off(error)
     if reduction.keepers is None or worker.rank in reduction.keepers:
         worker.slots[reduction.output] = result if poison is None else poison
     if poison is not None:

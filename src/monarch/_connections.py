@@ -1,5 +1,5 @@
-"""The TCP connections of a world's process groups, so that they can be shut down under a collective
-that can't end.
+"""The TCP connections of process groups, so that they can be shut down under a collective that can't
+end.
 
 gloo has no abort. What ends a collective is a broken connection; that of a dead process breaks by
 itself, but only its neighbours in the collective see that, and nobody sees the loss of a machine.
