@@ -16,6 +16,7 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,6 +37,7 @@ QUICK = (
     "test_supervision_basics.py",
 )
 DEFAULT_TIMEOUT = 60
+PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
 
 # How long an example takes says more about who else uses the machine than about the code. Examples
 # are random, but not in CI: Hypothesis itself sees to that where the variable CI is set.
@@ -85,8 +87,24 @@ def pytest_configure(config: pytest.Config) -> None:
         "may_keep(*kinds): this test leaves 'threads' or 'descriptors' on purpose (a controller"
         " lives as long as its client)",
     )
+    config.addinivalue_line(
+        "markers",
+        "also_local: tests that ask for `spawn` run on procs of `monarch.testing.local`, too",
+    )
+    config.addinivalue_line(
+        "markers",
+        "processes: one of these that needs processes, a loop of its own, or time that passes by itself",
+    )
     # of pytest-xdist, which would begin with the files that have the most tests
     config.option.loadscopereorder = False
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "spawn" in metafunc.fixturenames and metafunc.definition.get_closest_marker("also_local"):
+        kinds = [PROCESSES, LOCAL]
+        if metafunc.definition.get_closest_marker("processes"):
+            kinds.remove(LOCAL)
+        metafunc.parametrize("spawn", kinds, indirect=True)
 
 
 def _is_slow(path: Path) -> bool:
@@ -296,8 +314,9 @@ def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def spawn(_process_test: None) -> Iterator[Spawn]:
+def spawn(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Spawn]:
     from monarch.actor import this_host
+    from monarch.testing import local
 
     spawned: list[ProcMesh] = []
 
@@ -307,9 +326,10 @@ def spawn(_process_test: None) -> Iterator[Spawn]:
         spawned.append(procs)
         return procs
 
-    yield spawn_procs
-    for procs in reversed(spawned):
-        procs.stop().get(timeout=30)
+    with local() if getattr(request, "param", PROCESSES) == LOCAL else nullcontext():
+        yield spawn_procs
+        for procs in reversed(spawned):
+            procs.stop().get(timeout=30)
 
 
 @pytest.fixture

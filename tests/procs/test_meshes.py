@@ -12,6 +12,8 @@ from helpers.actors import Counter, Echo, HostUser, Ranks
 from helpers.waiting import is_alive, wait_gone
 from monarch.actor import Actor, Extent, endpoint, this_host, this_proc
 
+pytestmark = pytest.mark.also_local
+
 if TYPE_CHECKING:
     from conftest import Spawn
 
@@ -39,6 +41,7 @@ def test_a_slice_numbers_its_messages_over_the_slice_and_its_instances_over_the_
     assert part.instance_rank.call().get().values() == [{"gpus": 1, "z": 0}, {"gpus": 1, "z": 1}]
 
 
+@pytest.mark.processes
 def test_each_proc_is_a_process_of_its_own(spawn: Spawn) -> None:
     pids = spawn(3).spawn("a", Echo).pid.call().get().values()
     assert len({os.getpid(), *pids}) == 4
@@ -161,11 +164,13 @@ def test_actors_in_the_clients_process_get_copies_of_what_they_are_sent() -> Non
         actor.stop().get(timeout=20)
 
 
+@pytest.mark.processes
 def test_an_actor_spawns_procs_on_its_own_host(spawn: Spawn) -> None:
     own, others = spawn(1).spawn("user", HostUser).from_this_host.call_one().get()
     assert len({own, *others}) == 3
 
 
+@pytest.mark.processes
 def test_an_actor_spawns_other_actors_in_its_own_process(spawn: Spawn) -> None:
     own, other = spawn(1).spawn("user", HostUser).from_this_proc.call_one().get()
     assert own == other != os.getpid()
@@ -249,6 +254,7 @@ def test_proc_bind_must_have_one_entry_for_each_proc() -> None:
         this_host().spawn_procs(per_host={"n": 4}, proc_bind=[{"cpus": "0"}])
 
 
+@pytest.mark.processes
 def test_proc_bind_places_each_proc_on_its_cpus(spawn: Spawn) -> None:
     class Affinity(Actor):
         @endpoint
@@ -260,6 +266,7 @@ def test_proc_bind_places_each_proc_on_its_cpus(spawn: Spawn) -> None:
     assert procs.spawn("a", Affinity).cpus.call_one().get() == [first]
 
 
+@pytest.mark.processes
 def test_a_name_may_be_given_to_a_mesh_and_need_not_be_unique(spawn: Spawn) -> None:
     first = spawn(1, name="my procs")
     second = spawn(1, name="my procs")

@@ -121,12 +121,6 @@ def test_actors_of_all_ranks_run_in_this_process_on_threads_of_their_own(
     assert len({thread for _, _, thread in found} - {threading.get_ident()}) == 4
 
 
-def test_a_broadcast_comes_before_the_calls_after_it(monarch_local: LocalHosts) -> None:
-    keepers = monarch_local.spawn_procs().spawn("keepers", Keeper, 1)
-    keepers.keep.broadcast(2)
-    assert [future.get() for future in keepers.kept.stream()] == [[1, 2], [1, 2]]
-
-
 def test_an_argument_is_a_copy(monarch_local: LocalHosts) -> None:
     mine = [1]
     keeper = monarch_local.spawn_procs().spawn("keepers", Keeper).slice(hosts=1)
@@ -134,13 +128,6 @@ def test_an_argument_is_a_copy(monarch_local: LocalHosts) -> None:
     here = this_proc().spawn("here", Keeper)
     assert here.change.call_one(mine).get() == [1, 7]
     assert mine == [1]
-
-
-def test_a_port_gets_what_every_rank_sends(monarch_local: LocalHosts) -> None:
-    keepers = monarch_local.spawn_procs({"gpus": 2}).spawn("keepers", Keeper)
-    port, receiver = Channel[int].open()
-    keepers.send.broadcast(port)
-    assert sorted(receiver.recv().get() for _ in range(4)) == [0, 1, 2, 3]
 
 
 def test_an_error_has_its_type_and_an_actor_that_leaves_is_a_failure(
