@@ -6,6 +6,7 @@ of `SECTIONS`.
 """
 
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,14 @@ from sphinx.parsers import Parser
 import monarch.tensor_engine  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["*.md", "docs/*.md", "docs/api/*.md", "benchmarks/README.md", "examples/README.md"]
+PAGES = [
+    "*.md",
+    "docs/*.md",
+    "docs/api/*.md",
+    "docs/tutorials/*.md",
+    "benchmarks/README.md",
+    "examples/README.md",
+]
 SECTIONS = [
     "docs/tutorials",
     "docs/how_to",
@@ -56,6 +64,7 @@ default_role = "py:obj"  # `name` in a docstring is code, and a link where that 
 napoleon_use_ivar = True
 autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_member_order = "bysource"
+autodoc_mock_imports = [] if find_spec("lightning") else ["lightning"]
 python_maximum_signature_line_length = 100
 
 html_theme = "furo"

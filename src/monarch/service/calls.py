@@ -302,10 +302,13 @@ class Call(PendingOperation, Promise[Any]):
         """Drop it where it waits for a replica, or in the mailbox of one: it is not repeated
         then.
         """
+        asked = self._cancelled
         while not self._router.withdraw(self):
             attempt = self._attempt
             if attempt is None or self._cancelled or not attempt.cancel(self._router.hub):
-                return self._cancelled
+                # asked, it has been answered meanwhile: maybe that it was dropped
+                return asked
+            asked = True
             with self._router.lock:
                 if attempt is self._attempt:
                     self._cancelled = True
