@@ -46,8 +46,9 @@ def activities(hub: MessageHub) -> list[Activity]:
 
 
 def longest(cell: ActorCell) -> tuple[str | None, int | None]:
-    """Return the endpoint an actor has run longest, and its start in microseconds since 1970 if
-    that is over about a second ago.
+    """The endpoint an actor has run longest, and when it began.
+
+    Microseconds since 1970, where that is over about a second ago.
     """
     pulse = cell.hub.pulse
     found = [

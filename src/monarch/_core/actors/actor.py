@@ -43,16 +43,18 @@ class Actor(MeshTrait):
 
         @property
         def initialized(self) -> Future[None]:
-            """On a mesh: done when every rank has been created (not when its ``__init__`` has
-            returned).
+            """On a mesh: a future that is done when every rank has been created.
+
+            Its ``__init__`` may still run.
             """
 
         def stop(self, reason: str = "stopped by client") -> Future[None]:
             """On an owned mesh: stop every rank, now; the future is done when they have ended."""
 
         def update_class(self, cls: type[Any]) -> Future[None]:
-            """On a mesh: have every rank run the code of this class from its next message on, with
-            the state that it has.
+            """On a mesh: have every rank run the code of this class from its next message on.
+
+            It keeps its state.
             """
 
 

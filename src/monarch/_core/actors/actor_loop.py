@@ -1,5 +1,6 @@
-"""The event loop of an async actor: while it has nothing to run, its thread reads the connection it
-waits for.
+"""The event loop of an async actor.
+
+While it has nothing to run, its thread reads the connection it waits for.
 
 As in `net.waiter`, this saves the hand-over from the poller's thread, which for an event loop would
 cost a write to its self-pipe, a wake-up and a fight for the interpreter lock.

@@ -188,8 +188,9 @@ class Endpoint(Generic[P, R]):
             raise supervision_error(failure, self.name)
 
     def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
-        """Call every rank; an iterator of one future per rank, in the order in which the answers
-        arrive; for ``async for``, too.
+        """Call every rank, and iterate over a future for each, in the order of the answers.
+
+        ``async for`` works, too.
 
         Args:
             *args: Arguments of the endpoint.
@@ -231,8 +232,9 @@ class Endpoint(Generic[P, R]):
         return _rref(self, args, kwargs)
 
     def options(self, **options: Any) -> Endpoint[P, R]:
-        """The same endpoint, called in another way:
-        ``mesh.train.options(wait_for_all=True).call()``.
+        """Return the same endpoint, to be called in another way.
+
+        For example ``mesh.train.options(wait_for_all=True).call()``.
 
         Args:
             wait_for_all: `call` completes when every rank has answered or failed, and its error
@@ -393,8 +395,9 @@ class RetryingEndpoint(Endpoint[P, R]):
     def _pickle(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
     ) -> Dumped:
-        """Pickle arguments to be sent any number of times, as they are now: nothing can be lent, as
-        that is for one receiver.
+        """Pickle arguments as they are now, to be sent any number of times.
+
+        Nothing in them is lent, as that is for one receiver.
         """
         if not self._options.retries:
             return super()._pickle(args, kwargs, ranks)

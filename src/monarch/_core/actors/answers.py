@@ -1,5 +1,6 @@
-"""The answers of a `stream`, as they come, and those of a `call` that had come when its reader gave
-up.
+"""The answers of a `stream`, as they come, and of a `call` whose reader gave up.
+
+Of the latter, those that had come by then.
 """
 
 from __future__ import annotations

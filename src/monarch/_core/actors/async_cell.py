@@ -389,8 +389,9 @@ class AsyncCell(ActorCell):
             self._run_concurrent(item, slots)
 
     def queue_again(self) -> None:
-        """Have calls that wait for a slot be looked at once more: their endpoint may have another
-        bound now, or none.
+        """Look once more at the calls that wait for a slot.
+
+        Their endpoint may have another bound now, or none.
         """
         for slots in self._slots.values():
             with suppress(IndexError):  # whoever ends this actor may drain, too
@@ -431,8 +432,9 @@ class AsyncCell(ActorCell):
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end, or for `cleanup_timeout`: a task may swallow its
-    cancellation.
+    """Cancel tasks and wait for their end, or for `cleanup_timeout`.
+
+    A task may swallow its cancellation.
     """
     pending = {task for task in tasks if not task.done()}
     for task in pending:

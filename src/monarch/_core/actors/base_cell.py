@@ -135,8 +135,9 @@ class BaseCell:
         self._carry_out(instructions)
 
     def note_spawned(self, procs: Sequence[ProcAddress]) -> None:
-        """A mesh was spawned: its owner hears of ranks on processes that were gone before, as of
-        those that go later.
+        """Note a new mesh: its owner hears of ranks on processes that were gone before.
+
+        As of those that go later.
         """
         for address in procs:
             failure = self.hub.process_fate(address)

@@ -457,8 +457,9 @@ def report_cleanup_error(record: CreatorInstance, error: BaseException) -> None:
 
 
 def _end_child() -> None:
-    """In a forked child whose code has returned to the actor that forked it: that lives on in the
-    parent, and only there.
+    """End a forked child whose code has returned to the actor that forked it.
+
+    That actor lives on in the parent, and only there.
     """
     report = (
         "a child that an actor has forked must end by os._exit(): there is no actor in it to return"

@@ -28,8 +28,9 @@ EndHook = Callable[[Any, "BaseException | None"], Any]
 
 
 class NotYet(Exception):
-    """Raised as arguments are read on an event loop: they are not there yet, and waiting must not
-    block the loop.
+    """A sign that arguments, read on an event loop, are not there yet.
+
+    Waiting for them must not block the loop.
 
     Attributes:
         subscribe: Takes a function that is called, on some thread, when it is worth trying again.
@@ -95,8 +96,9 @@ _fallback: Callable[[], Context] | None = None
 
 
 def set_fallback(make: Callable[[], Context], override: bool = False) -> None:
-    """Set the answer of `context()` outside actors: in the client the root client, booted on first
-    use.
+    """Set the answer of `context()` outside actors.
+
+    In the client that is the root client, booted on first use.
     """
     global _fallback
     if override or _fallback is None:
@@ -132,9 +134,7 @@ reducers.own_classes = _own_classes
 
 
 def forget() -> None:
-    """In a forked child, which is another process: the actor that has forked it does not run
-    here.
-    """
+    """Forget the actor in a forked child: it does not run in this process."""
     current.set(None)
     vars(threading.current_thread()).pop("_monarch_context", None)
 

@@ -40,8 +40,9 @@ class Owned(OwnedMesh):
         raise NotImplementedError
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
-        """Start the next incarnation of ranks that have ended; they are there when all the futures
-        are done.
+        """Start the next incarnation of ranks that have ended.
+
+        They are there when all the futures are done.
         """
         raise NotImplementedError
 

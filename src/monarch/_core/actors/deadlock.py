@@ -131,8 +131,9 @@ class DeadlockDetector:
             self._send(self._chaser.pass_on(probe, _described(wait_id, blocked)))
 
     def _break(self, probe: Probe, youngest: BlockedWait) -> None:
-        """Give up one wait of a circle: one for room in a mailbox if there is any, of which the
-        program need not hear.
+        """Give up one wait of a circle.
+
+        One for room in a mailbox if there is any, as the program need not hear of that.
         """
         for wait in probe.path:
             if _is_for_room(wait.call):

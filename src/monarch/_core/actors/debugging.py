@@ -13,8 +13,9 @@ _PLANE = "monarch.debugger"
 
 
 def install() -> None:
-    """Have ``breakpoint()`` stop the actor that runs, and lines of source come from the client
-    where only that one has them.
+    """Have ``breakpoint()`` stop the actor that runs.
+
+    Lines of source come from the client where only that one has them.
     """
     import linecache  # which a proc has imported anyway, and a client may never need
 

@@ -94,8 +94,9 @@ class EndpointDefinition(Generic[P, R_co]):
             return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method here, as any method: in a test of the plain object, by way of ``super()``,
-        as ``self.name()``.
+        """Run the method here, as any method.
+
+        In a test of the plain object, by way of ``super()``, or as ``self.name()``.
         """
         return self.method(*args, **kwargs)
 
@@ -113,8 +114,9 @@ class EndpointDefinition(Generic[P, R_co]):
 
 
 class ArgumentCheck:
-    """Binds arguments to a signature as a local call would; plain positional calls are checked by
-    counting.
+    """A binding of arguments to a signature, as a local call would do it.
+
+    Plain positional calls are checked by counting.
 
     Args:
         function: Who will take the arguments.
@@ -152,8 +154,9 @@ def _is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
-    """How few and how many positional arguments alone make a valid call; an empty range where they
-    cannot.
+    """Return how few and how many positional arguments alone make a valid call.
+
+    An empty range where they cannot.
     """
     positional = [p for p in parameters if _is_positional(p)]
     required = sum(p.default is p.empty for p in positional)
@@ -187,8 +190,9 @@ class _Decorator(Protocol):
 
 
 class _PortDecorator(Protocol):
-    """`endpoint(explicit_response_port=True)`: callers do not see the port, and get what is sent
-    through it.
+    """An endpoint with `explicit_response_port=True`.
+
+    Callers do not see the port, and get what is sent through it.
     """
 
     @overload
@@ -278,8 +282,9 @@ def concurrent_endpoint(
     explicit_response_port: bool = False,
     instrument: bool = True,
 ) -> Any:
-    """Mark an ``async def`` method whose invocations may overlap: each message starts a task, then
-    the next is taken.
+    """Mark an ``async def`` method whose invocations may overlap.
+
+    Each message starts a task, and then the next message is taken.
 
     Bodies start in the order in which one sender sent them. Options as for `endpoint`.
 
@@ -388,8 +393,9 @@ def _describe(cls: type) -> ActorClass:
 
 
 def _check_not_hidden(cls: type, name: str, attribute: Any) -> None:
-    """Refuse an endpoint wrapped by `functools.wraps`: the wrapper is a plain function, which no
-    message reaches.
+    """Refuse an endpoint wrapped by `functools.wraps`.
+
+    The wrapper is a plain function, which no message reaches.
     """
     wrapped = getattr(attribute, "__wrapped__", None) if callable(attribute) else None
     if isinstance(wrapped, EndpointDefinition):

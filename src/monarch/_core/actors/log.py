@@ -1,5 +1,6 @@
-"""`logging` records of an actor say which actor wrote them, and what a proc prints says which
-actor, or record, it is of.
+"""The author of `logging` records and of printed lines.
+
+Which actor wrote a record; and which actor, or record, a line that a proc prints is of.
 
 `logging` is imported with the first actor of a process: before that there is nothing to say.
 """
@@ -62,8 +63,9 @@ def settings() -> LogSettings | None:
 
 
 def take_over(client: LogSettings | None) -> None:
-    """Log as the client does, as long as the actors of this process configure nothing themselves:
-    the handler is the one that `logging` falls back to where there is no other.
+    """Log as the client does, while the actors of this process configure nothing themselves.
+
+    The handler is the one that `logging` falls back to where there is no other.
     """
     if client is not None:
         import logging

@@ -1,5 +1,6 @@
-"""Ports: one-way handles that can be sent anywhere, and the receiving end, which stays where it was
-opened.
+"""Ports: one-way handles that can be sent anywhere, and the receiving end.
+
+The receiving end stays where it was opened.
 """
 
 from __future__ import annotations
@@ -213,8 +214,9 @@ class PortReceiver(Generic[T]):
             raise
 
     def tied_to(self, call: Future[Any]) -> PortReceiver[T]:
-        """Tie this receiver to a call: once the call has failed and all earlier values are read,
-        `recv` raises its error.
+        """Tie this receiver to a call.
+
+        Once the call has failed and all earlier values are read, `recv` raises its error.
 
         A sender that dies ends no port, as others may send as well. So tie a port that you give to
         a call to that call: ``port, pages = Channel.open()``, then
@@ -309,8 +311,9 @@ class _Queue:
         return promise.future
 
     def enlist_again(self, future: FutureState) -> None:
-        """Give a future that had given its place back the next value, or a place at the end; one
-        that did not keeps what it has.
+        """Give a future that had given its place back the next value, or a place at the end.
+
+        A future that did not keeps what it has.
         """
         with self._lock:
             if operation_of(future) is not None and all(

@@ -188,8 +188,9 @@ class ProcService(ControlService):
     def stop_all(
         self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False
     ) -> None:
-        """Stop every actor here; `done` is called on the poller's thread when all have ended,
-        within `cleanup_timeout`.
+        """Stop every actor here, and call `done` when all have ended.
+
+        On the poller's thread, and within `cleanup_timeout`.
 
         Args:
             restarts: Whether this process may start again, and they with it.
@@ -248,8 +249,9 @@ class _Refuser:
 def spawn_record(
     spec: SpawnSpec, is_async: bool, init: tuple[bytes, Any], gated: bool = True
 ) -> SpawnActor:
-    """The record of a spawn; large constructor arguments stay out of band, though they were pickled
-    before.
+    """Return the record of a spawn.
+
+    Large constructor arguments stay out of band, though they were pickled before.
     """
     payload, buffers = init
     return SpawnActor(

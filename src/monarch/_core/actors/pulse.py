@@ -1,5 +1,6 @@
-"""Once a second, while actors of this process do something: what has not changed since is stuck,
-and since when. No message has a clock for that.
+"""A look at the actors of this process, once a second while they do something.
+
+What has not changed since is stuck, and since when. No message has a clock for that.
 
 An actor starts the pulse when it begins to serve, and, if it has stopped, whenever its thread has
 waited for a message; one that is flooded never looks. It stops when nothing is handled and nothing
@@ -92,8 +93,9 @@ class ActorPulse:
         self.start()
 
     def since(self, uid: int, item: object) -> int | None:
-        """Since when an actor handles this, good to a second, in nanoseconds since 1970; None: for
-        less than that.
+        """Return since when an actor handles this, in nanoseconds since 1970.
+
+        Good to a second; None if for less than that.
         """
         seen = self._seen.get((uid, id(item)))
         return _shown(seen.since) if seen is not None else None

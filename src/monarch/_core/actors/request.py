@@ -37,8 +37,9 @@ R = TypeVar("R")
 
 
 def read_reply(reply: Reply, endpoint: str) -> Any:
-    """The value of a reply, or its exception raised; runs in the reader's thread, as unpickling
-    runs user code.
+    """Return the value of a reply, or raise its exception.
+
+    Runs in the reader's thread, as unpickling runs user code.
     """
     if isinstance(reply, Failure):
         raise supervision_error(reply, endpoint)
@@ -53,8 +54,9 @@ def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
-    """Why the current thread must not block on a call to these actors: one of them is the actor
-    that it runs.
+    """Return why the current thread must not block on a call to these actors.
+
+    One of them is the actor that it runs.
     """
     running = running_actor()
     if running is not None and running.uid == uid and running.address.proc in procs:

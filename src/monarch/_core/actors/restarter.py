@@ -1,5 +1,7 @@
-"""Carries out restarts: stop what still runs, start processes, then the actors on them, in the
-order of their creation.
+"""The execution of restarts.
+
+What still runs is stopped; then processes start, then the actors on them, in the order of their
+creation.
 """
 
 from __future__ import annotations

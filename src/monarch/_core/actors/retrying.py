@@ -399,8 +399,10 @@ class CallToOne(_Repeated, UnaryCall):
 
 
 class _FailedAttempts(FailedCall):
-    """Says of ranks that are gone how many attempts were made, and of others that they had no more
-    time.
+    """The errors of a call that was attempted several times.
+
+    Of ranks that are gone they say how many attempts were made; of others, that they had no
+    more time.
 
     Args:
         made: Attempts by rank.

@@ -1,5 +1,6 @@
-"""An actor whose endpoints are plain functions: one thread, one message at a time, no event
-loop.
+"""An actor whose endpoints are plain functions.
+
+One thread, one message at a time, no event loop.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 
 class SyncCell(ActorCell):
-    """Its thread waits for its next message; while it does, it reads the connection that the last
-    one came over.
+    """The cell of an actor with plain endpoints.
+
+    While its thread waits for the next message, it reads the connection that the last one came
+    over.
 
     What ends that wait: a message, a supervision event, or `end`, all of which come through the
     mailbox.

@@ -46,8 +46,9 @@ class Target:
         flags: int = 0,
         sender: Owner | None = None,
     ) -> int:
-        """Send a call to some ranks, or to all, of the actor `sender`, by default the current one;
-        returns the request's number.
+        """Send a call to some ranks, or to all; return the number of the request.
+
+        The sender is the actor `sender`, by default the current one.
         """
         cell = context()._cell if sender is None else sender
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]

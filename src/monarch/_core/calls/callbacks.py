@@ -1,5 +1,6 @@
-"""The threads that run what is attached to futures: callbacks of programs, and what the engine goes
-on with.
+"""The threads that run what is attached to futures.
+
+Callbacks of programs, and what the engine goes on with.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from queue import SimpleQueue
 
 
 class CallbackThread:
-    """Calls what must not be called where it comes up, as it may block: on the I/O thread, in a
-    finalizer. Started on first use.
+    """A thread for calls that may block where they come up.
+
+    On the I/O thread, in a finalizer. Started on first use.
     """
 
     def __init__(self, name: str) -> None:

@@ -77,8 +77,9 @@ failure.load_exception = load_exception
 
 
 def _from_parts(parts: bytes) -> BaseException:
-    """The exception from what `_dump_parts` wrote, for classes whose constructor takes something
-    else.
+    """Make an exception from what `_dump_parts` wrote.
+
+    For classes whose constructor takes something else than their arguments.
 
     Raises:
         Exception: It can't be made.

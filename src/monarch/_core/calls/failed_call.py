@@ -39,8 +39,9 @@ _OURS = os.path.join(
 
 
 class Outcome(Exception):
-    """Raised by what decodes an answer that is an error, which may be no `Exception`: such are sent
-    through ports.
+    """An answer that is an error, and may be no `Exception`.
+
+    Raised by what decodes it. Such answers are sent through ports.
     """
 
     def __init__(self, error: BaseException) -> None:
@@ -114,8 +115,9 @@ class FailedCall:
         )
 
     def root_cause(self) -> BaseException:
-        """The error of the lowest rank that did not fail because another had; of the lowest at all
-        if none is like that.
+        """Return the error of the lowest rank that did not fail because another had.
+
+        Of the lowest at all if there is none like that.
 
         It knows of all others, see `ActorError.by_rank`.
         """

@@ -248,8 +248,10 @@ class _UserCallback:
 
 
 def when_done(future: Future[Any], callback: Callable[[Future[Any]], object]) -> None:
-    """`add_done_callback` of what the engine goes on with: neither on an event loop nor beside
-    callbacks of the program, as both may stand in a ``get`` that waits for this very callback.
+    """`add_done_callback` for what the engine goes on with.
+
+    Neither on an event loop nor beside callbacks of the program, as both may stand in a ``get``
+    that waits for this very callback.
     """
     go_on = functools.partial(copy_context().run, callback, future)
 

@@ -1,5 +1,6 @@
-"""Signals while the main thread reads a connection: noted at once, delivered when the connection is
-whole again.
+"""Signals while the main thread reads a connection.
+
+They are noted at once, and delivered when the connection is whole again.
 
 The interpreter runs signal handlers in the main thread between any two instructions. One that
 raises there could lose bytes that were read but not yet handed on. While it reads, the main thread

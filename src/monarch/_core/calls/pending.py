@@ -1,5 +1,6 @@
-"""A pending operation, and the state that its future and its promise share: the result, and who is
-to hear of it.
+"""A pending operation, and the state that its future and its promise share.
+
+The state has the result, and who is to hear of it.
 
 `Promise` writes that state, `Future` reads it. Here is what both need, and what may be asked of a
 future from outside.
@@ -81,8 +82,9 @@ class FutureState:
 
 
 class PendingOperation:
-    """The operation behind a future: it describes the wait, ends it where nothing else would, and
-    learns of readers.
+    """The operation behind a future.
+
+    It describes the wait, ends it where nothing else would, and learns of readers.
     """
 
     __slots__ = ()
@@ -108,8 +110,9 @@ class PendingOperation:
             raise DeadlockError(reason)
 
     def awaited(self) -> PendingCall | None:
-        """The call that must be answered, by all it says, before the wait ends; None if something
-        else may end it.
+        """Return the call that must be answered, by all it says, before the wait ends.
+
+        None if something else may end it.
         """
         return None
 
@@ -197,8 +200,9 @@ def has_failed(future: FutureState) -> bool:
 
 
 def notice(future: FutureState) -> None:
-    """Somebody knows of the error in a future, if there is one: there is no warning that nobody has
-    read it.
+    """Note that somebody knows of the error in a future, if there is one.
+
+    There is no warning then that nobody has read it.
     """
     if isinstance(future._decode, Unread):
         future._decode.noticed()

@@ -56,8 +56,9 @@ class Promise(Generic[R]):
 
     @classmethod
     def of(cls, future: FutureState) -> Promise[Any]:
-        """The promise of a future that is there already: for its operation, and for what ends the
-        waits of others.
+        """Return the promise of a future that is there already.
+
+        For its operation, and for what ends the waits of others.
         """
         promise: Promise[Any] = object.__new__(Promise)
         promise.future = future  # type: ignore[assignment]  # the state of a future is that future
@@ -172,8 +173,9 @@ def map_future(future: Future[Any], convert: Callable[[Any], R]) -> Future[R]:
 
 
 def after(future: Future[Any], read: Callable[[], R]) -> Future[R]:
-    """A future that is done when `future` is; `read` makes its result, in the thread of the first
-    reader.
+    """Return a future that is done when `future` is.
+
+    `read` makes its result, in the thread of the first reader.
     """
     operation = operation_of(future)
     following: Promise[R] = Promise(None if operation is None else _Original(future, operation))

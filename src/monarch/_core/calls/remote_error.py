@@ -1,5 +1,6 @@
-"""Exceptions that cross processes: pickled where the endpoint raised, raised again where its caller
-waits.
+"""Exceptions that cross processes.
+
+They are pickled where the endpoint raised, and raised again where its caller waits.
 """
 
 from __future__ import annotations
@@ -140,8 +141,9 @@ def _parts(shown: traceback.TracebackException) -> Iterator[traceback.TracebackE
 
 
 def with_lines(text: str) -> str:
-    """A traceback of another process, with the lines that only this one knows: those of cells, and
-    of a prompt.
+    """A traceback of another process, with the lines that only this one knows.
+
+    Those of cells, and of a prompt.
     """
     if 'File "' not in text:
         return text
@@ -172,8 +174,9 @@ def explain(error: Exception, what: str) -> None:
 def explain_arguments(
     error: Exception, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Make the error of arguments that do not pickle name the one that is to blame, and say what to
-    do.
+    """Make the error of arguments that do not pickle name the one that is to blame.
+
+    It also says what to do.
     """
     named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
     named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]

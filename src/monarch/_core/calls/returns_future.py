@@ -22,8 +22,9 @@ R = TypeVar("R")
 
 
 class _Body(PendingOperation):
-    """An async function whose first reader starts it: on the reader's loop, or on a thread with a
-    loop of its own.
+    """An async function whose first reader starts it.
+
+    On the reader's loop, or on a thread with a loop of its own.
     """
 
     __slots__ = ("_context", "_lock", "_make", "_started", "_task", "_thread", "name")

@@ -1,5 +1,6 @@
-"""Errors of calls that are of the type that the endpoint raised, too: ``except ValueError`` works
-around a call.
+"""Errors of calls that are also of the type that the endpoint raised.
+
+``except ValueError`` works around a call.
 
 The classes are made when the first error of a type arrives, and forgotten with the last.
 """
@@ -37,8 +38,9 @@ class _Typed(ActorError):
     """Base of the classes made here."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Ends here: a hook of the original, one that keeps a registry for example, must not hear
-        of our classes.
+        """Call no hook of the original, such as one that keeps a registry.
+
+        It must not hear of our classes.
         """
 
     def __new__(cls, exception: BaseException, *args: Any) -> _Typed:
@@ -89,8 +91,9 @@ def _class_for(kind: type[BaseException]) -> type[ActorError]:
 
 
 def _native_new(cls: type) -> Callable[..., Any]:
-    """The interpreter's own ``__new__`` for objects of this layout: a program's may take something
-    else, and do anything.
+    """Return the interpreter's own ``__new__`` for objects of this layout.
+
+    A program's may take something else, and do anything.
     """
     base: Any = cls
     while not isinstance(vars(base).get("__new__"), BuiltinFunctionType):

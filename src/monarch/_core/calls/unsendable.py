@@ -11,8 +11,9 @@ from ..wire import pickling
 
 
 def find_unsendable(value: Any) -> tuple[str, Any]:
-    """The innermost part that cannot be pickled: how Python would reach it from `value`, and the
-    part itself.
+    """Find the innermost part that cannot be pickled.
+
+    Returns how Python would reach it from `value`, and the part itself.
 
     Args:
         value: What has just failed to pickle.

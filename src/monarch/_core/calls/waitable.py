@@ -49,8 +49,9 @@ class Outside:
         return "FINISHED" if done else "PENDING"
 
     def append(self, waiter: Any) -> None:
-        """Tell `waiter` when the future is done, unless the state that it has read says so; with
-        the lock held.
+        """Tell `waiter` when the future is done, unless the state that it has read says so.
+
+        Called with the lock held.
         """
         future = self._future
         if self._was_done:

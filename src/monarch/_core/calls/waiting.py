@@ -1,5 +1,6 @@
-"""How threads and tasks wait for a future: by reading the connection that the answer comes over, or
-until they are woken.
+"""How threads and tasks wait for a future.
+
+By reading the connection that the answer comes over, or until they are woken.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
 def _read_until_done(
     future: FutureState, connection: Lendable, timeout: float | None
 ) -> float | None:
-    """Read the connection that the answer comes over, in this thread; returns the time that is
-    left.
+    """Read the connection that the answer comes over, in this thread.
+
+    Returns the time that is left.
 
     Ends without an answer when the time is up, and where the connection cannot be read here, or no
     longer.
@@ -122,8 +124,9 @@ def _read_until_done(
 
 
 def _before_blocking(future: FutureState) -> Lendable | None:
-    """Refuse what could not end, warn of what is unwise; the connection that the answer comes over,
-    if one is known.
+    """Refuse a wait that could not end, and warn of one that is unwise.
+
+    Returns the connection that the answer comes over, if one is known.
     """
     _check_process(future)
     operation = future._operation
@@ -204,8 +207,9 @@ def _set_if_pending(waiter: asyncio.Future[None]) -> None:
 
 
 def asyncio_module() -> Any:
-    """asyncio, which costs more to import than all of this package: only programs that use it
-    pay.
+    """Return asyncio, imported at the first call.
+
+    It costs more to import than all of this package: only programs that use it pay.
     """
     import asyncio
 
@@ -222,8 +226,9 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _in_a_notebook() -> bool:
-    """Return whether this thread runs the cells of a notebook: one after the other, whatever a cell
-    waits for.
+    """Return whether this thread runs the cells of a notebook.
+
+    One after the other, whatever a cell waits for.
     """
     kernel: Any = sys.modules.get("ipykernel.kernelapp")
     is_kernel = kernel is not None and kernel.IPKernelApp.initialized()

@@ -66,8 +66,9 @@ class _UnlessOfItsClass:
 
 class _Updatable(ExpendableMesh):
     def update_class(self, cls: type[Any]) -> Future[None]:
-        """Have these actors run the code of another class from their next message on, with the
-        state that they have.
+        """Have these actors run the code of another class from their next message on.
+
+        They keep their state.
 
         Each rank takes it between two messages: what it handles now ends with the old code. That is
         so for concurrent endpoints, too, but a method that such a call looks up on ``self`` after
@@ -325,8 +326,9 @@ def as_endpoint(
 
 
 def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
-    """Ask every rank of an actor mesh for its number of restarts after failures: 0 for the actors
-    first spawned.
+    """Ask every rank of an actor mesh for its number of restarts after failures.
+
+    0 for the actors first spawned.
 
     Args:
         mesh: As `spawn` returned it, a slice of it, or a reference that came in a message.

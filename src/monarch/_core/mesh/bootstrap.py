@@ -54,8 +54,9 @@ class BootstrapCommand:
 
     @property
     def is_default(self) -> bool:
-        """True if a fork of the spawner will do: the current interpreter, with the inherited
-        environment.
+        """Return whether a fork of the spawner will do.
+
+        It has the current interpreter, and the inherited environment.
         """
         return (self.program, self.arg0, tuple(self.args)) == (
             sys.executable,
@@ -79,15 +80,17 @@ class BootstrapCommand:
 
 
 def default_bootstrap_cmd() -> BootstrapCommand:
-    """Return the command by which procs start by default: the current interpreter, the inherited
-    environment.
+    """Return the command by which procs start by default.
+
+    It has the current interpreter, and the inherited environment.
     """
     return BootstrapCommand(sys.executable, None, _MODULE)
 
 
 def python_bootstrap_cmd(executable: str) -> BootstrapCommand:
-    """Return a command that starts procs under another interpreter, which must have this
-    package.
+    """Return a command that starts procs under another interpreter.
+
+    That must have this package.
     """
     return BootstrapCommand(os.fspath(executable), None, _MODULE)
 
@@ -158,8 +161,9 @@ class Bootstrap(Actor):
 
     @endpoint
     def bootstrap(self, function: Callable[[], Any]) -> bool:
-        """Run the function; whether it has made actors, procs or ports, which live as long as this
-        actor does.
+        """Run the function; return whether it has made actors, procs or ports.
+
+        Those live as long as this actor does.
         """
         cell = context()._cell
         assert isinstance(cell, SyncCell)

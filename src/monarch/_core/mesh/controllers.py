@@ -1,5 +1,6 @@
-"""Controllers: actors that exist once per program, in the client's process, reachable by name from
-everywhere.
+"""Controllers: actors that exist once per program.
+
+They live in the client's process, and are reachable by name from everywhere.
 """
 
 from __future__ import annotations

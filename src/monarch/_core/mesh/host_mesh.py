@@ -89,8 +89,9 @@ class HostMesh(DrawnMesh):
 
     @property
     def initialized(self) -> Future[bool]:
-        """A future that is True once the hosts are attached; it raises which host can't be reached,
-        and why.
+        """A future that is True once the hosts are attached.
+
+        It raises which host can't be reached, and why.
 
         `mesh_attach_config_timeout` bounds the wait.
         """
@@ -109,8 +110,9 @@ class HostMesh(DrawnMesh):
         return False
 
     def with_python_executable(self, path: str) -> HostMesh:
-        """Return a handle on the same hosts: procs started through it, and by those procs, use
-        another interpreter.
+        """Return a handle on the same hosts, whose procs use another interpreter.
+
+        So do procs that are started by those.
 
         Raises:
             ValueError: There is no such executable, where the hosts are this machine. On others it
@@ -226,8 +228,9 @@ class HostMesh(DrawnMesh):
             )
 
     def stacks(self, native: bool = False) -> Future[Any]:
-        """Ask what every thread of this program's processes on these hosts runs right now: for
-        programs that hang.
+        """Ask what every thread of this program's processes on these hosts runs right now.
+
+        For programs that hang.
 
         It works while actors hold the GIL, are stopped, or sit in C. ``monarch stacks`` shows the
         same at another terminal.
@@ -320,8 +323,9 @@ class HostMesh(DrawnMesh):
     async def sync_workspace(
         self, workspace: object, conda: bool = False, auto_reload: bool = False
     ) -> Any:
-        """Bring folders of this machine to these hosts, as they are now: only what has changed goes
-        there, and takes effect as a whole.
+        """Bring folders of this machine to these hosts, as they are now.
+
+        Only what has changed goes there, and takes effect as a whole.
 
         Procs that are spawned there afterwards import from it, in place of folders that only this
         machine has; ``WORKSPACE_DIR`` in their environment names it.

@@ -1,5 +1,6 @@
-"""Starting the procs of a mesh: asking the agents of its hosts, running a function first, starting
-them again.
+"""The start of the procs of a mesh.
+
+The agents of its hosts are asked; a function may run first; ranks may start again.
 """
 
 from __future__ import annotations
@@ -119,8 +120,9 @@ class _Launch(NamedTuple):
         send_record(cell.hub, agents, kind(request), started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
-        """Start the next incarnation of some ranks, by rank; they are ready when all these futures
-        are done.
+        """Start the next incarnation of some ranks, by rank.
+
+        They are ready when all these futures are done.
         """
         starts = [
             self.starts[rank]._replace(incarnation=number) for rank, number in incarnations.items()
@@ -205,8 +207,9 @@ class _Bootstrapping(Described):
 
 
 def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
-    """The agent of this machine is started on first use, by the client; never again by a restart,
-    when that may be gone.
+    """Have the agents of these processes there, this machine's included.
+
+    The client starts that one on first use; a restart never does, when it may be gone.
 
     Raises:
         SupervisionError: There is no way to one of the others.
@@ -224,8 +227,9 @@ def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
 
 
 def _preload() -> tuple[str, ...]:
-    """Return the modules that the spawner imports once for all procs: this package, configured
-    ones, torch if the caller uses it.
+    """Return the modules that the spawner imports once for all procs.
+
+    This package, configured ones, and torch if the caller uses it.
     """
     wanted = ["monarch.actor", *config.value("preload")]
     if "torch" in sys.modules and "torch" not in wanted:

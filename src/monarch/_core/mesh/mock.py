@@ -20,8 +20,9 @@ def resolve(cls: type) -> type:
 
 
 def tensor_engine_factory(cls: type) -> Callable[..., Any] | None:
-    """Return the factory that replaces the tensor engines of actors of a class, if that is
-    patched.
+    """Return the factory that replaces the tensor engines of actors of a class.
+
+    None if that is not patched.
     """
     return getattr(resolve(cls), "_tensor_engine_factory", None)
 
@@ -38,8 +39,9 @@ def install(patches: list[tuple[type, type]]) -> None:
 
 
 class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
-    """While active, ``spawn(name, original, ...)`` creates `mock` instead, here and in procs
-    spawned meanwhile.
+    """A context in which ``spawn(name, original, ...)`` creates `mock` instead.
+
+    Here, and in procs that are spawned meanwhile.
 
     A context manager, sync and async, and a decorator of functions, sync and async. Patches nest;
     the inner one wins.

@@ -79,8 +79,10 @@ class OwnedActors(Owned):
         return self.stopping
 
     def _bound(self, stopping: StopCall) -> None:
-        """A process in which nothing runs, as one of its threads holds the interpreter lock, can't
-        say that it has stopped.
+        """Bound the wait for processes to stop.
+
+        A process in which nothing runs, as one of its threads holds the interpreter lock,
+        can't say that it has stopped.
         """
         bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
         timer = self._cell.hub.poller.call_later(bound, lambda: stopping.resolve(None))

@@ -98,8 +98,9 @@ class Pool(Generic[T, R]):
 
 
 def pool(procs: ProcMesh, function: Callable[[T], R], *, in_flight: int = 2) -> Pool[T, R]:
-    """Actors that run a function, one on each proc:
-    ``for result in pool(procs, square).map(range(1000)): ...``.
+    """Actors that run a function, one on each proc.
+
+    Use: ``for result in pool(procs, square).map(range(1000)): ...``.
 
     Args:
         procs: Where it runs.

@@ -100,8 +100,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
 
     @property
     def initialized(self) -> Future[bool]:
-        """A future: True once every proc runs and the bootstrap function has returned; raises the
-        reason if not.
+        """A future that is True once every proc runs and the bootstrap function has returned.
+
+        It raises the reason if not.
 
         ``host_spawn_ready_timeout`` bounds the start of the procs. The bootstrap function has no
         time limit, but ends with its process.
@@ -197,9 +198,11 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return self._check_owned().stop(reason)
 
     def to_table(self, pids: bool = False) -> str:
-        """Draw the mesh as a grid, for people: two dimensions as rows and columns, more as titled
-        blocks. Each cell has the host and the index of the proc on it (``gpu[3]``, as each usually
-        has a GPU). The middle of long meshes is left out.
+        """Draw the mesh as a grid, for people.
+
+        Two dimensions are rows and columns, more are titled blocks. Each cell has the host
+        and the index of the proc on it (``gpu[3]``, as each usually has a GPU). The middle
+        of long meshes is left out.
 
         Args:
             pids: Ask the procs for the numbers of their processes, and show these, too.
@@ -243,8 +246,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return stacks_of(hosts, self._procs.uid, ranks, native)
 
     def activate(self) -> AbstractContextManager[Any]:
-        """Make torch operations distributed over this mesh: ``with procs.activate():``, in this
-        thread or task only.
+        """Make torch operations distributed over this mesh: ``with procs.activate():``.
+
+        In this thread or task only.
 
         The first activation, of the whole mesh or of any slice, starts a tensor engine on all procs
         of the mesh.
@@ -341,8 +345,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
             raise RuntimeError(f"`ProcMesh` has already been stopped: {self!r}")
 
     def _check_strided(self) -> None:
-        """Refuse procs that were picked by a list: the ranks of their shape are not those of the
-        whole mesh.
+        """Refuse procs that were picked by a list.
+
+        The ranks of their shape are not those of the whole mesh.
         """
         if self._procs.picked:
             raise ValueError(
@@ -447,8 +452,9 @@ def _set_logging(procs: ProcMesh, *options: Any) -> Future[None]:
 
 
 def flush_logs(agents: Collection[ProcAddress] | None = None) -> Future[None]:
-    """Show all that was printed on these hosts, or on all, by now, and write it to files; a future
-    that is done then.
+    """Show all that was printed on these hosts, or on all, by now, and write it to files.
+
+    Returns a future that is done then.
 
     Raises:
         RuntimeError: This is not the client, which shows what is printed.

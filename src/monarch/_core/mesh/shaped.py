@@ -1,5 +1,6 @@
-"""Meshes whose geometry is a `Shape` over the ranks they were spawned with; those of hosts and of
-procs draw themselves.
+"""Meshes whose geometry is a `Shape` over the ranks they were spawned with.
+
+Those of hosts and of procs draw themselves.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class ShapedMesh(MeshTrait):
 
 
 class ExpendableMesh(ShapedMesh):
-    """Base of proc and actor meshes, whose processes may be killed; subclasses say which these
-    are.
+    """Base of proc and actor meshes, whose processes may be killed.
+
+    Subclasses say which these are.
     """
 
     def _addresses(self) -> Sequence[ProcAddress]:
@@ -58,9 +60,10 @@ class ExpendableMesh(ShapedMesh):
         raise NotImplementedError
 
     def kill(self, reason: str = "its program asked for it") -> Future[None]:
-        """Kill the processes of these ranks at once, with all actors that run there: for those that
-        hang. To their owner it is a failure like any other: `__supervise__` is told, a restart
-        strategy starts them again. Slices and references may kill, too.
+        """Kill the processes of these ranks at once, with all actors that run there.
+
+        For those that hang. To their owner it is a failure like any other: `__supervise__`
+        is told, a restart strategy starts them again. Slices and references may kill, too.
 
         Args:
             reason: Text for reports, and for callers of the actors.
@@ -89,8 +92,9 @@ class ExpendableMesh(ShapedMesh):
         return request.future
 
     def restart(self, reason: str = "its program asked for a restart") -> Future[None]:
-        """Kill the processes, and have their strategy, ``spawn_procs(restart=...)``, start them
-        again: one restart each.
+        """Kill the processes, and have their strategy start them again: one restart each.
+
+        The strategy is that of ``spawn_procs(restart=...)``.
 
         Args:
             reason: Text for reports, and for callers of the actors.

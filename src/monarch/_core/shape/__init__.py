@@ -1,5 +1,4 @@
-"""Geometry: the labelled, row-major arrangement of ranks that every mesh has, and values laid out
-on it.
+"""Geometry: labelled, row-major arrangements of ranks, and values laid out on them.
 
 What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a
 strided set of flat ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split,

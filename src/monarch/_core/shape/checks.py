@@ -19,14 +19,16 @@ class LabelError(ValueError, KeyError):
 
 
 class OutOfRangeError(IndexError, ValueError):
-    """A position outside its dimension or mesh; both kinds, because programs catch one or the
-    other.
+    """A position outside its dimension or mesh.
+
+    Of both kinds, because programs catch one or the other.
     """
 
 
 class NegativeIndexError(OutOfRangeError, OverflowError):
-    """A negative index given to `Shape.at`; an OverflowError too, as Monarch programs expect
-    there.
+    """A negative index given to `Shape.at`.
+
+    An OverflowError too, as Monarch programs expect there.
     """
 
 

@@ -58,9 +58,10 @@ class MeshTrait:
         raise _not_a_mesh(self)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> Self:
-        """A mesh of this kind over the elements at some row-major positions of this mesh, arranged
-        as `extent`. A mesh is strided ranks of a list of elements; where a choice of them has no
-        strides, the new mesh has a list of its own.
+        """Return a mesh of this kind over elements at row-major positions of this mesh.
+
+        They are arranged as `extent`. A mesh is strided ranks of a list of elements; where
+        a choice of them has no strides, the new mesh has a list of its own.
         """
         raise ValueError(
             f"a {type(self).__name__} holds ranks at regular steps only, and {list(positions)}"
@@ -68,8 +69,9 @@ class MeshTrait:
         )
 
     def slice(self, /, **selection: int | _PySlice | Sequence[int]) -> Self:
-        """The part of the mesh at some indices: `mesh.slice(hosts=0, gpus=slice(2, 4))`,
-        `mesh.slice(**point)`.
+        """Return the part of the mesh at some indices.
+
+        For example `mesh.slice(hosts=0, gpus=slice(2, 4))`, `mesh.slice(**point)`.
 
         Args:
             selection: by dimension label. A whole number (a bool counts as one) picks an index,
@@ -103,8 +105,9 @@ class MeshTrait:
         return mesh._new_with_elements(positions, make_extent(mesh._labels, tuple(sizes)))
 
     def select(self, ranks: Iterable[int | Point]) -> Self:
-        """Some elements, in the order given, along one dimension: that of this mesh, or `"rank"` if
-        it has not exactly one.
+        """Return some elements, in the order given, along one dimension.
+
+        That of this mesh, or `"rank"` if it has not exactly one.
 
         Args:
             ranks: row-major positions in this mesh, or its points.
@@ -118,8 +121,9 @@ class MeshTrait:
         return self._line(as_positions(ranks, self.extent))
 
     def without(self, ranks: Iterable[int | Point]) -> Self:
-        """All elements but some, along one dimension as from `select`:
-        `mesh.without(error.by_rank)`.
+        """Return all elements but some, along one dimension as from `select`.
+
+        For example `mesh.without(error.by_rank)`.
 
         Raises:
             As `select`.
@@ -172,7 +176,8 @@ class MeshTrait:
         return self._new_with_shape(make_shape(renamed, self._ndslice))
 
     def flatten(self, name: str) -> Self:
-        """All elements, in row-major order, along one dimension:
+        """Return all elements, in row-major order, along one dimension.
+
         `mesh.flatten("rank").slice(rank=0)` is always rank 0.
 
         Args:

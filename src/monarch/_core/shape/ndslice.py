@@ -13,8 +13,9 @@ from monarch._core.shape.checks import OutOfRangeError, as_ints, as_sizes
 
 
 class Slice:
-    """An immutable, hashable n-dimensional view of flat ranks: c stands for rank
-    `offset + sum(c[d] * strides[d])`.
+    """An immutable, hashable n-dimensional view of flat ranks.
+
+    c stands for rank `offset + sum(c[d] * strides[d])`.
 
     Args:
         offset: the rank of the first element, at least 0.
@@ -68,8 +69,9 @@ class Slice:
 
     @staticmethod
     def from_list(ranks: Iterable[int]) -> list[Slice]:
-        """Slices that together hold exactly these ranks, each rank once, ordered by their first
-        rank.
+        """Return slices that together hold exactly these ranks, each rank once.
+
+        They are ordered by their first rank.
 
         Args:
             ranks: whole numbers of at least 0; their order, and how often each is given, do not
@@ -208,8 +210,9 @@ class Slice:
     @overload
     def __getitem__(self, key: builtins.slice) -> tuple[int, ...]: ...
     def __getitem__(self, key: int | builtins.slice) -> int | tuple[int, ...]:
-        """`s[i]` as `get(i)`; `s[a:b]` the ranks at those positions, with the rules of Python
-        sequences.
+        """Return `s[i]` as `get(i)`, and `s[a:b]` as the ranks at those positions.
+
+        The rules are those of Python sequences.
         """
         if isinstance(key, slice):
             return tuple(self.ranks()[key])
@@ -251,8 +254,9 @@ class Slice:
 
 
 def make_slice(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Slice:
-    """A slice from parts that are known to be valid: slicing a mesh is on a hot path, so it skips
-    the checks.
+    """Return a slice from parts that are known to be valid.
+
+    Slicing a mesh is on a hot path, so it skips the checks.
     """
     result = Slice.__new__(Slice)
     result._offset = offset
@@ -271,8 +275,9 @@ def row_major_strides(sizes: Sequence[int], innermost: int = 1) -> tuple[int, ..
 
 
 def _grow(start: int, ordered: list[int], left: set[int]) -> Slice:
-    """The slice from `start` that takes, dimension by dimension, every whole repetition of itself
-    found in `left`.
+    """Return the slice from `start` of every whole repetition of itself in `left`.
+
+    Dimension by dimension.
     """
     block = [start]
     sizes: list[int] = []

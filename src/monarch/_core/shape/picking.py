@@ -1,5 +1,6 @@
-"""Picking elements of a mesh by lists of indices: checked, and brought back to strides where they
-have regular steps.
+"""Elements of a mesh that are picked by lists of indices.
+
+The lists are checked, and brought back to strides where they have regular steps.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ LISTS = (list, tuple, range)
 def regular_picks(
     sizes: Mapping[str, int], selection: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Sequence[int]]]:
-    """Take a selection by dimension label apart: what strides can express, and the lists of indices
-    that are left.
+    """Take a selection by dimension label apart.
+
+    Returns what strides can express, and the lists of indices that are left.
 
     Raises:
         ValueError: A list is empty, or has an index twice.
@@ -66,8 +68,9 @@ def as_positions(
 
 
 def as_steps(numbers: Sequence[int]) -> range | None:
-    """The range that has exactly these distinct numbers, in this order; None if none with a
-    positive step has.
+    """Return the range that has exactly these distinct numbers, in this order.
+
+    None if none with a positive step has.
     """
     if len(numbers) == 1:
         return range(numbers[0], numbers[0] + 1)

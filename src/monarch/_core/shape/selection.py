@@ -1,5 +1,6 @@
-"""Expressions that name ranks of any mesh: checked, kept, and compared; meshes themselves are
-sliced with `slice`.
+"""Expressions that name ranks of any mesh: checked, kept, and compared.
+
+Meshes themselves are sliced with `slice`.
 """
 
 from __future__ import annotations
@@ -54,8 +55,10 @@ class Selection:
 
 
 class _Reader:
-    """Reads ``union := part ('|' part)*``, ``part := row ('&' row)*``, ``row := item (',' item)*``,
-    ``item := dim | '(' union ')'``, and writes it in one way.
+    """A parser of selections, which writes each in one way.
+
+    Its grammar: ``union := part ('|' part)*``, ``part := row ('&' row)*``, ``row := item (','
+    item)*``, ``item := dim | '(' union ')'``.
     """
 
     def __init__(self, text: str) -> None:

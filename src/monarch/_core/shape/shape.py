@@ -1,5 +1,6 @@
-"""Extent, Point, Shape and Region: labels and sizes, a position in them, and labels on a slice of
-flat ranks.
+"""Extent, Point, Shape and Region.
+
+Labels and sizes, a position in them, and labels on a slice of flat ranks.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ class Extent(Mapping[str, int]):
 
 
 class Point(Mapping[str, int]):
-    """One position in an extent: an immutable, hashable mapping from label to index,
-    `mesh.slice(**point)`.
+    """One position in an extent: an immutable, hashable mapping from label to index.
+
+    For use in `mesh.slice(**point)`.
 
     Args:
         rank: the row-major linear index in `extent`, 0 for the first element.
@@ -378,8 +380,9 @@ class Shape(_LabelledSlice):
 
 
 class Region(_LabelledSlice):
-    """Some ranks of a larger space, arranged and labelled: the arguments and errors are those of
-    `Shape`.
+    """Some ranks of a larger space, arranged and labelled.
+
+    The arguments and errors are those of `Shape`.
     """
 
     __slots__ = ()
@@ -412,8 +415,9 @@ def make_extent(labels: tuple[str, ...], sizes: tuple[int, ...]) -> Extent:
 
 
 def make_shape(labels: tuple[str, ...], ndslice: Slice) -> Shape:
-    """A shape from parts that are known to be valid: slicing a mesh is on a hot path, so it skips
-    the checks.
+    """Return a shape from parts that are known to be valid.
+
+    Slicing a mesh is on a hot path, so it skips the checks.
     """
     shape = Shape.__new__(Shape)
     shape._labels = labels

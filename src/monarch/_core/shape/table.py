@@ -1,5 +1,6 @@
-"""A bounded table of values by coordinates, as text or HTML. A value that cannot be shown does not
-spoil the table.
+"""A bounded table of values by coordinates, as text or HTML.
+
+A value that cannot be shown does not spoil the table.
 """
 
 from __future__ import annotations

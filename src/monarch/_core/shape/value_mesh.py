@@ -95,8 +95,9 @@ class ValueMesh(MeshTrait, Generic[V]):
         )
 
     def items(self) -> Iterator[tuple[Point, V]]:
-        """`(Point, value)` pairs in row-major order; the rank of a point counts from 0 in this
-        mesh.
+        """Return `(Point, value)` pairs in row-major order.
+
+        The rank of a point counts from 0 in this mesh.
         """
         extent = self.extent
         for rank, value in enumerate(self._values):
@@ -144,8 +145,9 @@ class ValueMesh(MeshTrait, Generic[V]):
     def __getitem__(
         self, key: int | slice | tuple[int | slice, ...] | Mapping[str, int | slice]
     ) -> Any:
-        """A value, or a part of the mesh: `mesh[2]`, `mesh[{"gpus": 1}]`, `mesh[point]`,
-        `mesh[0, 1:3]`.
+        """Return a value, or a part of the mesh.
+
+        As `mesh[2]`, `mesh[{"gpus": 1}]`, `mesh[point]`, `mesh[0, 1:3]`.
 
         Args:
             key: one of
@@ -185,8 +187,9 @@ class ValueMesh(MeshTrait, Generic[V]):
         return dict(zip(self._labels, key, strict=True))
 
     def __repr__(self) -> str:
-        """A text table of the coordinates and shortened values of at most `table.MAX_ROWS`
-        ranks.
+        """Return a text table of the coordinates and shortened values.
+
+        Of at most `table.MAX_ROWS` ranks.
         """
         return table.as_text(f"ValueMesh({self.extent}):", self.extent, self._values.__getitem__)
 
