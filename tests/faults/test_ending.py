@@ -19,6 +19,7 @@ import pytest
 from helpers.actors import Cleaner, Echo, Failing, open_channel
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
+from helpers.workers import SECRET, workers
 from monarch.actor import (
     Actor,
     Port,
@@ -365,6 +366,40 @@ def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later:
         """)
     assert result.exit_code == 1, str(result)
     assert "the last line" in result.stderr, str(result)
+    assert result.left_behind == []
+
+
+def test_who_waits_for_an_actor_that_the_end_of_the_program_stops_first_is_no_fault() -> None:
+    with workers(1) as started:
+        result = run_script(
+            f"""
+            import asyncio
+            from monarch.actor import Actor, Channel, attach_to_workers, endpoint, this_host
+
+            class Asked(Actor):
+                @endpoint
+                async def never(self, begun):
+                    begun.send(None)
+                    await asyncio.sleep(600)
+
+            class Asker(Actor):
+                @endpoint
+                def ask(self, asked, begun):
+                    asked.never.call_one(begun).get()
+
+            if __name__ == "__main__":
+                # what runs on other hosts is stopped before what runs on this one
+                hosts = attach_to_workers(workers={started.addresses})
+                asked = hosts.spawn_procs().spawn("asked", Asked)
+                asker = this_host().spawn_procs().spawn("asker", Asker)
+                port, begun = Channel.open()
+                asker.ask.broadcast(asked, port)
+                begun.recv().get()
+            """,
+            env={"MONARCH_SECRET": SECRET},
+        )
+    assert result.exit_code == 0, str(result)
+    assert result.stderr == "", str(result)
     assert result.left_behind == []
 
 

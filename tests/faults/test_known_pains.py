@@ -4,7 +4,8 @@ that it does not here.
 Each is listed with the tests that hold it; those of this module are what no other one shows.
 
  1. A mesh with a dead rank, or a stopped one, may be called inside of ``except``: nothing happens
-    to the caller. faults/test_known_pains.py
+    to the caller.
+    faults/test_known_pains.py
         test_calling_what_is_dead_raises_and_does_no_harm
     procs/test_lifecycle.py
         test_calling_a_stopped_mesh_raises_and_harms_nobody
@@ -68,7 +69,8 @@ Each is listed with the tests that hold it; those of this module are what no oth
     faults/test_exit_programs.py
         test_a_program_ends_with_its_own_status_cleans_up_where_it_can_and_leaves_nothing
  7. No wait is for ever: lost replies, forgotten ports, calls to oneself, references whose owner is
-    gone. faults/test_lost_links.py
+    gone.
+    faults/test_lost_links.py
         test_a_link_that_breaks_while_the_process_lives_is_told_to_the_caller_and_to_the_owner
     faults/test_forgotten_ports.py
         test_a_caller_is_told_that_its_port_was_forgotten_and_the_actor_serves_on
@@ -84,14 +86,16 @@ Each is listed with the tests that hold it; those of this module are what no oth
     faults/test_known_pains.py
         test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it
  8. A fault interrupts whatever the main thread does, exits with status 1, and is not the last to be
-    delivered. faults/test_exit_faults.py
+    delivered.
+    faults/test_exit_faults.py
         test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it
         test_faults_after_the_first_reach_the_hook_and_are_reported
         test_two_faults_at_once_are_both_reported
     procs/test_supervision_basics.py
         test_a_hook_that_returns_drops_the_fault_and_later_faults_still_arrive
  9. No error vanishes: at the end of the script, of a call that nobody reads, of a task, in
-    ``__cleanup__``. procs/test_new_user.py
+    ``__cleanup__``.
+    procs/test_new_user.py
         test_a_fault_at_the_very_end_of_the_script_is_not_lost
     faults/test_ending.py
         test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last
@@ -123,7 +127,8 @@ Each is listed with the tests that hold it; those of this module are what no oth
     procs/test_errors.py
         test_a_message_over_the_size_limit_is_an_error_at_once_and_the_connection_lives_on
 15. A failure says what failed under the names that the program gave; it can be sent, and nothing
-    internal is ever told of. faults/test_known_pains.py
+    internal is ever told of.
+    faults/test_known_pains.py
         test_a_failure_tells_which_rank_of_which_mesh_an_exception_ended
         test_a_failure_tells_how_a_process_ended_and_what_it_printed_last
         test_failures_can_be_pickled_sent_through_ports_and_returned

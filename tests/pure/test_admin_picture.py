@@ -102,7 +102,7 @@ def test_before_there_is_a_verdict_all_ranks_are_shown_and_the_verdict_follows_a
     found = collected(
         [proc(0), proc(1), proc(2, state="ended", signal=9)], hosts=HOSTS, meshes=MESHES
     )
-    program: Any = SimpleNamespace(collect=lambda *tables: found, verdict=Shared(lambda: STUCK))
+    program: Any = SimpleNamespace(glance=Shared(lambda: found), verdict=Shared(lambda: STUCK))
     source = _Now(program)
     assert list(source.look()) == [] and source.hurries
     first = source.state()

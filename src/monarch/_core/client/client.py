@@ -46,7 +46,7 @@ from ..wire.frame import Frame
 from . import faults
 from .attached import AttachedHosts
 from .greeting import Greeting
-from .root_cell import RootCell
+from .root_cell import SHUT_DOWN, RootCell
 from .session import at_end_of_cells
 from .unshown import OutputStream, Unshown
 
@@ -64,7 +64,6 @@ _ATTACH_BOUND = 2.0  # seconds more, if they are for hosts that are about to be 
 _EXIT_BOUND = 2.0  # seconds after which the program ends without having heard from its procs
 # seconds after the grace time in which the agent ends, or is killed; it has bounds of its own
 _AGENT_BOUND = 4.0
-_SHUT_DOWN = "stopped by client: its context was shut down"
 # priorities among the exit functions of a `multiprocessing` child: after its queues are flushed,
 # and after all of `multiprocessing` itself
 _AFTER_OTHERS, _LAST = -10, -1000
@@ -192,7 +191,7 @@ class Client:
                 self.root.leaving = True
                 self._shutting_down = Promise("the procs of this program to end")
                 # the agent last: it is the way to the other hosts
-                leaving = self.hosts.leave(self._followed, _SHUT_DOWN, grace)
+                leaving = self.hosts.leave(self._followed, SHUT_DOWN, grace)
                 subscribe(leaving, lambda: self._shut_agent_down(grace))
             return self._shutting_down.future
 
@@ -203,7 +202,7 @@ class Client:
             return
         shutting_down, agent = self._shutting_down, self.hub.address.agent
         ended = SingleAnswer(agent, lambda answer: shutting_down.resolve(None))
-        send_record(self.hub, agent, ShutDownHost(_SHUT_DOWN, grace), ended)
+        send_record(self.hub, agent, ShutDownHost(SHUT_DOWN, grace), ended)
         self.hub.poller.call_later(
             grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down")
         )
@@ -219,7 +218,7 @@ class Client:
         """Stop the actors that run in this very process, controllers among them."""
         stopped: Promise[None] = Promise("the actors of this process to end")
         self.hub.poller.call_soon(
-            lambda: self.service.stop_all(_SHUT_DOWN, lambda: stopped.resolve(None))
+            lambda: self.service.stop_all(SHUT_DOWN, lambda: stopped.resolve(None))
         )
         return stopped.future
 
@@ -233,12 +232,12 @@ class Client:
                 self._agent.wait()
         self.hub.poller.call_soon(self.hub.poller.stop)
         self._io_thread.join()
-        self.hub.close(Failure(STOPPED, _SHUT_DOWN))
+        self.hub.close(Failure(STOPPED, SHUT_DOWN))
         self.hub.poller.close()
         self._release()
         self.unshown.close()
         for port in list(self.root.ports):
-            port.close(_SHUT_DOWN)
+            port.close(SHUT_DOWN)
         self.faults.close()
 
     def _release(self) -> None:
@@ -335,7 +334,7 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     if ending is None:
         return completed()
     for host in (ending.hub.address.host, *ending.hosts.names):
-        _ended_hosts[host] = Failure(STOPPED, _SHUT_DOWN)
+        _ended_hosts[host] = Failure(STOPPED, SHUT_DOWN)
     own = ending.stop_own_actors()
     stopping = ending.shut_down(grace)
     finished: Promise[None] = Promise("the procs of this program to end")

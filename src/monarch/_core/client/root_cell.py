@@ -22,6 +22,9 @@ from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import DEAD, URGENT, Frame
 
+SHUT_DOWN = "stopped by client: its context was shut down"
+"""Why what a client ends on its way out has ended."""
+
 _START_BOUND = 10.0  # seconds in which processes may still start that were sent such messages
 
 
@@ -94,6 +97,8 @@ class RootCell(BaseCell):
             self.heard(origin, frame)
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
+        if self.leaving and SHUT_DOWN in failure.explain():
+            return  # it waited for what was stopped a moment before it
         if self.ownership.cares_for(mesh):  # still
             self._on_fault(self.public(failure, mesh))
 
