@@ -48,9 +48,9 @@ def rows(table: str) -> list[dict[str, Any]]:
     return read(table, hosts=this_host()).get(timeout=PATIENCE).rows(table)
 
 
-def of_actor(table: str, name: str) -> list[dict[str, Any]]:
+def of_actor(table: str, name: str, column: str = "actor_id") -> list[dict[str, Any]]:
     own = {row["id"] for row in rows("actors") if row["name"] == name}
-    return [row for row in rows(table) if row["actor_id"] in own]
+    return [row for row in rows(table) if row[column] in own]
 
 
 def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
@@ -85,6 +85,23 @@ def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
                 *(table for table in TABLES if not table.startswith("pyspy")), hosts=this_host()
             ).get(timeout=PATIENCE)
         assert counts() == before
+
+
+def test_all_that_is_sent_is_kept_from_the_next_spawn_on_though_many_were_left_out_before(
+    spawn: Spawn,
+) -> None:
+    with configured(telemetry="sampled"):
+        floods = spawn().spawn("floods", Floods)
+        for number in range(20_000):
+            floods.take.broadcast(number)
+        floods.resident.call_one().get(timeout=PATIENCE)
+    with configured(telemetry="all"):
+        echo = spawn().spawn("kept", Echo)
+        for _ in range(10):
+            echo.pid.call_one().get(timeout=PATIENCE)
+    calls = {row["call"] for row in of_actor("messages", "kept", "to_actor_id")}
+    sent = [row for row in rows("sent_messages") if row["call"] in calls]
+    assert [row["endpoint"] for row in sent] == ["pid"] * 10 and len(calls) == 10
 
 
 def test_memory_is_flat_over_200_000_messages(spawn: Spawn) -> None:

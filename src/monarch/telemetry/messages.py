@@ -254,20 +254,27 @@ def start(hub: Any, mode: str) -> ActorSampler:
 
     Args:
         hub: That of the process.
-        mode: ``"sampled"`` or ``"all"``.
+        mode: ``"sampled"`` or ``"all"``; from now on of the whole process.
     """
     global _recorder
+    sampled = mode == "sampled"
     if _recorder is None:
         room = min(config.value("telemetry_memory"), ON_A_HOST // _procs_here(hub))
         history = room // 4
-        _recorder = _Recorder(
-            hub, max(100, (room - history) // (2 * _BYTES)), mode == "sampled", History(history)
-        )
+        most = max(100, (room - history) // (2 * _BYTES))
+        _recorder = _Recorder(hub, most, sampled, History(history))
         hub.pulse.hooks.append(partial(_recorder.look, hub))
-        watch: Any = sys.modules.get("monarch.telemetry.watch")  # which the first profile brings
-        look_at_all(watch is not None and watch.profiled())
+        _adapt_to_profiles()
+    elif _recorder.sampled != sampled:  # configured anew since
+        _recorder.sampled = sampled
+        _adapt_to_profiles()
     hub.outgoing = _recorder.outgoing
     return ActorSampler(_recorder)
+
+
+def _adapt_to_profiles() -> None:
+    watch: Any = sys.modules.get("monarch.telemetry.watch")  # which the first profile brings
+    look_at_all(watch is not None and watch.profiled())
 
 
 def look_at_all(wanted: bool) -> bool:
