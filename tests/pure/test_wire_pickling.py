@@ -300,6 +300,18 @@ def test_lambdas_and_closures_travel_with_what_they_close_over() -> None:
     assert through({"k": [add]})["k"][0](2) == 12
 
 
+def test_code_that_travels_by_value_keeps_the_name_of_its_file() -> None:
+    """Tracebacks and breakpoints of the receiver need it; cloudpickle 3.1.3 leaves it out."""
+    make: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def outer():\n    return lambda: 0\n", "/where/it/stands.py", "exec"), make)
+
+    outer = through(make["outer"])
+
+    assert outer.__code__.co_filename == "/where/it/stands.py"
+    assert outer().__code__.co_filename == "/where/it/stands.py"
+    assert (outer().__code__.co_name, outer().__code__.co_firstlineno) == ("<lambda>", 2)
+
+
 def test_a_closure_that_calls_itself_survives() -> None:
     def factorial(n: int) -> int:
         return 1 if n < 2 else n * factorial(n - 1)

@@ -19,6 +19,7 @@ import pickle
 import sys
 import types
 import weakref
+from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
@@ -87,8 +88,24 @@ class _Pickler(pickle.Pickler):
         return reduce_extension(kind, obj)
 
 
+def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
+    """Reduce a code object together with the name of its file.
+
+    cloudpickle 3.1.3 and later write "<dynamic-code>" in its place, so that equal code has equal
+    bytes wherever it is defined. Tracebacks, breakpoints and stacks of ranks need the real name.
+    """
+    make, arguments = _cloudpickle._code_reduce(code)
+    return make, (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
+
+
+_FILENAME = 10
+"""Where `types.CodeType` takes the name of the file, on Python 3.8 and later."""
+
+
 class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is untyped
     """cloudpickle, with classes that are set up once per receiver."""
+
+    dispatch_table = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_extension(type(obj), obj)
