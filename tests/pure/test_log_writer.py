@@ -87,20 +87,22 @@ def numbers(*paths: Path) -> list[int]:
 
 
 @given(
-    st.lists(st.text(), min_size=1, max_size=3),
+    st.lists(st.text() | st.text('\\"n\n\0é'), min_size=1, max_size=3),
     st.sampled_from([NOBODY, RECORD, Note("an_actor", "run")]),
 )
 def test_each_line_of_the_json_file_is_a_line_of_the_log(texts: list[str], note: Note) -> None:
     output = said(*texts, note=note)
-    written = json_of([output], "a job")
-    assert all(line.endswith("\n") and line.count("\n") == 1 for line in written)
+    *written, end = json_of([output], "a job").split("\n")
+    assert end == ""
     assert [LogLine.from_json(line) for line in written] == list(log_lines(output, "a job"))
 
 
 def test_the_file_for_people_has_the_time_and_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    (line,) = text_of([said("hello")])
-    assert line.endswith(".250 hello\n")
-    assert len(line.split()[0]) == len("2026-01-31")
+    first, second, end = text_of([said("hello", "you")]).split("\n")
+    assert first.endswith(".250 hello")
+    assert second == first.replace("hello", "you")
+    assert len(first.split()[0]) == len("2026-01-31")
+    assert end == ""
 
 
 def test_the_lines_of_a_rank_are_in_files_of_its_name(log: LogFiles, tmp_path: Path) -> None:

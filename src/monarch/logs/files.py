@@ -301,7 +301,7 @@ class _RankFiles:
         """True if one of the files was removed."""
         return self._text.is_gone or self._json.is_gone
 
-    def write(self, text: list[str], lines: list[str]) -> None:
+    def write(self, text: str, lines: str) -> None:
         self._text.write(text)
         self._json.write(lines)
 
@@ -340,20 +340,17 @@ class _File:
     def is_gone(self) -> bool:
         return os.fstat(self._fd).st_nlink == 0
 
-    def write(self, lines: list[str]) -> None:
-        start = 0
-        sizes = [len(line) for line in lines]  # characters: as exact as a bound needs to be
-        while start < len(lines):
-            if self._size >= self._most:
+    def write(self, text: str) -> None:
+        """Append whole lines; those for which this file has no room begin the next one."""
+        while text:
+            room = self._most - self._size  # characters: as exact as a bound needs to be
+            end = len(text) if len(text) <= room else text.rfind("\n", 0, room) + 1
+            if not end and self._size:
                 self._rotate()
-            end, size = start, self._size
-            while end < len(lines) and (end == start or size + sizes[end] <= self._most):
-                size += sizes[end]
-                end += 1
-            self._write("".join(lines[start:end]).encode(errors="replace"))
-            start = end
-            if start < len(lines):
-                self._rotate()
+                continue
+            end = end or text.find("\n") + 1  # a line that is longer than a file has one of its own
+            self._write(text[:end].encode(errors="replace"))
+            text = text[end:]
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(b"\n" + data if self._torn else data)
@@ -383,27 +380,34 @@ class _File:
             self._fd = -1
 
 
-# what is written: for each run of lines as little as possible per line
+# what is written: for each run of lines a few calls, whatever their number
 
 
-def text_of(outputs: Iterable[Output]) -> list[str]:
+def text_of(outputs: Iterable[Output]) -> str:
     """Return the lines of outputs for people: the time, then the text."""
-    lines: list[str] = []
+    pieces: list[str] = []
     for output in outputs:
-        for note, texts in output.said:
-            said = _clock(note.time or output.time)
-            lines += [f"{said} {text}\n" for text in texts]
-    return lines
+        for note, text in output.runs:
+            said = _clock(note.time or output.time) + " "
+            pieces += [said, text if note.logger else text.replace("\n", "\n" + said), "\n"]
+    return "".join(pieces)
 
 
-def json_of(outputs: Iterable[Output], job: str) -> list[str]:
+def json_of(outputs: Iterable[Output], job: str) -> str:
     """Return what `LogLine.to_json` returns for each line of outputs, with newlines."""
-    lines: list[str] = []
+    pieces: list[str] = []
     for output in outputs:
-        for note, texts in output.said:
+        for note, text in output.runs:
             before, after = _around(output, note, job)
-            lines += [before + _quoted(text) + after for text in texts]
-    return lines
+            if note.logger:
+                pieces += [before, _quoted(text), after]
+            elif "\\" in text:
+                for line in text.split("\n"):
+                    pieces += [before, _quoted(line), after]
+            else:  # each backslash is of the quotation
+                lines = _quoted(text).replace("\\n", f'"{after}{before}"')
+                pieces += [before, lines, after]
+    return "".join(pieces)
 
 
 def _around(output: Output, note: Note, job: str) -> tuple[str, str]:

@@ -137,11 +137,11 @@ def install() -> None:
 def who_prints() -> Note:
     """Return the author of what this thread prints: an actor, or a record that a handler writes."""
     here, record = running(), getattr(_handling, "record", None)
-    author = (here.actor_instance.name, here._endpoint) if here is not None else NOBODY[:2]
+    note = _author(here._cell.instance.name, here._endpoint) if here is not None else NOBODY
     if record is None:
-        return _author(*author) if here is not None else NOBODY
+        return note
     location = f"{record.filename}:{record.lineno}"
-    return Note(*author, record.levelno, record.name, location, record.created)
+    return Note(*note[:2], record.levelno, record.name, location, record.created)
 
 
 def _record_with_actor(*args: object, **kwargs: object) -> logging.LogRecord:

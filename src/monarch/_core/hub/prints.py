@@ -126,16 +126,14 @@ class _Noted(io.FileIO):
         return size
 
     def _write_all(self, data: bytes) -> None:
-        rest = memoryview(data)
         self.writer = threading.get_ident()
         try:
-            while rest:
-                written: int | None = super().write(rest)
+            while (written := super().write(data)) != len(data):
                 # a child process, which shares the pipe, has made it non-blocking
                 if written is None:
                     select.select((), (self.fileno(),), ())
                 else:
-                    rest = rest[written:]
+                    data = data[written:]
         finally:
             self.writer = 0
 

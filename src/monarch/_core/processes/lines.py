@@ -111,9 +111,10 @@ def _runs(whole: bytes) -> list[Run]:
         head = whole[: whole.find(END) + 1]
         note = read_note(head)
         if head and not note.logger:
-            heads, ends = whole.count(BEGIN) - 1, whole.count(b"\n")
-            if heads == ends == whole.count(b"\n" + head):  # each line begins with the same head
-                return [(note, _text(whole[len(head) :].replace(b"\n" + head, b"\n")))]
+            rest = whole[len(head) :]
+            text = rest.replace(b"\n" + head, b"\n")
+            if BEGIN not in text and len(text) + text.count(b"\n") * len(head) == len(rest):
+                return [(note, _text(text))]  # each line begins with the same head
     runs: list[tuple[Note, list[str]]] = []
     for line in whole.split(b"\n"):
         # more than one where somebody else began before the line ended
