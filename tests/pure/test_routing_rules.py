@@ -1,0 +1,78 @@
+"""Rules of gateways that random schedules hardly reach: one event at a time."""
+
+from __future__ import annotations
+
+from helpers.gateways import PATIENCE, World, unanswered
+from monarch._core.wire.address import AGENT, ProcAddress
+from monarch._core.wire.frame import STANDING
+
+CLIENT = "c0"
+SCRIPT = ProcAddress(CLIENT, "p0")
+
+
+def a_client_of(workers: int) -> World:
+    """A client that watches over workers, which stand in a chain below it."""
+    world = World(seed=0, fanout=1)
+    names = [f"tcp://w{number}" for number in range(workers)]
+    for name in (*names, CLIENT):
+        world.host(name)
+    for name in names:
+        world.hosts[name].procs.append(AGENT)
+    targets = [ProcAddress(name, AGENT) for name in names]
+    world.hosts[CLIENT].call("p0", targets, 1, request=1, flags=STANDING)
+    world.run(5)
+    assert not unanswered(world)
+    return world
+
+
+def test_hosts_that_are_no_longer_watched_over_forget_the_cast_that_did() -> None:
+    world = a_client_of(2)
+    assert [host.gateway.casts for host in world.hosts.values()] == [1, 1, 1]
+
+    world.hosts[CLIENT].gateway.withdraw(SCRIPT, ["tcp://w0", "tcp://w1"])
+    world.run(10)
+
+    assert [host.gateway.casts for host in world.hosts.values()] == [0, 0, 0]
+
+
+def test_a_cast_that_waits_for_answers_goes_on_when_its_hosts_are_withdrawn() -> None:
+    world = a_client_of(2)
+    targets = [ProcAddress(name, "p0") for name in ("tcp://w0", "tcp://w1")]
+    world.hosts[CLIENT].call("p0", targets, 2, request=2)
+
+    world.hosts[CLIENT].gateway.withdraw(SCRIPT, ["tcp://w0", "tcp://w1"])
+    world.run(10)
+
+    assert world.hosts[CLIENT].answers[2] == {0: ["reply"], 1: ["reply"]}
+
+
+def test_who_has_talked_to_a_process_hears_of_its_end_after_another_host_was_lost() -> None:
+    world = a_client_of(2)
+    asked = world.hosts["tcp://w0"]
+    for caller in (CLIENT, "tcp://w1"):
+        world.hosts[caller].call("p1", [ProcAddress("tcp://w0", "p0")], 2)
+    world.run(10)
+
+    world.kill("tcp://w1")
+    world.run(20)
+    assert ("p0", ProcAddress("tcp://w1", AGENT)) in asked.told
+    asked.end("p0")
+    world.run(30)
+
+    assert ("p1", ProcAddress("tcp://w0", "p0")) in world.hosts[CLIENT].told
+
+
+def test_what_waits_for_a_client_to_dial_asks_by_the_way_that_its_next_cast_has_come() -> None:
+    world = a_client_of(3)
+    last, link = world.hosts["tcp://w2"], world.links[frozenset(("tcp://w1", "tcp://w2"))]
+    link.lost = True
+    link.notice("tcp://w2")  # the other end does not know yet, so no way is looked for
+
+    last.call("p0", [SCRIPT], 7)
+    world.run(6)
+    assert not world.hosts[CLIENT].got
+    others = [ProcAddress(name, "p1") for name in ("tcp://w0", "tcp://w2")]
+    world.hosts[CLIENT].call("p1", others, 8)
+    world.run(6 + PATIENCE / 2)
+
+    assert world.hosts[CLIENT].got == {("p0", ProcAddress("tcp://w2", "p0")): [7]}
