@@ -168,3 +168,21 @@ def test_a_failure_of_no_mesh_and_no_rank_says_so() -> None:
     failure = MeshFailure(Failure(HOST, "r"))
     assert failure.mesh_name == "<none>"
     assert failure.ranks == []
+
+
+def test_a_failure_that_is_remembered_keeps_both_ends_of_long_texts() -> None:
+    text = "begin" + "x" * 100_000 + "end"
+    cause = Failure(EXITED, text)
+    failure = Failure(EXCEPTION, text, output=("short", text), source=cause, error=b"x" * 100_000)
+    brief = failure.brief()
+    assert brief.source is not None
+    for cut in (brief.reason, brief.output[1], brief.source.reason):
+        beginning, middle, end = cut.split("\n")
+        assert beginning.startswith("beginx")
+        assert end.endswith("xend")
+        left_out = len(text) - len(beginning) - len(end)
+        assert middle == f"... ({left_out} characters are not remembered) ..."
+        assert len(cut) < 20_000
+    assert brief.output[0] == "short"
+    assert brief.error == b"", "a part of an exception is none"
+    assert Failure(EXCEPTION, "short", error=b"an exception").brief().error == b"an exception"

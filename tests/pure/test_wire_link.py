@@ -631,6 +631,7 @@ def test_a_stranger_that_makes_no_sense_is_refused_and_told_why(said: bytes, why
     raw.say(said)
     assert why in raw.said[-1].decode(errors="replace")
     raw.say(said)  # whatever it still says is ignored
+    assert raw.open, "it may need a while to read why"
     wires.now = T
     a.table.tick(T)
     raw.say(b"")
