@@ -31,8 +31,10 @@ _SHUTDOWN = 30.0  # seconds
 
 
 class _Run:
-    """Attributes:
-    test: The test that runs.
+    """The run of the tests.
+
+    Attributes:
+        test: The test that runs.
     """
 
     def __init__(self) -> None:
@@ -98,8 +100,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def monarch_local(request: pytest.FixtureRequest) -> Iterator[LocalHosts]:
-    """Hosts in the process of the test: two, or as an indirect parameter says, such as
-    ``{"hosts": 4, "seed": 7}``.
+    """Hosts in the process of the test.
+
+    There are two, or as an indirect parameter says, such as ``{"hosts": 4, "seed": 7}``.
     """
     from .testing import local  # here: a run without Monarch imports nothing of it
 

@@ -1,5 +1,6 @@
-"""Names of the actor API that lead to planes, imported when they are used; and one that has no
-meaning here.
+"""Names of the actor API that lead to planes, imported when they are used.
+
+One of them has no meaning here.
 """
 
 from __future__ import annotations

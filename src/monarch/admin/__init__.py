@@ -1,5 +1,6 @@
-"""The admin interface of a program over HTTP: what runs, why it does not go on, and what can be
-done.
+"""The admin interface of a program over HTTP.
+
+It tells what runs and why it does not go on, and stops or kills what it is asked to.
 
 `door` belongs to the program: it listens, and starts a process of its own for the rest when
 somebody comes. That one, `helper`, connects to the program from beside, as `monarch why` does, and

@@ -18,9 +18,11 @@ _BACKLOG = 128
 
 
 class Address(NamedTuple):
-    """Attributes:
-    host: A name, or a number.
-    port: 0 for any that is free.
+    """A TCP address to listen at.
+
+    Attributes:
+        host: A name, or a number.
+        port: 0 for any that is free.
     """
 
     host: str

@@ -105,8 +105,9 @@ def _message_activity(call: Call) -> Any:
     fields={"hide_system": Field("boolean", "Changes nothing: no node here is of Monarch's own")},
 )
 def _dag(call: Call) -> Any:
-    """Hosts, procs and actors as nodes, and edges between them: who belongs to whom, who sends to
-    whom.
+    """Hosts, procs and actors as nodes, with edges between them.
+
+    An edge says who owns whom, or who sends to whom.
     """
     call.flag("hide_system")
     return call.program.shared("dag", lambda: _graph(call.program))
@@ -171,8 +172,9 @@ def _status_events(call: Call) -> Any:
 
 @route("GET", "/api/actors/{id}/messages")
 def _messages_of(call: Call) -> Any:
-    """What an actor has sent and received; the latest 200 messages that are remembered, the last
-    one first.
+    """What an actor has sent and received.
+
+    The latest 200 messages that are remembered, the last one first.
     """
     actor = _id(call.path["id"])
     return _rows(call, "messages", f"(from_actor_id = {actor} OR to_actor_id = {actor})", _LATEST)

@@ -1,5 +1,6 @@
-"""The server, as an ASGI application: looks at a request, finds its route, has it answered on a
-thread, within a time.
+"""The server, as an ASGI application.
+
+It checks a request, finds its route, and has a thread answer it within a time limit.
 
 Routes that ask the program take a place in a queue, of which some are served at a time; nobody is
 sent away. Routes that read files have a queue of their own, so that they do not wait for questions

@@ -1,5 +1,6 @@
-"""The picture of the front page as of a moment that is over, from what tables of events retain: of
-a running program, and of a file.
+"""The picture of the front page at a past moment.
+
+It is made from the retained rows of event tables, of a running program or of a file.
 
 Stacks are of the moment of a question alone, so this is no verdict: it says who handled a call
 then, and what had failed.

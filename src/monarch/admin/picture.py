@@ -1,5 +1,7 @@
-"""The content of a dashboard's front page, as plain data: the verdict, each rank of each mesh as
-columns, failures; and the changes from one picture to the next. Pure.
+"""The content of a dashboard's front page, as plain data.
+
+It has the verdict, each rank of each mesh as columns, the failures, and the changes from one
+picture to the next. Pure.
 
 A column is a list with a value for each rank, in the order of the ranks; a client that keeps it as
 an array draws ten thousand ranks in milliseconds, and a delta changes single places of it.

@@ -1,6 +1,4 @@
-"""The program that is looked at: what is asked of it, and shared by all who ask at the same
-time.
-"""
+"""The program under inspection, and its answers, shared by simultaneous requests."""
 
 from __future__ import annotations
 
@@ -176,8 +174,9 @@ class Watched:
         return Processes(self.connection) if role == ACT else _Viewed(self.connection)
 
     def expect(self) -> None:
-        """Look at what the front page shows, for somebody who opens it: the page asks for that
-        when it has been loaded.
+        """Look at what the front page shows, for a page that opens.
+
+        The page asks for that when it has been loaded.
         """
 
         def look() -> None:

@@ -1,5 +1,6 @@
-"""The table of routes, from which the server serves, the OpenAPI document is written, and the tests
-of security are made.
+"""The table of routes.
+
+The server serves from it; the OpenAPI document and the tests of security are made from it.
 
 A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json`
 takes, or a `Page`, or `Events`. What it raises as an `ApiError` is the answer; so is what the

@@ -1,5 +1,6 @@
-"""Runs that have left a file, where a program keeps them; each is served below ``/runs/ID/``, by
-the routes of a running program.
+"""Runs that have left a file, where a program keeps them.
+
+Each is served below ``/runs/ID/``, by the routes of a running program.
 
 Files are those in the folder of the program, and those that its jobs have kept there.
 """
@@ -71,8 +72,10 @@ def opened(folder: str, name: str) -> SavedRun:
 
 @route("GET", "/v1/runs", seconds=60.0, reads=True)
 def _runs(call: Call) -> Any:
-    """Runs that have left a file in the folder of the program, the latest first, each served below
-    `/runs/{id}/`; what of this user runs on this machine.
+    """Runs that have left a file in the program's folder, the latest first.
+
+    Each is served below `/runs/{id}/`. With them: the programs of this user that run on this
+    machine.
     """
     folder = call.program.folder
     return {

@@ -125,8 +125,9 @@ class SavedRun(Watched):
 
 
 class _OfFile(Shared[T]):
-    """The rows read from a file, until another takes its place; of a removed one, the rows read
-    before.
+    """The rows read from a file, until another takes its place.
+
+    Of a removed one, the rows read before.
 
     Args:
         path: The file.

@@ -28,9 +28,10 @@ _SECONDS = 60.0
     },
 )
 def _trace(call: Call) -> Page:
-    """What ranks did in a time that is retained, as a file for ui.perfetto.dev: messages, spans,
-    steps. It is refused where there are more than 100,000 of one kind: then a shorter time, or
-    fewer ranks.
+    """What ranks did in a retained period, as a file for ui.perfetto.dev.
+
+    It has messages, spans and steps. A period with more than 100,000 of one kind is refused:
+    ask for a shorter one, or fewer ranks.
     """
     # refused before anything is asked
     given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)

@@ -1,5 +1,6 @@
-"""The tree of hosts, procs and actors as Monarch 0.7 gives it: nodes that name each other by
-references. Pure.
+"""The tree of hosts, procs and actors as Monarch 0.7 gives it.
+
+Its nodes name each other by references. Pure.
 
 A reference is ``root``; ``host:agent@HOST``; ``PROC@HOST``; ``ACTOR<ID>.PROC@HOST``. It stands in
 the path of a URL as one segment.

@@ -73,8 +73,9 @@ os.register_at_fork(
 
 
 def configure(**keys: object) -> None:
-    """Set knobs for this process and for what it spawns from now on; all of them, or none if one is
-    wrong.
+    """Set knobs for this process and for what it spawns from now on.
+
+    All are set, or none if one is wrong.
 
     Durations are texts such as "30s", "1h 30m", "250ms", or seconds as a number, or a
     `datetime.timedelta`. Sizes are bytes, or texts such as "10 GiB". docs/config.md lists the keys.
@@ -119,8 +120,9 @@ def get_global_config() -> dict[str, Any]:
 
 
 def get_runtime_config() -> dict[str, Any]:
-    """Return only what `configure` and `configured` set here: a new dict, in the form of
-    `get_global_config`.
+    """Return only what `configure` and `configured` set here.
+
+    It is a new dict, in the form of `get_global_config`.
     """
     return STORE.runtime()
 
@@ -134,8 +136,9 @@ def clear_runtime_config() -> None:
 
 
 def value(name: str) -> Any:
-    """Return the parsed value in force for the knob `name`: durations in float seconds, sizes in
-    int bytes.
+    """Return the parsed value in force for the knob `name`.
+
+    Durations are float seconds, sizes are int bytes.
 
     Internal to the package. Any thread; no lock is taken when the value is cached.
 
@@ -149,8 +152,9 @@ def value(name: str) -> Any:
 
 
 def read_defaults() -> None:
-    """Read the texts of all defaults: for a process that forks, as each fork would read the same
-    ones again.
+    """Read the texts of all defaults.
+
+    A process that forks calls this; else each fork would read the same ones again.
 
     Internal to the package.
     """
@@ -159,8 +163,9 @@ def read_defaults() -> None:
 
 
 def exported() -> dict[str, Any]:
-    """Return what a child is to be given through `inherit`: all that is not a default, as plain
-    picklable values.
+    """Return the values that a child gets through `inherit`.
+
+    They are all that differ from the defaults, as plain picklable values.
 
     Internal to the package.
 
@@ -171,8 +176,7 @@ def exported() -> dict[str, Any]:
 
 
 def settings() -> list[dict[str, Any]]:
-    """Return all knobs by name, as texts, with their defaults and where their values come from, as
-    Monarch 0.7 says it.
+    """Return all knobs by name with value, default and source, as texts, as Monarch 0.7 does.
 
     Internal to the package.
     """

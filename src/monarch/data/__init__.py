@@ -1,5 +1,6 @@
-"""Feeding ranks from loaders that live in actors: `DataFeed`, and `Batches`, what one rank gets of
-it.
+"""Feeding ranks from loaders that live in actors.
+
+`DataFeed` owns the loaders, and `Batches` is what one rank gets of it.
 
 Loaders make batches ahead, and send them in messages, whose large buffers go through shared memory
 on one host. Batches have numbers, and whoever asks for a number gets that batch: this is what makes

@@ -187,8 +187,9 @@ class Batches(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Batches that all ranks together have taken, once each has taken as many as this one:
-        where to go on.
+        """Position where training goes on: batches that all ranks together have taken.
+
+        It counts up to here once each rank has taken as many as this one.
         """
         return self._position
 

@@ -13,9 +13,11 @@ from .._arguments import whole
 
 
 class Turn(NamedTuple):
-    """Attributes:
-    worker: Which loader.
-    item: Which of its items, from 0.
+    """The loader and the item that a rank's next batch comes from.
+
+    Attributes:
+        worker: Which loader.
+        item: Which of its items, from 0.
     """
 
     worker: int
@@ -48,8 +50,9 @@ class Order:
         self._workers = workers
 
     def turn(self, position: int) -> Turn:
-        """Where this rank's batch comes from, in the step that begins when `position` batches have
-        been given to all ranks.
+        """Where this rank's batch comes from, in the step that begins at `position`.
+
+        All ranks together have been given `position` batches before.
         """
         item, worker = divmod(position + self.rank, self._workers)
         return Turn(worker, item)

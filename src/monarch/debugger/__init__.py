@@ -1,5 +1,6 @@
-"""``breakpoint()`` in actors: a pdb session on the rank that stops, which terminals reach through
-the client.
+"""``breakpoint()`` in actors.
+
+It opens a pdb session on the rank that stops, which terminals reach through the client.
 
 ::
 

@@ -1,5 +1,6 @@
-"""An editor debugs a rank: in the proc, what speaks the Debug Adapter Protocol to it, which is
-`debugpy`'s debugger.
+"""Debug a rank from an editor: the side of the proc.
+
+What speaks the Debug Adapter Protocol there is `debugpy`'s debugger.
 
 That wants a socket to its editor. It gets one end of a pair; what it says there goes to the
 terminal as answers to `Attach`, and what the editor says comes as `Said`. So nothing listens here.
@@ -123,8 +124,9 @@ class _Session:
 
 
 class _Stopped(Followed):
-    """An actor, as long as an editor that has stopped it is attached, and it handles the message at
-    which that was.
+    """An actor that an editor has stopped.
+
+    This lasts until the editor detaches, or the message at which the actor stopped is handled.
     """
 
     def __init__(

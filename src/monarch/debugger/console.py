@@ -448,8 +448,9 @@ def _text(error: BaseException) -> str:
 
 
 def debug() -> None:
-    """Debug the actors of this program that have stopped, at this terminal or in this cell of a
-    notebook; returns after `quit`.
+    """Debug the stopped actors of this program, here at the terminal or in a notebook's cell.
+
+    It returns after `quit`.
     """
     Console(current_hub().root, _Input()).run()
 

@@ -1,5 +1,6 @@
-"""In the root client, with `configure(debug_adapter=True)`: a port for each rank that has actors,
-at which editors find it.
+"""A port for each rank that has actors, in the root client, for editors.
+
+`configure(debug_adapter=True)` opens them.
 
 Procs tell that they are there. Then, and when one has ended, a thread asks the agents of the hosts
 who is, opens ports and closes them, says where editors can attach, and writes the entries for their

@@ -199,9 +199,10 @@ class Type(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Tell whether a terminal is attached: sessions kept only until one looks are kept as long as
-    it does. Root client
-    ──▶ proc.
+    """Tell whether a terminal is attached.
+
+    Sessions that are kept only until one looks are kept as long as it does. Root client ──▶
+    proc.
     """
 
     number: int

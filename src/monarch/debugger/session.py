@@ -1,5 +1,6 @@
-"""One stopped activity of an actor: pdb, on its thread, whose input and output go by way of the
-root client.
+"""One stopped activity of an actor.
+
+It is a pdb on the actor's thread, whose input and output go through the root client.
 
 A session begins when a thread or task stops that has none, and ends with the message that it
 handled: when the endpoint returns or raises. In between it stops and goes on, any number of times.
@@ -192,8 +193,9 @@ class Session(Followed, pdb.Pdb):
         super().end(why)
 
     def stop_here(self, frame: FrameType) -> bool:
-        """As `bdb` has it, but only in what the program has called: nobody steps into what the
-        engine calls.
+        """Step as `bdb` does, but only in what the program has called.
+
+        A step never enters what the engine calls.
         """
         each: FrameType | None = frame
         while each is not None and not tracing.of_engine(each):
@@ -283,8 +285,9 @@ class Session(Followed, pdb.Pdb):
                 self.stdin = self.stdout = own
 
     def do_clear(self, arg: str) -> Any:
-        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints; all of them, without asking,
-        if none is named.
+        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints.
+
+        All of them are cleared, without asking, if none is named.
         """
         if arg:
             return super().do_clear(arg)
@@ -301,7 +304,7 @@ class Session(Followed, pdb.Pdb):
     do_restart = do_run
 
     def do_debug(self, arg: str) -> Any:
-        """debug code: step through the code, in a debugger inside of this one."""
+        """Debug code: step through the code, in a debugger inside of this one."""
         result = super().do_debug(arg)
         # or the debugger, which has not been called by a trace function, would be traced
         sys.settrace(None)
@@ -373,9 +376,10 @@ class _Output:
 
 
 class _Streams:
-    """While lines of sessions run, the streams of `sys` are others, which tell threads apart: each
-    session's output goes to whoever is attached to it, and that of all other threads where it went
-    before. They come with the first line, and go after the last.
+    """Streams of `sys` that tell threads apart, while lines of sessions run.
+
+    Each session's output goes to the terminal that is attached to it, and that of all other
+    threads where it went before. They come with the first line, and go after the last.
     """
 
     def __init__(self) -> None:

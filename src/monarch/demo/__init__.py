@@ -1,5 +1,6 @@
-"""A simulated training with known faults behind the real admin interface: for trying dashboards,
-for pictures, for tests.
+"""A simulated training with known faults behind the real admin interface.
+
+It is for trying dashboards, for pictures and for tests.
 
 Simulated are processes and hosts, and nothing above: `hub` is a message hub whose agents are
 functions. A question goes out as the control record that real agents get, and the answer is the

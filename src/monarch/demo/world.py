@@ -1,5 +1,6 @@
-"""The simulated world: its members, the progress of the training, and the place of each rank,
-computed from the time. Pure, but for what is stopped or started again.
+"""The simulated world: members, progress, and the place of each rank at a time.
+
+All but what was stopped or started again is computed from the time.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Proc:
 
     @property
     def label(self) -> str:
-        """``trainers[3]``"""
+        """Mesh and rank, such as ``trainers[3]``."""
         return f"{self.mesh.name}[{self.rank}]"
 
 
@@ -310,8 +311,9 @@ class World:
         return int(gib * _GIB)
 
     def does(self, proc: Proc, now: float) -> tuple[Frames, float]:
-        """Where it stands, and since when it handles this call; no frames where it waits for a
-        message.
+        """Where the rank stands, and since when it handles this call.
+
+        There are no frames where it waits for a message.
         """
         lasts, odd = self.lasts(now), self.is_odd(proc)
         done = self.steps(now, odd)

@@ -1,5 +1,6 @@
-"""Training that goes on when ranks die: a group of ranks for `torch.distributed` that shrinks and
-grows.
+"""Training that goes on when ranks die.
+
+Its ranks form a group for `torch.distributed` that shrinks and grows.
 
     group        `ElasticGroup`, what a program holds
     coordinator  the actor beside it: who is in the next world, and when it begins

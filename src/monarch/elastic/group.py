@@ -20,8 +20,10 @@ class Trainer(Protocol):
     """
 
     def train(self, world: World) -> None:
-        """Train: make what knows of the ranks, call `World.restore`, do the steps of `World.steps`,
-        to the end.
+        """Train to the end.
+
+        Build the state of the ranks, call `World.restore`, then do the steps of
+        `World.steps`.
 
         Called again in each new world.
         """

@@ -109,8 +109,9 @@ class World:
         self._end: int | None = None
 
     def restore(self, **state: Any) -> None:
-        """Give the state with which this world begins to these objects; call it once in `train`,
-        before `steps`.
+        """Give the state with which this world begins to these objects.
+
+        Call it once in `train`, before `steps`.
 
         It comes from the memory of ranks that were in the world before, or from a checkpoint. In
         the first world there is none, and nothing is changed: all ranks have to begin with the same
@@ -137,8 +138,7 @@ class World:
         self.restored = True
 
     def steps(self, stop: int) -> Iterator[int]:
-        """The steps to do, one after the other, from the first that is not done to `stop`, which is
-        not among them.
+        """The steps to do, in order, from the first that is not done up to `stop`, excluded.
 
         A step is done when the next one is asked for. Where the world ends between two steps, this
         ends `train`.
@@ -157,14 +157,16 @@ class World:
             self._keeper.completed(self)
 
     def part(self, count: int) -> slice:
-        """This rank's part of `count` things that all ranks share out: as even as it can be, in the
-        order of ranks.
+        """This rank's share of `count` things.
+
+        Shares are as even as they can be, in the order of ranks.
         """
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def report(self, value: Any) -> None:
-        """Say something to the program, such as the loss: `ElasticGroup.run` gives it a
-        `Report`.
+        """Report a value to the program, such as the loss.
+
+        `ElasticGroup.run` gives it a `Report`.
         """
         self.flush()
         self._sent = self._keeper.send(Report(self.step, self.rank, self.number, self.size, value))
@@ -211,8 +213,9 @@ class World:
 
 
 class Batches:
-    """Which samples are in the batch of a step: the same however many ranks share it, whenever it
-    is asked for.
+    """The samples in the batch of a step.
+
+    They do not depend on how many ranks share it, or on when it is asked for.
 
     Every epoch goes through all samples in an order of its own; what is left at its end, less than
     a batch, is left out.

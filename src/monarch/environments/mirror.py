@@ -29,8 +29,9 @@ _LIMIT = 3900.0  # seconds: longer than a host waits for another process that ma
 
 
 class _Environment(Workspace):
-    """A conda environment, and the folders that it imports from: in it, as
-    ``__editable__.NAME``.
+    """A conda environment, and the folders that it imports from.
+
+    Those are in it as ``__editable__.NAME``.
     """
 
     def __init__(self, prefix: Path) -> None:

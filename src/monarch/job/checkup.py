@@ -77,9 +77,10 @@ class Finding(NamedTuple):
 
 
 class Checkup(Actor):
-    """On each host. Args:
+    """Looks at the host that it runs on.
 
-    addresses: Of all of them, in order.
+    Args:
+        addresses: The addresses of all hosts, in order.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:

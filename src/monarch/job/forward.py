@@ -1,5 +1,6 @@
-"""TCP ports of workers, reached from elsewhere: each connection goes as messages between two
-actors.
+"""TCP ports of workers, reached from elsewhere.
+
+Each connection goes as messages between two actors.
 
 One listens where clients connect, the other connects to the port. Each direction is a loop that
 reads, then has what it read written on the other side before it reads more: so a slow reader slows
@@ -72,8 +73,9 @@ class PortForwarder(Actor):
         src_proc_mesh: ProcMesh,
         src_address: str | Callable[[Point], str],
     ) -> None:
-        """Listen on the procs of one mesh, and connect who comes to ports of the procs of another,
-        point by point.
+        """Listen on the procs of one mesh, and forward to ports of the procs of another.
+
+        Point by point, a connection here leads to the proc at the same point there.
 
         Args:
             dst_proc_mesh: Where the ports are, on the loopback interface.
@@ -155,8 +157,9 @@ class ForwardedPort:
 
 
 class _HostForwarder(PortForwarder):
-    """In the client: owns the proc on the host, so that its end is no failure of the program; who
-    waits is told.
+    """Owns the proc on the host, in the client, so that its end is no failure of the program.
+
+    Waiting callers are told.
     """
 
     @endpoint

@@ -305,9 +305,7 @@ class KubernetesJob(WorkersJob):
     # finding
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, its objects are there, and no pod of it is
-        beyond hope.
-        """
+        """Check whether `spec` describes the same job, complete and with no hopeless pod."""
         if not self._same_spec(spec) or not self._is_running():
             return False
         api = self._api()

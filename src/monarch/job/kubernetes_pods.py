@@ -1,5 +1,6 @@
-"""The state of a mesh's hosts, read from its pods: which serve, at which address, and why the
-others do not. Pure.
+"""The state of a mesh's hosts, read from its pods.
+
+It says which serve, at which address, and why the others do not. Pure.
 """
 
 from __future__ import annotations
@@ -152,8 +153,9 @@ class Pods:
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
 
     def _end_of(self, pod: Object) -> Trouble | None:
-        """The trouble of a host whose pod has completed, where nothing makes another: a Job does
-        that for no index twice.
+        """The trouble of a host whose pod has completed and is not replaced.
+
+        A Job does not make a second pod for the same index.
         """
         is_of_job = CONTROLLERS["Job"].rank_label in pod["metadata"].get("labels", {})
         if (

@@ -1,5 +1,6 @@
-"""Waiting for the pods of a job: a list of them, a watch from there on, and what Kubernetes says of
-those that do not come.
+"""Waiting for the pods of a job.
+
+It takes a list of them, a watch from there on, and what Kubernetes says of those that do not come.
 """
 
 from __future__ import annotations

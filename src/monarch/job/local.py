@@ -131,8 +131,9 @@ class BatchJob(JobTrait):
         return self._job._state()
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Yes within the script, whatever that describes: these are the hosts it was started
-        for.
+        """Whether the script can use the job; always True inside it.
+
+        These are the hosts it was started for.
         """
         return in_batch()
 

@@ -1,5 +1,4 @@
-"""Names that a launcher gives the workers that it starts, so that whoever attaches them can say
-which one is meant.
+"""Names that a launcher gives to its workers, so that each can be attached by its name.
 
 A worker is addressed as ``service<id>@tcp://host:port``. Links of this implementation find a worker
 by its address alone and check who it is by its proof; the name is accepted and carried along.
@@ -76,8 +75,9 @@ def deserialize_service_proc_ids(serialized: str) -> list[ProcId]:
 
 
 def ranked_service_proc_id_from_env(*, rank_env: str = SERVICE_PROC_RANK_ENV) -> ProcId | None:
-    """The id of this worker: that of the group at the rank in `rank_env`; None if either variable
-    is not set.
+    """The id of this worker: that of the group at the rank in `rank_env`.
+
+    It is None if either variable is not set.
 
     Raises:
         ValueError: One of them can't be read, or the group has no such rank.

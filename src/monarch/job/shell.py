@@ -55,8 +55,9 @@ class Size(NamedTuple):
 def shell(
     host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None
 ) -> int:
-    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program; returns
-    when it has ended.
+    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program.
+
+    It returns when the shell has ended.
 
     Where stdin is no terminal, the shell has none either: it reads commands from what is piped into
     this program.
@@ -237,8 +238,9 @@ class _Shell(Actor):
 
 @contextmanager
 def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
-    """Send what comes on stdin, and each new size of the terminal, on a thread that takes no more
-    of it when this is over.
+    """Send stdin, and each new size of the terminal, on a thread.
+
+    When the shell has ended, the thread takes no more of stdin.
     """
     # and no pipe: what is told late, when this is over, goes nowhere
     told, ours = socket.socketpair()
@@ -292,8 +294,9 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
 
 @contextmanager
 def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
-    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size
-    is told.
+    """Every key goes to the shell, Ctrl-C as well, and has no effect here.
+
+    Each new size is sent.
 
     The handler of that signal does no more: it runs between any two steps of the main thread, which
     may hold a lock of ours.
@@ -314,8 +317,9 @@ def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
 
 
 def _ready(events: Mapping[int, int], timeout: float | None = None) -> set[int]:
-    """Wait until one of some descriptors has one of its events; those that have, none after
-    `timeout` milliseconds.
+    """Wait until one of some descriptors has one of its events.
+
+    It returns those that have; none after `timeout` milliseconds.
     """
     poll = select.poll()
     for fd, wanted in events.items():

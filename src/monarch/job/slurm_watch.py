@@ -16,8 +16,10 @@ logger = logging.getLogger("monarch.job")
 
 
 class WarningWatch:
-    """A thread that waits for the warning, which a batch script or a worker leaves as a file in a
-    folder of the job. It ends with that, by `stop`, with the folder, or with the program.
+    """A thread that waits for the warning before a job ends.
+
+    A batch script or a worker leaves it as a file in a folder of the job. The thread ends with
+    the warning, by `stop`, with the folder, or with the program.
 
     Args:
         job: The id of the job.

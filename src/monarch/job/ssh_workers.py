@@ -1,6 +1,4 @@
-"""The workers of an `SSHJob` on their machines: connections, their start, whether they live, and
-their end.
-"""
+"""The workers of an `SSHJob` on their machines: connections, start, life and end."""
 
 from __future__ import annotations
 
@@ -35,8 +33,9 @@ hosts.
 
 
 class Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's
-    place.
+    """The user's description, beside the meshes.
+
+    Jobs with equal descriptions can take each other's place.
     """
 
     python_exe: str
@@ -163,8 +162,9 @@ class SSHWorkers(WorkersJob):
             del self._workers[number], self._reports[number]
 
     def _reach_again(self, each: float | None = None) -> Reach:
-        """The connections of this program to detached workers; with `each`, to the machines that
-        answer.
+        """The connections of this program to detached workers.
+
+        With `each`, to the machines that answer.
         """
         places = self._places()
         if (
@@ -188,8 +188,9 @@ class SSHWorkers(WorkersJob):
         return reach
 
     def _living(self, each: float | None = None) -> set[int]:
-        """The numbers of the workers that live; with `each`, their machines are asked, and on those
-        that don't answer none does.
+        """The numbers of the workers that live.
+
+        With `each`, their machines are asked, and on those that don't answer none does.
         """
         if not self._workers or self._apply_id is None:
             return set()

@@ -1,5 +1,6 @@
-"""Telling the user that a worker has ended, and what it said last; the runtime tells the program
-that the host is lost.
+"""Tells the user that a worker has ended, and what it said last.
+
+The runtime tells the program that the host is lost.
 """
 
 from __future__ import annotations

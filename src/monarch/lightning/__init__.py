@@ -1,5 +1,6 @@
-"""`lightning.Trainer` on hosts of ours:
-`Trainer(devices=8, num_nodes=4, strategy=MeshStrategy(hosts))`.
+"""`lightning.Trainer` on hosts of ours.
+
+The call is `Trainer(devices=8, num_nodes=4, strategy=MeshStrategy(hosts))`.
 
 Needs the extra `lightning`. Importing this package imports neither that nor torch.
 """

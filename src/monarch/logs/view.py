@@ -106,8 +106,9 @@ def _shown(output: Output) -> Iterator[LogLine]:
 
 @contextmanager
 def _bars_kept(file: Any) -> Iterator[None]:
-    """Progress bars of the program's own, which stand on a line without an end: out of the way
-    while something is written.
+    """Hides progress bars of the program while something is written.
+
+    They stand on a line without an end.
 
     One that can't clear or draw itself stays as it is.
     """

@@ -1,5 +1,6 @@
-"""Folders of one machine, seen on others, by FUSE: `monarch.remotemount`, `monarch.gather_mount`,
-and the mounts of jobs.
+"""Folders of one machine, seen on others, by FUSE.
+
+The names are `monarch.remotemount`, `monarch.gather_mount`, and the mounts of jobs.
 
 What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side:
 `view`, what is known of them; `blocks`, their content; `tree`, several views in one; `fuse`, which

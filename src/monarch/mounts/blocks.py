@@ -49,8 +49,9 @@ class Block:
         return memoryview(data)[self.start : self.start + BLOCK]
 
     def held(self) -> tuple[Attributes, bytes]:
-        """Return the bytes that have come, and the file's attributes when it was read; empty if
-        none have.
+        """Return the bytes that have come, and the file's attributes when it was read.
+
+        The bytes are empty if none have come.
         """
         if (
             not self.answer.done()
@@ -79,8 +80,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def ahead(self) -> int:
-        """How many blocks of each open file may be fetched ahead, so that none has gone when it is
-        read.
+        """How many blocks of each open file may be fetched ahead, with none lost before it is read.
 
         A quarter of a file's share: the rest is for what was read, and for what the kernel asks for
         ahead by itself.
@@ -170,9 +170,7 @@ class Blocks:
     def ask_again(
         self, path: str, alike: Collection[Attributes]
     ) -> tuple[set[int], list[Future[Any]]]:
-        """Ask about what is there of a file, from when it was one of `alike`: whether it is still
-        so.
-        """
+        """Return whether a file is still one of `alike`, of which a part was read."""
         held = {index: block.held() for index, block in self._memory.of(self, path).items()}
         there = {index: data for index, (was, data) in held.items() if data and was in alike}
         return set(there), [self._again(path, *each) for each in there.items()]

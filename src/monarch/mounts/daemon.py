@@ -85,8 +85,9 @@ class Daemon(Actor):
 
     @endpoint
     def refresh(self) -> bool:
-        """Look at everything anew; returns whether it is mounted, once the kernel has forgotten
-        what it knew.
+        """Look at everything anew.
+
+        It returns whether it is mounted, once the kernel has forgotten what it knew.
         """
         for view in self._tree.views.values():
             view.forget()

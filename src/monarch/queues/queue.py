@@ -114,8 +114,9 @@ class QueueActor(Actor):
 
 
 class Queue(Generic[T]):
-    """A bounded queue in first-in, first-out order, for any number of producers and consumers in
-    any process.
+    """A bounded first-in, first-out queue for any number of producers and consumers.
+
+    They may be in any process.
 
     The handle is sent in messages, and to the constructors of actors. An item is pickled where it
     is put, and unpickled where it is taken: the process between needs neither its class nor its

@@ -1,5 +1,6 @@
-"""Items of a replay buffer that its memory does not hold, in files that have no name: they are gone
-with their process.
+"""Items of a replay buffer that its memory does not hold, in files without a name.
+
+They are gone with their process.
 """
 
 from __future__ import annotations

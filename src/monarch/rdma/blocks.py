@@ -1,5 +1,6 @@
-"""Which bytes of one shard are which bytes of another: blocks in the indices of the whole tensor,
-and runs of bytes in common.
+"""Which bytes of one shard are which bytes of another.
+
+There are blocks in the indices of the whole tensor, and runs of bytes in common.
 """
 
 from __future__ import annotations
@@ -87,8 +88,9 @@ class Rows(NamedTuple):
 
 
 def rows(part: Block, source: Block, target: Block) -> Iterator[Rows]:
-    """Divide `part`, which lies in both, into as few groups of runs as there are; both are stored
-    in row-major order.
+    """Divide `part`, which lies in both, into as few groups of runs as there are.
+
+    Both are stored in row-major order.
     """
     inner = len(part.shape)  # from this dimension on, a run goes on
     length = 1

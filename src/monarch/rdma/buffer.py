@@ -295,8 +295,9 @@ class RDMABuffer:
     def ask_owner(
         self, record: tuple[Any, ...], here: Callable[[], Any] | None, what: str
     ) -> Future[Any]:
-        """Have the owner's process do something; `here`, if given, does it where that is this
-        one.
+        """Have the owner's process run something.
+
+        If it is this process, `here` does it, if given.
         """
         if here is not None and self._info.owner == self.plane.hub.address:
             answer: Future[Any] = completed(here())

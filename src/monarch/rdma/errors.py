@@ -64,8 +64,9 @@ class BufferDroppedError(RDMAError):
 
 
 class BufferAccessError(RDMAError):
-    """The owner does not know this handle, or does not allow the access: a forged key, a range that
-    is not there.
+    """The owner does not know this handle, or does not allow the access.
+
+    Examples are a forged key and a range that is not there.
     """
 
 

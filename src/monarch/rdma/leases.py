@@ -1,5 +1,6 @@
-"""The holder's side: one lease per buffer and process, shared by its handles and by transfers in
-progress.
+"""The holder's side.
+
+There is one lease per buffer and process, shared by its handles and by transfers in progress.
 
 A lease that nobody refers to any more ends; its owner is told. `Outbox` tells it, since a lease may
 end inside of the garbage collector, on any thread and inside of any lock.
@@ -72,8 +73,9 @@ class Lease:
         weakref.finalize(self, outbox.put, info.owner, self.claim, self._pickled).atexit = False
 
     def begin(self) -> None:
-        """A transfer is going to use it: until `end`, its memory stays where it is, if there is a
-        grant.
+        """Note that a transfer is going to use the lease.
+
+        Until `end`, its memory stays where it is, if there is a grant.
 
         Raises:
             BufferDroppedError: It was recalled.

@@ -110,8 +110,9 @@ def synchronize(tensor: Any) -> None:
 
 
 def share_with_process(memory: Memory) -> bytes:
-    """Return a pickle of torch's CUDA IPC handle, by which one other process opens the memory of a
-    GPU.
+    """Return a pickle of torch's CUDA IPC handle.
+
+    One other process can open the memory of a GPU by it.
 
     Raises:
         UnavailableError: It can't be opened elsewhere.
@@ -160,9 +161,7 @@ def _of_buffer(data: Any, use: str) -> HostMemory:
 
 
 def _of_array(data: Any, use: str) -> HostMemory:
-    """An array whose type of numbers Python's buffers do not know, such as numpy's
-    ``datetime64``.
-    """
+    """An array whose element type Python's buffers do not know, such as numpy's ``datetime64``."""
     interface = getattr(data, "__array_interface__", None)
     if interface is None or "O" in interface["typestr"]:
         raise NotMemoryError(
@@ -230,8 +229,9 @@ _SIMPLE = 0
 
 
 def _address(view: memoryview) -> int:
-    """Where a view's bytes lie. ctypes tells that of writable memory only; the C API tells it of
-    any.
+    """The address of a view's bytes.
+
+    `ctypes` tells that of writable memory only, the C API of any.
     """
     buffer = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), _SIMPLE)

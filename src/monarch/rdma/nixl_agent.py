@@ -1,5 +1,6 @@
-"""The library ``nixl`` in this process: its agent, and the buffers that are registered with it for
-others to reach.
+"""The library ``nixl`` in this process.
+
+It has an agent, and the buffers that are registered with it for others to reach.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""`Replica`: a copy of a shared state that is brought up to date again and again, and from which
-other replicas read.
+"""`Replica`: a copy of a shared state that is updated repeatedly, and that replicas read.
 
 The process of the first source keeps a `Directory` of replicas, and tells each one from whom to
 read. What ends the waits: the deadline of the pull; the end of that process, which is told to who

@@ -1,5 +1,6 @@
-"""Which part of a whole tensor a process has: said for one tensor, or by one rule for all of a
-state.
+"""Which part of a whole tensor a process has.
+
+It is said for one tensor, or by one rule for all of a state.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Whole state dicts: shared by one process, pulled from or pushed to by others, also where each has
-other shards.
+"""Whole state dicts.
+
+One process shares one; others pull from it or push to it, also where each has other shards.
 
 `share_state` lays tensors side by side in one registered region per device, as a safetensors file
 does, or shares them where they are. The handle it gives is a table of names and places, and travels
@@ -63,8 +64,9 @@ class SharedState:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def update(self, state: State, timeout: float = 60) -> Future[None]:
-        """Replace the values by those of `state`, which has the tensors that were shared: a `push`
-        of all of them.
+        """Replace the values by those of `state`, which has the tensors that were shared.
+
+        It is a `push` of all of them.
         """
         shards = {
             name: Shard(entry.block.start, entry.whole) for name, entry in self.entries.items()
@@ -73,8 +75,7 @@ class SharedState:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """For the owner, around code that changes tensors which are shared where they are
-        (``copy=False``).
+        """Guard the owner's code that changes tensors that are shared in place (``copy=False``).
 
         Whoever pulls meanwhile starts again. If the code raises, the state counts as torn until the
         next time.
@@ -335,8 +336,9 @@ def look_at(plane: Plane, look: Look, deadline: Deadline, consistent: bool = Tru
 def push(
     state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60
 ) -> Future[None]:
-    """Write the tensors of a state dict to wherever they are shared: every element that a target
-    has, too.
+    """Write the tensors of a state dict to wherever they are shared.
+
+    Every element that a target has must be among them.
 
     Several may push different elements at one time. Writers of the same elements must take turns:
     otherwise some values of each remain, and no reader is told.

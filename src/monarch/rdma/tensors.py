@@ -1,5 +1,6 @@
-"""The tensors of a state dict: where each lies, which part of which whole it is, and new ones like
-those of somebody else.
+"""The tensors of a state dict.
+
+For each: where it lies, which part of which whole it is; and new ones like those of another state.
 """
 
 from __future__ import annotations

@@ -288,8 +288,9 @@ class ServiceEndpoint(Generic[R]):
         return call.future
 
     def call(self, /, *args: Any, **kwargs: Any) -> Future[ValueMesh[R]]:
-        """Call every replica that is ready; a future of a value for each rank of each, with the
-        dimension ``replica`` first.
+        """Call every replica that is ready.
+
+        The future has a value for each rank of each, with the dimension ``replica`` first.
 
         It is not repeated: it fails with the first rank that does.
 
@@ -331,8 +332,9 @@ class ServiceEndpoint(Generic[R]):
         timeout: float | None = None,
         retries: int | None = None,
     ) -> ServiceEndpoint[R]:
-        """The same endpoint, called in another way:
-        ``service.chat.options(session=user).call_one(text)``.
+        """The same endpoint, called in another way.
+
+        An example is ``service.chat.options(session=user).call_one(text)``.
 
         Args:
             session: Calls of one session go to one replica, from whatever process, for as long as
@@ -401,9 +403,7 @@ class ServiceEndpoint(Generic[R]):
 
 
 def _room(cls: type) -> float:
-    """How many calls of one process a replica of this class is given at a time, so that it need not
-    wait for them.
-    """
+    """How many calls of one process a replica of this class gets at a time without waiting."""
     room: float = _IN_FLIGHT
     for definition in describe_class(cls).endpoints.values():
         overlap: int | None = getattr(definition.method, "batches", definition.concurrency)

@@ -1,5 +1,6 @@
-"""Measure the machine at hand:
-``python -m monarch.simulator profile --procs 2 --save machine.json``.
+"""Measure the machine at hand.
+
+Run ``python -m monarch.simulator profile --procs 2 --save machine.json``.
 """
 
 from __future__ import annotations

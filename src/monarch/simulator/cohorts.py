@@ -129,8 +129,9 @@ class Cohort:
         return max((clock.end for clock in self.clocks.values()), default=0.0)
 
     def compute_on(self, stream: int, arrival: float, seconds: float, machine: Machine) -> Span:
-        """Work through one instruction that reached the stream at `arrival`; when the device does
-        it.
+        """Work through one instruction that reached the stream at `arrival`.
+
+        The result is when the device does it.
         """
         clock = self.clock(stream)
         begun = max(clock.host, arrival)
@@ -203,8 +204,9 @@ class Cohorts:
         return found
 
     def regroup(self, keys: Mapping[int, Hashable]) -> list[tuple[Cohort, Hashable]]:
-        """Split so that all ranks of a cohort have the same key; the cohorts of these ranks, each
-        with its key.
+        """Split so that all ranks of a cohort have the same key.
+
+        It returns the cohorts of these ranks, each with its key.
         """
         self._split(keys, frozenset(keys))
         return [(cohort, keys[cohort.ranks[0]]) for cohort in self.all if cohort.ranks[0] in keys]

@@ -53,14 +53,16 @@ _RANDOM_WEIGHT = 32
 
 
 class Work(NamedTuple):
-    """Attributes:
-    flops: Floating-point operations of matrix products.
-    dtype: Theirs.
-    vector: Other arithmetic, in simple operations.
-    bytes: Read and written.
-    fresh: Bytes of new tensors.
-    pieces: How many tensors are made or changed, one after the other where the device has no kernel
-    for them all.
+    """The work of an operation.
+
+    Attributes:
+        flops: Floating-point operations of matrix products.
+        dtype: Theirs.
+        vector: Other arithmetic, in simple operations.
+        bytes: Read and written.
+        fresh: Bytes of new tensors.
+        pieces: How many tensors are made or changed, one after the other where the device has no
+            kernel for them all.
     """
 
     flops: float = 0.0
@@ -173,8 +175,9 @@ def effect_of(template: Template, metas: Sequence[Meta], numbers: Sequence[Any])
 
 
 def touching(metas: Sequence[Meta], made: Sequence[Meta]) -> Work:
-    """The least that a function can do which nobody knows anything of: read all that it gets, write
-    all that it makes.
+    """The least cost of a function that nothing is known about.
+
+    It reads all that it gets, and writes all that it makes.
     """
     size, new = sum(map(bytes_of, (*metas, *made))), sum(map(bytes_of, made))
     return Work(bytes=size, fresh=new, pieces=1)

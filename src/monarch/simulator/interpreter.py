@@ -1,5 +1,6 @@
-"""What single instructions do to simulated ranks: when each begins and ends there, and what memory
-its results take.
+"""The effect of single instructions on simulated ranks.
+
+It is when each begins and ends there, and what memory its results take.
 
 `cost` says what is in an operation, `collectives` how long data is on its way, `cohorts` where each
 rank is in time, `memory` what it holds.

@@ -31,8 +31,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A model of a machine: the devices of the ranks, the links between them, and the overhead of
-    the controller.
+    """A model of a machine: devices, links between them, and the controller's overhead.
 
     All rates are those that programs reach, not those of data sheets.
 
@@ -78,8 +77,9 @@ class Machine:
     block: int
 
     def flops_of(self, dtype: str) -> float:
-        """Of matrix products of a dtype; where it is not known, of the nearest one that is at least
-        as wide.
+        """The rate for matrix products of a dtype.
+
+        Where it is not known, it is that of the nearest dtype that is at least as wide.
         """
         if dtype in self.flops:
             return self.flops[dtype]
@@ -88,8 +88,9 @@ class Machine:
         return max(wider) if wider else min(self.flops.values())
 
     def replace(self, **changes: Any) -> Machine:
-        """The same with other values for some attributes:
-        ``machine.replace(network=Link(5e-6, 12.5e9))``.
+        """The same machine with other values for some attributes.
+
+        An example is ``machine.replace(network=Link(5e-6, 12.5e9))``.
         """
         return dataclasses.replace(self, **changes)
 

@@ -1,6 +1,4 @@
-"""Which storages live on the ranks, and how long: from the first value in them until the last one
-is freed.
-"""
+"""The lifetime of storages on the ranks: from the first value in them to the last free."""
 
 from __future__ import annotations
 

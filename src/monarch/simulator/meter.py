@@ -1,5 +1,6 @@
-"""The numbers of a machine, found by running small programs on real ranks: all at once, so that
-what ranks share is shared.
+"""Measures a machine by running small programs on real ranks.
+
+They run all at once, so that what ranks share is shared.
 
 Each number is the best of some short rounds with pauses between them: so it is that of a quiet
 machine, even if this one is not quiet all the time. What ends each wait: the ranks, or their end.
@@ -158,8 +159,9 @@ class _Meter:
         return max(time.perf_counter() - start - self.answer, 1e-9)
 
     def _small_operations(self) -> torch.Tensor:
-        """Various ones, as in a program: each for itself would find all that it needs in the
-        caches.
+        """Run various operations, as a program does.
+
+        Alone, each would find all that it needs in the caches.
         """
         x, one = self._one, self._one
         for _ in range(_OPERATIONS // 10):

@@ -50,9 +50,11 @@ class _Pair(NamedTuple):
 
 
 class Moves:
-    """Attributes:
-    groups: Those with a number: the members of each.
-    routes: Those with a number: from each rank to those that it sends to.
+    """The data moves between simulated ranks.
+
+    Attributes:
+        groups: Those with a number: the members of each.
+        routes: Those with a number: from each rank to those that it sends to.
     """
 
     def __init__(self, cohorts: Cohorts, machine: Machine, per_host: int) -> None:
@@ -194,8 +196,9 @@ class Moves:
     def _keys_of_pairs(
         self, number: int, at: Mapping[int, int], senders: bool, receivers: bool
     ) -> Mapping[int, frozenset[_Pair]]:
-        """For each rank on one side, or both, the transfers that it has a part in; what stays on a
-        rank is none.
+        """For each rank on either side, the transfers that it takes part in.
+
+        What stays on a rank is no transfer.
         """
         pairs: dict[int, set[_Pair]] = {}
         for sender, all_receivers in self.routes[number].items():
@@ -215,8 +218,9 @@ class Moves:
     def _refined(
         self, keys: Callable[[Mapping[int, int]], Mapping[int, Hashable]]
     ) -> list[tuple[Cohort, Any]]:
-        """Split cohorts until all ranks of each have the same key, which may itself name cohorts,
-        by position.
+        """Split cohorts until all ranks of each have the same key.
+
+        The key may itself name cohorts, by position.
         """
         while True:
             version = self._cohorts.version

@@ -94,12 +94,14 @@ class Node(NamedTuple):
 
 
 class Recorder:
-    """Attributes:
-    timed: Whether events and changes are kept, until the next step.
-    graphed: Whether nodes are kept, and what befalls tensors.
-    tensors: What befalls them.
-    streams: Names of streams that were used, by number.
-    tag: What is noted with all that comes.
+    """Records what simulated ranks do.
+
+    Attributes:
+        timed: Whether events and changes are kept, until the next step.
+        graphed: Whether nodes are kept, and what befalls tensors.
+        tensors: What befalls them.
+        streams: Names of streams that were used, by number.
+        tag: What is noted with all that comes.
     """
 
     def __init__(self, timed: bool, graphed: bool) -> None:

@@ -1,5 +1,6 @@
-"""A mesh whose ranks are only reckoned with: programs run on it as they are, and are told how long
-they would have taken.
+"""A simulated mesh: predicts run time without executing.
+
+Programs run on it unchanged.
 """
 
 from __future__ import annotations
@@ -72,8 +73,7 @@ class Step(NamedTuple):
 
 
 class Simulator:
-    """A mesh of `hosts` times `gpus` ranks, on which nothing is executed and for which no process
-    is started.
+    """A mesh of `hosts` times `gpus` ranks that executes nothing and starts no process.
 
     The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations only
     cost what it takes to issue them; what is fetched is zeros of the right shape. `step` tells what
@@ -281,8 +281,9 @@ def _tag(simulator: Simulator, value: Any) -> None:
 
 
 def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Step]:
-    """Predict the cost of a program's steps on another machine, from the instructions that it has
-    recorded.
+    """Predict the cost of a program's steps on another machine.
+
+    It uses the instructions that the program has recorded.
 
     Args:
         path: What a simulator with ``simulate_mode="command_history"`` has written. It is

@@ -1,5 +1,6 @@
-"""The events of a program's tensors, under the names of Monarch 0.7: when each, and its memory, is
-made, used and dropped.
+"""The events of a program's tensors, under the names of Monarch 0.7.
+
+They are when each tensor, and its memory, is made, used and dropped.
 """
 
 from __future__ import annotations
@@ -167,10 +168,12 @@ class _Tensor:
 
 
 class TensorEvents:
-    """Attributes:
-    events: All, in order.
-    borrows: By number.
-    sends: In order.
+    """Collects the events of a program's tensors.
+
+    Attributes:
+        events: All, in order.
+        borrows: By number.
+        sends: In order.
     """
 
     def __init__(self) -> None:
@@ -266,8 +269,9 @@ class TensorEvents:
             self.events[index] = other._replace(devices=other.devices + more)
 
     def number_meshes(self) -> None:
-        """Give each event the number of the mesh of its ranks: what was said, else one for each
-        list of ranks.
+        """Give each event the number of the mesh of its ranks.
+
+        It is the given one, else one for each list of ranks.
         """
         found: dict[tuple[int, ...], int] = {}
         taken = set(self._meshes.values())

@@ -1,5 +1,6 @@
-"""The variables that `torchrun` sets, set on the procs of a mesh; see
-https://docs.pytorch.org/docs/stable/elastic/run.html.
+"""The variables that `torchrun` sets, set on the procs of a mesh.
+
+See https://docs.pytorch.org/docs/stable/elastic/run.html.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def setup_torch_elastic_env(
     master_port: int | None = None,
     use_ipaddr: IPVersion | None = None,
 ) -> None:
-    """Set the variables of torch elastic in every proc, so that
-    ``torch.distributed.init_process_group()`` needs no arguments.
+    """Set the variables of torch elastic in every proc.
+
+    ``torch.distributed.init_process_group()`` then needs no arguments.
 
     They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
     ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE``
@@ -194,8 +196,9 @@ def _resolves(name: str) -> bool:
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """The address from which this host reaches others; that of the loopback interface where it
-    reaches none.
+    """The address from which this host reaches others.
+
+    It is that of the loopback interface where it reaches none.
     """
     outside, loopback = (
         ("192.0.2.1", "127.0.0.1") if family == socket.AF_INET else ("2001:db8::1", "::1")

@@ -1,5 +1,6 @@
-"""The stacks of every thread of every process of a program, equal ones together: for programs that
-hang.
+"""The stacks of every thread of every process of a program, equal ones together.
+
+It is for programs that hang.
 
 The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process,
 whose I/O thread answers (`capture`); those that run no Python, as C code holds the GIL, it has dump

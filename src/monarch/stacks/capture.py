@@ -1,5 +1,6 @@
-"""The stacks of this process, on request: taken by its I/O thread, whatever its other threads do,
-unless C code holds the GIL.
+"""The stacks of this process, on request.
+
+Its I/O thread takes them, whatever its other threads do, unless C code holds the GIL.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The stacks of another process of this user, without its help: by a signal that makes
-`faulthandler` write them, or by py-spy.
+"""The stacks of another process of this user, without its help.
+
+They come by a signal that makes `faulthandler` write them, or by py-spy.
 
 What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy
 has ended, or was killed after `_PY_SPY_LIMIT` seconds. Who asks while others are being looked at

@@ -1,5 +1,6 @@
-"""Classes of equal stacks, over all ranks of a mesh: which ranks stand where, and which stand
-elsewhere. Pure.
+"""Classes of equal stacks, over all ranks of a mesh.
+
+They say which ranks stand where, and which stand elsewhere. Pure.
 
 The frames of threads that only wait for work are left out, those of Monarch are one line, and what
 is left is compared frame by frame, down to the line. A class says first what a person looks for:
@@ -40,7 +41,7 @@ class Line(NamedTuple):
 
     @property
     def place(self) -> str:
-        """``train.py:88``"""
+        """File and line, such as ``train.py:88``."""
         return f"{os.path.basename(self.frame.file)}:{self.frame.line}"
 
 
@@ -133,8 +134,9 @@ def _class(
 
 
 def headline(lines: Sequence[Line]) -> str:
-    """The innermost frame of the program, and what it has called; of a library where the program
-    has none.
+    """The innermost frame of the program, and what it has called.
+
+    Where the program has none, it is that of a library.
     """
     for kind in (USER, LIBRARY, STANDARD, NATIVE, ENGINE):
         for index, line in enumerate(lines):
@@ -149,9 +151,7 @@ def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
 
 
 def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
-    """The endpoint that a thread runs, if that can be told, and what it runs for the program,
-    without that which runs it.
-    """
+    """The endpoint that a thread runs, if known, and its frames without those of the engine."""
     return _essence(thread.frames, thread.endpoint)
 
 

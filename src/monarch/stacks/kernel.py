@@ -37,8 +37,9 @@ _WITHOUT_FILE = {
 
 
 def thread_time(number: int) -> int:
-    """CPU time in nanoseconds of a thread of this process, by its `native_id`; -1 if there is no
-    such.
+    """CPU time in nanoseconds of a thread of this process, by its `native_id`.
+
+    -1 if there is no such.
     """
     try:
         # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED; see clock_getcpuclockid(3)

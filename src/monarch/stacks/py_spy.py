@@ -1,5 +1,6 @@
-"""py-spy at the host of a process, by the agent there: a dump of its threads with all that py-spy
-tells, or a flame graph.
+"""py-spy at the host of a process, by the agent there.
+
+It makes a dump of its threads with all that py-spy tells, or a flame graph.
 
 What ends the wait: py-spy has ended, or was killed when its time was over; the host is lost.
 """

@@ -269,8 +269,9 @@ class _Arriving:
 
 
 def _link(source: str, target: str, file: File) -> bool:
-    """Give a file another name; False where it has been changed, or the file system has no such
-    names.
+    """Give a file another name.
+
+    False where it has been changed, or the file system has no such names.
     """
     if not is_intact(source, file):
         return False

@@ -245,8 +245,9 @@ class _Host:
         return Found(False, self._use(build, record.key, record.dirs))
 
     def _changed(self, store: Store, record: Look) -> Build | None:
-        """The version that a change makes of the one in use; None where that is another one, or has
-        not all of the rest.
+        """Build the version that a change makes of the one in use.
+
+        None where that is another one, or does not have all of the rest.
         """
         change, before = record.change, store.in_use()[1]
         if change is None or before is None or before.id != change.base:
@@ -360,8 +361,9 @@ class _Host:
     # on the I/O thread
 
     def adapt(self, request: Any) -> Any:
-        """Have procs start in the environment of their program, and import from the workspace that
-        its folders are in, or else from the last one.
+        """Have procs start in the environment of their program, with its workspace on their path.
+
+        That is the workspace that the program's folders are in, or else the last one.
         """
         if request.root in self._environments:
             request = _started_in(request, *self._environments[request.root])

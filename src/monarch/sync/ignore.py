@@ -1,5 +1,7 @@
-"""Ignored files of a folder: those of `.gitignore` and `.monarchignore`, by the rules of git, and
-those of no use elsewhere.
+"""Ignored files of a folder.
+
+They are those of `.gitignore` and `.monarchignore`, by the rules of git, and those of no use
+elsewhere.
 
 `pathspec` knows the rules. git itself would do, where there is one, in a repository: but a
 workspace need be none, an image of a container often has no git, and `.monarchignore` is to mean

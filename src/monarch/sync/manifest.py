@@ -118,8 +118,9 @@ def decode(data: bytes) -> Manifest:
 
 
 def parse(data: bytes) -> Manifest:
-    """As `decode`, for what this side has written itself, where nobody else may write: its paths
-    are not looked at.
+    """Decode what this side has written itself, where no one else may write.
+
+    It is as `decode`, but does not check paths.
 
     Raises:
         ValueError: It is none.

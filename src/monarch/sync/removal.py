@@ -34,9 +34,7 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
 
 
 def holds_only(root: str, manifest: Manifest) -> bool:
-    """Return whether a version is as it was when complete, compiled modules apart, which are
-    removed.
-    """
+    """Return whether a version is as complete as it was, after removing compiled modules."""
     files = {file.path: file for file in manifest.files}
     left = [""]
     found = 0
@@ -72,8 +70,7 @@ def remove_unchanged(path: Path, manifest: Manifest) -> bool:
 def _clear(
     name: str, parent: int | None, place: str, manifest: Manifest, files: dict[str, File]
 ) -> None:
-    """Remove what is in a folder as the manifest has it, compiled modules, and the folder, if that
-    was all.
+    """Remove the files of the manifest and compiled modules, and the folder if it is then empty.
 
     Args:
         parent: Descriptor of the folder that it is in.

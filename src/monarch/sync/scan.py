@@ -114,8 +114,9 @@ class Scanner:
         return Scan(manifest, look.sources, sorted(look.skipped))
 
     def change(self, manifest: Manifest) -> tuple[Change, set[str]] | None:
-        """What has changed since what was sent, and digests of what was in it; None where nothing
-        was, or nothing has.
+        """What has changed since what was sent, and digests of what was in it.
+
+        None where nothing was sent, or nothing has changed.
         """
         if self.sent in ("", manifest.id):
             return None
@@ -128,8 +129,9 @@ class Scanner:
         return Change(self.sent, now, sorted(gone), manifest.links, manifest.folders), there
 
     def keep(self, manifest: Manifest) -> None:
-        """Remember what was seen, and what is sent: the next scan, of this program or another one,
-        begins with it.
+        """Remember what was seen, and what is sent.
+
+        The next scan, of this program or another one, begins with it.
         """
         if self._found_news or self.sent != manifest.id:
             self.sent, self._found_news = manifest.id, False

@@ -43,8 +43,9 @@ _NEEDED = 2  # versions: the one in use, and the one before, in which programs m
 
 
 def base_folder() -> Path:
-    """Where workspaces of this user are on this host: `MONARCH_SYNC_FOLDER`, or a folder among
-    temporary files.
+    """Where workspaces of this user are on this host.
+
+    It is `MONARCH_SYNC_FOLDER`, or a folder among temporary files.
 
     Raises:
         PermissionError: It belongs to somebody else, who could have procs run other code.
@@ -159,8 +160,9 @@ class Store:
         return build
 
     def in_use(self) -> tuple[str, Manifest | None]:
-        """The folder of the version in use, and what it consists of; None if there is none, or that
-        can't be read.
+        """The folder of the version in use, and its content.
+
+        None if there is none, or it can't be read.
         """
         name = self._name_in_use()
         return name, self._manifest_of(name)
@@ -192,8 +194,9 @@ class Store:
             yield
 
     def use(self, version: Path, manifest: Manifest) -> None:
-        """Have a complete version take the place of the one in use; where that fails, nothing is
-        left of it but its folder.
+        """Have a complete version take the place of the one in use.
+
+        Where that fails, nothing is left of it but its folder.
         """
         new, known = Path(f"{version}.json.new"), Path(f"{version}.json")
         link = self._folder / f"current.{version.name}"
@@ -210,8 +213,9 @@ class Store:
             self._known[version.name] = manifest
 
     def _recycle(self, path: Path) -> Manifest | None:
-        """Have a version that nobody needs become the folder of another one: most of it is the
-        same.
+        """Have an unused version become the folder of another one.
+
+        Most of it is the same.
 
         Returns:
             What it consists of; nothing else is in it. None if there is none: the folder is a new
@@ -240,8 +244,9 @@ class Store:
         return sorted(found, key=lambda path: os.stat(f"{path}.json").st_mtime_ns)
 
     def clean_up(self) -> list[str]:
-        """Remove versions but for the one in use, the one before, in which programs may be, and one
-        to be recycled.
+        """Remove versions but three: in use, the one before, and one to be recycled.
+
+        Programs may still be in the one before.
 
         Returns:
             Folders of those that stay, as programs have made files there.

@@ -126,8 +126,9 @@ def _take_turn(
     mesh: Any,
     *rest: Any,
 ) -> None:
-    """Go on after the update of this mesh that was begun before: two in turns would leave each rank
-    with another one's class.
+    """Continue an update of this mesh that began before.
+
+    Two in turns would leave each rank with another one's class.
     """
     try:
         if before is not None:
@@ -216,8 +217,9 @@ def _succeed(service: ControlService, request: ControlRequest, record: Succeed) 
 
 
 class _Successor:
-    """Arguments of a spawn, with another class: unpickled where the actor is constructed, and not
-    before.
+    """Arguments of a spawn, with another class.
+
+    They are unpickled where the actor is constructed, and not before.
     """
 
     def __init__(self, init: tuple[bytes, Any], cls: bytes) -> None:

@@ -126,9 +126,7 @@ def skew(clock: int, asked: int, answered: int) -> str:
 
 
 def is_said_of(name: str, tables: Container[str]) -> bool:
-    """Return whether a name in `Collected.silent` is that of a process, or of one of these tables
-    of one.
-    """
+    """Return whether a name in `Collected.silent` is a process, or one of `tables` of one."""
     table, is_one, _ = name.partition(" of ")
     return not is_one or table not in TABLES or table in tables
 
@@ -141,8 +139,10 @@ def _ends(row: tuple[Any, ...], at: int, lasts: int | None) -> float:
 
 
 def with_keys(table: str, columns: Sequence[str]) -> Sequence[str]:
-    """The columns that processes answer: those that are wanted; the one by which the latest events
-    are told; and those by which a row that two processes have is told.
+    """The columns that processes answer with.
+
+    With them: the column that orders events, and those that identify a row that two processes
+    have.
     """
     keys = (_TIME,) if TABLES[table].kind == EVENTS else _TOLD_TWICE.get(table, ())
     return (*columns, *(key for key in keys if key not in columns))
@@ -160,8 +160,9 @@ def _once(columns: dict[str, list[Any]], number: str, better: str) -> dict[str, 
 
 
 def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int]:
-    """Which rows are kept, in their order: of events those with the latest times, the last ones
-    otherwise.
+    """Which rows are kept, in their order.
+
+    Of events, those with the latest times are kept; of other tables, the last ones.
     """
     if times is None:
         return range(count - limit, count)
@@ -169,8 +170,9 @@ def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int
 
 
 def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) -> Collected:
-    """Several answers to the same question as one; what is over the limit is left out, of events
-    the oldest.
+    """Combine several answers to the same question.
+
+    Rows over the limit are left out, of events the oldest.
     """
     columns: Columns = {}
     left_out: dict[str, int] = {}

@@ -59,8 +59,9 @@ def status_events(asked: Asked) -> Iterator[Row]:
 
 @produces("messages", AGENT)
 def _messages(asked: Asked) -> Iterator[Row]:
-    """Return the messages that they were handling, or that had taken longer than a second: good to
-    a second, unless telemetry was on.
+    """Return the messages that ended procs were handling, and those longer than a second.
+
+    The times are good to a second, unless telemetry was on.
     """
     for dead, box in _boxes(asked):
         address = dead.proc.address

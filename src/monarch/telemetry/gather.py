@@ -28,8 +28,9 @@ def read(
     columns: Mapping[str, Sequence[str]] | None = None,
     hosts: HostMesh | None = None,
 ) -> Future[Collected]:
-    """Collect rows of tables from all processes of this program, which is asked by its client or by
-    any actor.
+    """Collect rows of tables from all processes of this program.
+
+    Its client or any actor may ask.
 
     Args:
         *tables: Their names; see `TABLES`.

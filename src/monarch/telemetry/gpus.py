@@ -1,5 +1,6 @@
-"""GPUs as rows: of NVIDIA through NVML, by the module `pynvml`; of AMD from the files of the
-kernel's driver, which need no library.
+"""GPUs as rows: of NVIDIA through NVML, by the module `pynvml`.
+
+Those of AMD come from the files of the kernel's driver, which need no library.
 
 A host without such devices imports nothing, and opens nothing: two look-ups of paths are all.
 """

@@ -113,8 +113,9 @@ def _procs(asked: Asked) -> Iterator[Row]:
 
 
 def _process(pid: int) -> Row:
-    """CPU seconds, resident and virtual bytes, threads, descriptors, state; nothing of one that has
-    just ended.
+    """CPU seconds, resident and virtual bytes, threads, descriptors, state.
+
+    It is empty for a process that has just ended.
     """
     stat = stat_of(pid)
     try:

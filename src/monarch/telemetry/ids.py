@@ -1,5 +1,6 @@
-"""The numbers by which tables know hosts, procs, meshes and actors: the same in every process, and
-from one query to the next.
+"""The numbers by which tables know hosts, procs, meshes and actors.
+
+They are the same in every process, and from one query to the next.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def mesh_id(uid: int | str) -> int:
 
 
 def message_id(address: ProcAddress, number: int) -> int:
-    """Of a message that a process has sent or handled; the three numbers behind it are free for
-    what becomes of it.
+    """A message that a process has sent or handled.
+
+    The three numbers behind it are free for what becomes of it.
     """
     return (actor_id(address, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC
 

@@ -1,5 +1,6 @@
-"""Lines that processes have printed, and records of `logging`, as rows: from the files that the
-host agent keeps.
+"""Lines that processes have printed, and records of `logging`, as rows.
+
+They come from the files that the host agent keeps.
 
 It reads them on the thread of the question: of each file the last bytes, and since the time that
 was asked for.

@@ -1,5 +1,6 @@
-"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots: here one is made for
-each question, at that moment.
+"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots.
+
+One is made for each question, at that moment.
 
 Each process gives what it knows, so the rows of one answer belong together: they have the same
 `snapshot_id`.

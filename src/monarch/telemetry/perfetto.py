@@ -1,5 +1,7 @@
-"""The file format of Perfetto: tracks with slices on them, and arrows between slices, as the
-protobuf that ui.perfetto.dev opens. Pure.
+"""The file format of Perfetto.
+
+It has tracks with slices on them, and arrows between slices, as the protobuf that ui.perfetto.dev
+opens. Pure.
 
 Written here, as it takes a page: the official library needs a protobuf runtime that is younger than
 that of many programs. Tests read the files back by the official schema. Numbers of fields are those

@@ -301,8 +301,9 @@ def _texts(info: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def _range(filters: Sequence[str]) -> tuple[int, float]:
-    """The times before and after which a scan reads nothing; 0 and infinite where that can't be
-    told.
+    """The times before and after which a scan reads nothing.
+
+    They are 0 and infinite where that can't be told.
     """
     parts = [
         part
@@ -316,8 +317,9 @@ def _range(filters: Sequence[str]) -> tuple[int, float]:
 
 
 def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:
-    """The answer in values that JSON has: integers of any size, and NULL for what is no finite
-    number.
+    """The answer in values that JSON has.
+
+    Integers of any size, and NULL for what is no finite number.
     """
     kinds = [str(kind) for kind in types]
     casts = ", ".join(_cast(quoted(name), kind) for name, kind in zip(names, kinds, strict=True))
@@ -350,8 +352,7 @@ def _cast(column: str, kind: str) -> str:
 
 
 class _Busy:
-    """A database that computes on threads of its own, none of which is waited for when its time is
-    over.
+    """A database whose threads are not waited for when its time is over.
 
     Args:
         database: A connection.

@@ -69,8 +69,9 @@ class Sampling:
         return weight
 
     def ease(self) -> None:
-        """Called once a second, on any thread: few messages that come after a flood would wait long
-        for their next look.
+        """Called once a second, on any thread.
+
+        Few messages that come after a flood would wait long for their next look.
         """
         if self.weight > 1:
             self._eased = True

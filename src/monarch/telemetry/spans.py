@@ -168,9 +168,11 @@ def _hashed(proc: int, number: int, size: int) -> int:
 
 
 def trace_context() -> dict[str, str]:
-    """The W3C trace context of what runs here, as headers: of the innermost `span`, of
-    OpenTelemetry's current span, or of the call that is handled. Calls take it along where traces
-    are exported; ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
+    """The W3C trace context of what runs here, as headers.
+
+    It is that of the innermost `span`, of OpenTelemetry's current span, or of the call that is
+    handled. Calls take it along where traces are exported;
+    ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
 
     Returns:
         ``{"traceparent": "00-..."}``, or nothing where there is none.

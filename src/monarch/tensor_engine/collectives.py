@@ -1,5 +1,6 @@
-"""Moving data between ranks: the only operations of which the result on one rank depends on other
-ranks.
+"""Moving data between ranks.
+
+These are the only operations whose result on one rank depends on other ranks.
 
 What they do is in `worker_collectives`; here is what they mean: meshes, shapes, gradients.
 """
@@ -42,8 +43,9 @@ def reduce(
     *,
     out: Tensor | None = None,
 ) -> Any:
-    """Combine what the ranks along some dimensions of the mesh have, N of them; each gets the
-    result.
+    """Combine what the ranks along some dimensions of the mesh have, N of them.
+
+    Each gets the result.
 
     ========================  ===============  ===================================  ===================
     reduction                 scatter=False    scatter=True, for shape ``[N, *S]``  is known as
@@ -97,8 +99,9 @@ def reduce_(
 
 
 def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Any:
-    """Copy tensors to another mesh, rank to rank; also to one of other processes, that is of
-    another engine.
+    """Copy tensors to another mesh, rank to rank.
+
+    The mesh may have other processes, that is, another engine.
 
     A rank of the destination gets what the rank with the same coordinates has; dimensions that only
     the destination has do not matter: all along them get the same. The result is a copy even where
@@ -400,8 +403,9 @@ def _issue_crossing(
 
 
 class _ToMesh(torch.autograd.Function):
-    """A move that passes gradients back, to the stream where it came from; what went to several
-    ranks comes back as a sum.
+    """A move that passes gradients back, to the stream where it came from.
+
+    What went to several ranks comes back as a sum.
     """
 
     @staticmethod

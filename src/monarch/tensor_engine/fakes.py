@@ -1,5 +1,6 @@
-"""Metadata, found by running operations on fake tensors: all that a controller knows of its
-tensors.
+"""Metadata, found by running operations on fake tensors.
+
+It is all that a controller knows of its tensors.
 
 A `Meta` is one combination of shape, strides, dtype and so on; there is one object for each, so
 that looking it up is comparing identities. Running on fakes takes some 100 µs; `plans` does it once
@@ -107,8 +108,9 @@ _torch_logger = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
-    """torch logs each shape that does not fit, with its traceback, although it raises it as
-    well.
+    """Whether torch may log shape errors; False on fake tensors.
+
+    It logs each, with its traceback, although it raises it as well.
     """
     return not _faking.on
 

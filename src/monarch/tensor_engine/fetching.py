@@ -83,8 +83,9 @@ def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any
 
 
 def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
-    """`obj` with a distributed tensor on the active mesh for each local one: a copy of it on each
-    rank, or a part.
+    """`obj` with a distributed tensor on the active mesh for each local one.
+
+    Each rank has a copy of it, or a part.
 
     For batches of a data loader, and for states that were saved. Where tensors share memory, their
     copies do not. With `split` the whole tensor travels all the same, to each host once, and each
@@ -192,8 +193,9 @@ def raise_poison(replies: Iterable[Any]) -> None:
 
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:
-    """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is
-    active meanwhile.
+    """A future of ``read(answer)``, run in the thread of the first reader.
+
+    No mesh is active meanwhile.
     """
 
     def read_in_no_mesh() -> Any:

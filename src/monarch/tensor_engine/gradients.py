@@ -1,5 +1,6 @@
-"""Backward passes in pieces: each gradient when it is wanted, so that what follows from it can
-begin before the next.
+"""Backward passes in pieces.
+
+Each gradient is computed when it is wanted, so that what follows from it can begin before the next.
 
 ``loss.backward()`` runs a graph to its end. `grad_generator` walks the same graph itself, node by
 node, and stops after each gradient asked for: a program can reduce it over the mesh, or step its
@@ -30,8 +31,9 @@ def grad_generator(
     with_respect_to: Iterable[torch.Tensor | GradientEdge] = (),
     grad_roots: Sequence[torch.Tensor | None] = (),
 ) -> Iterator[torch.Tensor | None]:
-    """The gradients of some roots, one after the other; each is computed when it is asked for, from
-    what was computed so far.
+    """The gradients of some roots, one after the other.
+
+    Each is computed when it is asked for, from what was computed so far.
 
     Ask in the order in which gradients become available, usually that of the parameters, reversed:
     see `gradient_execution_order`. It works on local tensors as well. Hooks of tensors are called,
@@ -285,8 +287,9 @@ class _Graph:
 
 
 def _after_hooks(node: Node, arrived: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Gradients as the hooks of their tensors leave them. torch's engine calls them, when it is
-    asked for what it is given.
+    """Gradients as the hooks of their tensors leave them.
+
+    The engine of torch calls the hooks when it is asked for what it is given.
     """
     edges = [GradientEdge(node, number) for number in arrived]
     return dict(
@@ -376,8 +379,9 @@ def _topological_order(roots: Iterable[Node]) -> list[Node]:
 
 
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
-    """A gradient in the shape and type of what it belongs to: formulas leave that to whoever runs
-    the graph.
+    """A gradient in the shape and type of what it belongs to.
+
+    Formulas leave that to whatever runs the graph.
     """
     metadata = node._input_metadata[number]
     if gradient.shape != tuple(metadata.shape):

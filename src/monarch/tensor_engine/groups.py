@@ -1,5 +1,6 @@
-"""Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for
-those on GPUs.
+"""Groups of ranks that communicate, over `torch.distributed`.
+
+Tensors on CPUs use Gloo, those on GPUs NCCL.
 
 A group is made by its own members when they first need it, at the same point of their instructions;
 no other rank takes part, and torch's default group, which belongs to the user's code, is left
@@ -53,8 +54,9 @@ class Meeting(NamedTuple):
         return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
 
     def await_all(self, what: str, members: Sequence[int], rank: int) -> None:
-        """Wait until all members are here: what makes them known to each other does not end while
-        one is missing.
+        """Wait until all members are here.
+
+        The rendezvous does not end while one is missing.
 
         Args:
             what: What they come for; the same for all, and nothing else.
@@ -119,8 +121,10 @@ class Group:
         )
 
     def _device(self) -> Any:
-        """The network that gloo uses: between hosts that of the host's name, or
-        ``GLOO_SOCKET_IFNAME``, as everywhere in torch.
+        """The network that gloo uses.
+
+        Between hosts it is that of the host's name, or ``GLOO_SOCKET_IFNAME``, as
+        everywhere in torch.
         """
         interface = os.environ.get("GLOO_SOCKET_IFNAME")
         if interface and not self._one_host:
@@ -141,9 +145,10 @@ class Group:
         return self._gpu
 
     def break_off(self, error: Exception) -> None:
-        """Let no member wait for this one any more, if `error`, of a collective, is a loss of a
-        connection: the group can't be used again. Other errors, as of types that a backend does not
-        know, all members have alike.
+        """Stop all members from waiting for this one, if `error` is a lost connection.
+
+        The group can't be used again. Other errors of a collective, as for types that a
+        backend does not know, are the same on all members.
         """
         if "gloo/transport" in str(error):  # gloo has one type for all errors
             self._connections.shut_down()
@@ -197,8 +202,9 @@ class Exchange:
             self._work = group.cpu.allreduce([self._failed], options)
 
     def finish(self) -> Poison | None:
-        """After the data has come: the failure of one of the members, if there is one; the same for
-        all of them.
+        """The failure of one of the members, if any, after the data has come.
+
+        It is the same for all of them.
         """
         if self._work is None:
             failed = self._group.has_left(self._key)

@@ -1,5 +1,6 @@
-"""Buffers of instructions: `coalescing` sends those of a block together, `recording` keeps them to
-replay them.
+"""Buffers of instructions.
+
+`coalescing` sends those of a block together, `recording` keeps them to replay them.
 
 While a thread has a holder, `Engine.submit` hands it the instructions of that thread, and those who
 make and use values tell it of them.
@@ -149,8 +150,9 @@ class InstructionBuffer:
                 self._pass_on(ranks, instruction)
 
     def _is_of_before(self, instruction: Instruction) -> bool:
-        """Return whether an instruction frees, begins or ends an earlier value, which holds
-        whatever becomes of the rest.
+        """Return whether an instruction must run even if the rest fails.
+
+        It frees, begins or ends an earlier value.
         """
         what = instruction[0]
         return what in (FREE, PROGRAM) or self._is_borrow_of_before(instruction)

@@ -62,24 +62,24 @@ Instruction = tuple[Any, ...]
 
 
 class Input(NamedTuple):
-    """In the arguments of a template: the value with this position among the instruction's
-    inputs.
-    """
+    """Placeholder in the arguments of a template: the input at this position."""
 
     position: int
 
 
 class Number(NamedTuple):
-    """In the arguments of a template: the number with this position among the instruction's
-    numbers; the last may be a generator.
+    """Placeholder in the arguments of a template: the number at this position.
+
+    The last may be a generator.
     """
 
     position: int
 
 
 class Expected(NamedTuple):
-    """The controller's expectation of a result; a worker checks shape and type where a user's rule
-    has given them.
+    """The controller's expectation of a result.
+
+    A worker checks shape and type where a user's rule has given them.
 
     Attributes:
         shares: Position of the input with which it shares memory, or None.

@@ -1,5 +1,6 @@
-"""Objects of the user's own classes on every rank, with methods that take and give distributed
-tensors.
+"""Objects of the user's own classes on every rank.
+
+Their methods take and return distributed tensors.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ R = TypeVar("R")
 
 
 class OpaqueObject:
-    """An object on each rank of a mesh: that of the tensors among the arguments, else the active
-    one.
+    """An object on each rank of a mesh.
+
+    The mesh is that of the tensors among the arguments, else the active one.
 
     It lives as long as this handle does. Derive from it and give the methods rules with
     `opaque_method`, or use `call_method`.

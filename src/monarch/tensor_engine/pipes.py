@@ -1,5 +1,6 @@
-"""Pipes: a process of its own beside each rank, which makes values for it, such as a data loader,
-and may be sent some.
+"""Pipes: a process beside each rank that makes values for it, such as a data loader.
+
+Values can be sent to it as well.
 
 Three parts: the program holds a `Pipe`; next to each worker sits a `PipeEnd`, an actor that hands
 values over as any endpoint does that gets and gives distributed tensors; the process runs the
@@ -74,8 +75,10 @@ class Pipe:
         self._ends: Any = procs.spawn("pipe_ends", PipeEnd, processes, places)
 
     def recv(self) -> Any:
-        """The next value that each process sends: distributed tensors, known by what the generator
-        of fakes yields. Does not wait.
+        """The next value that each process sends.
+
+        They are distributed tensors, known by what the generator of fakes yields. Does not
+        wait.
 
         Raises:
             RuntimeError: The generator of fakes has ended; or the pipe was dropped.
@@ -118,7 +121,9 @@ class Pipe:
 def remote_generator(
     function: Any, max_messages: int = 50
 ) -> Callable[[Callable[..., Any]], Callable[..., Pipe]]:
-    """Decorate a generator with what a function will send, as fake tensors::
+    """Decorate a generator with what a function will send, as fake tensors.
+
+    For example::
 
         @remote_generator("my_data.batches")          # runs in each process as batches(pipe, 32): pipe.send(...)
         def batches(pipe, size):
@@ -151,8 +156,9 @@ def remote_generator(
 
 
 def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any) -> Pipe:
-    """Start a process beside each rank of the active mesh, which runs
-    ``function(pipe, *args, **kwargs)``.
+    """Start a process beside each rank of the active mesh.
+
+    It runs ``function(pipe, *args, **kwargs)``.
 
     Args:
         function: What ``remote(function, propagate=generator of fakes)`` gave. See

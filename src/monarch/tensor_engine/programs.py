@@ -199,8 +199,9 @@ class _Text:
 def _run(
     runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
 ) -> list[Any]:
-    """Run an instruction by way of the slots; returns the values with these ids, the first of which
-    were given.
+    """Run an instruction by way of the slots.
+
+    It returns the values with these ids, the first of which were given.
     """
     values = _by_way_of_slots(runner, instruction, ids, given)
     if runner.poisoned and (poison := first_poison(values)) is not None:

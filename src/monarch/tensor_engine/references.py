@@ -1,5 +1,6 @@
-"""How distributed tensors and meshes travel: as references, to workers and to actors that live
-where they do.
+"""How distributed tensors and meshes travel.
+
+They go as references, to workers and to actors that live where they do.
 
 Workers find the tensor in their hands. An actor *borrows* it: its message and an instruction to the
 worker, which have the same ticket, wait for each other; the worker stands still until the actor has
@@ -58,8 +59,9 @@ def collecting() -> Iterator[Found]:
 
 
 class NotCopiedError(TypeError):
-    """A distributed tensor, or what belongs to such, is about to be pickled: the values are
-    elsewhere. Only an actor that lives with them can borrow them.
+    """A distributed tensor, or what belongs to one, is about to be pickled.
+
+    The values are elsewhere. Only an actor that lives with them can borrow them.
     """
 
 
@@ -89,8 +91,9 @@ def lend(
     engine: Engine | None = None,
     outputs: tuple[tuple[int, ...], tuple[Any, ...]] | None = None,
 ) -> Dumped:
-    """Lend the tensors in a message to an actor on some procs: there, instructions that are issued
-    later wait until the actor has handled it.
+    """Lend the tensors in a message to an actor on some procs.
+
+    There, instructions that are issued later wait until the actor has handled it.
 
     Args:
         payload: The message, pickled while `collecting`.

@@ -65,8 +65,9 @@ class Remote(Generic[P, R]):
         return self.rref(*args, **kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run it on the mesh of its arguments, or on the active one; returns its results as
-        distributed tensors.
+        """Run it on the mesh of its arguments, or on the active one.
+
+        It returns its results as distributed tensors.
 
         Results do not require gradients.
 
@@ -276,7 +277,9 @@ def remote(
 @overload
 def remote(function: Any, *, propagate: Any = ...) -> Remote[..., Any]: ...
 def remote(function: Any = None, *, propagate: Any = None) -> Any:
-    """Make a function run on ranks: ``remote(f)``, ``@remote``, ``@remote(propagate=rule)``,
+    """Make a function run on ranks.
+
+    Use ``remote(f)``, ``@remote``, ``@remote(propagate=rule)`` or
     ``remote("package.module.f")``.
 
     Args:
@@ -304,8 +307,9 @@ def remote(function: Any = None, *, propagate: Any = None) -> Any:
 def call_on_shard_and_fetch(
     function: Any, *args: Any, shard: dict[str, int] | None = None, **kwargs: Any
 ) -> Future[Any]:
-    """Run a remote function on one rank of the active mesh, or of that of its arguments; a future
-    of what it returned.
+    """Run a remote function on one rank of the active mesh, or of that of its arguments.
+
+    It returns a future of the result.
 
     Args:
         function: What `remote` gave.

@@ -196,8 +196,9 @@ class Runner(StreamState):
         """Answers when everything before it has been run."""
 
     def fetch(self, ids: tuple[int, ...], wanted: int) -> Any:
-        """The values with these ids, on the CPU, if this is the rank `wanted`; a `Poison` if one of
-        them has failed.
+        """The values with these ids, on the CPU, if this is the rank `wanted`.
+
+        It is a `Poison` if one of them has failed.
         """
         values = [self.slots[ref] for ref in ids]
         poison = first_poison(values)
@@ -215,8 +216,7 @@ class Runner(StreamState):
     def run_and_tell(
         self, site: int, call: Call, bundle: int, frozen: tuple[int, ...]
     ) -> Told | Poison:
-        """Run a function, keep the leaves of its result under one id, and answer with what they
-        look like.
+        """Run a function, keep the leaves of its result under one id, answer with their metadata.
 
         Args:
             frozen: Ids of inputs that must not be written to. Whether the function does, nobody
@@ -324,8 +324,9 @@ def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
 
 
 def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
-    """Describe a result for the controller: a new tensor, the position of an input, or None for any
-    other object.
+    """Describe a result for the controller.
+
+    It is a new tensor, the position of an input, or None for any other object.
     """
     if not isinstance(leaf, torch.Tensor):
         return None

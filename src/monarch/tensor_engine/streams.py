@@ -45,8 +45,9 @@ class Stream:
             spread_engines()
 
     def activate(self) -> Activation:
-        """A context manager in which operations belong to this stream; in this thread or task
-        only.
+        """A context manager in which operations belong to this stream.
+
+        It holds for this thread or task only.
         """
         return Activation(self)
 

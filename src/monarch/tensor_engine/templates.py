@@ -1,5 +1,6 @@
-"""Templates: a function with its constant arguments, made into the text of a call, as that is what
-runs fastest.
+"""Templates: functions with constant arguments, compiled to the text of a call.
+
+That runs fastest.
 """
 
 from __future__ import annotations

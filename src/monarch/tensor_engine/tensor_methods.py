@@ -16,8 +16,9 @@ from .tensor_base import Bar, TensorBase
 
 
 def drop(tensor: TensorBase) -> None:
-    """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them
-    can be used any more.
+    """Free the memory of a tensor on the ranks now, and that of all that shares it.
+
+    None of them can be used any more.
     """
     if not tensor.dropped:
         operand_checks.check("drop", tensor, any_stream=True)

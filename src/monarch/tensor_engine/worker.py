@@ -1,5 +1,6 @@
-"""The worker: one actor per process of an engine, which holds that rank's tensors and runs what the
-controller issues.
+"""The worker: one actor per process of an engine.
+
+It holds that rank's tensors and runs what the controller issues.
 
 It reads messages and hands them to the `runner` of their stream. It answers only when it is asked
 for a value.
@@ -70,8 +71,9 @@ class Worker(Actor):
 
     @endpoint(explicit_response_port=True)
     def ask_stream(self, port: Port[Any], stream: int, method: str, args: tuple[Any, ...]) -> None:
-        """As `ask`, where streams have threads: one of them answers, or with `ALL` the last of
-        all.
+        """Ask as `ask` does, where streams have threads.
+
+        One of them answers, or with `ALL` the last of all.
         """
         if stream == ALL:
             self._when_all_are_here(lambda: _answer(port, self._main, method, args))
@@ -162,8 +164,9 @@ def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...])
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
-    """Set the variables that libraries of torch expect, and this rank's share of the host's cores
-    as threads of one operation.
+    """Set the variables that libraries of torch expect.
+
+    This rank also gets its share of the host's cores as threads of one operation.
 
     Else each rank takes all of them, and where operations are small, threads that wait for their
     turn cost tenfold.

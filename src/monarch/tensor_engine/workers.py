@@ -1,5 +1,6 @@
-"""The executor of real programs: one `Worker` actor on each process of a mesh, to which batches of
-instructions are sent.
+"""The executor of real programs.
+
+It has one `Worker` actor on each process of a mesh, to which batches of instructions are sent.
 
 Ranks that get the same instructions get the same message. Nothing here waits but `stop`, and
 `wait_until_there` for workers that start; see `worker` for the other end.
@@ -63,8 +64,9 @@ class Workers:
         self._cell.hub.peer_lost_hooks.append(self._lost)
 
     def wait_until_there(self) -> None:
-        """Wait until every rank has a worker; bounded by what bounds the start of processes
-        (``host_spawn_ready_timeout``).
+        """Wait until every rank has a worker.
+
+        The wait is bounded as the start of processes is (``host_spawn_ready_timeout``).
         """
         self._workers.initialized.get()
 

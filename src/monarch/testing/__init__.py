@@ -1,5 +1,6 @@
-"""Actors without processes, for tests of programs; and a whole cluster in one process, without
-sockets, threads or waiting.
+"""Actors without processes, for tests of programs.
+
+`Simulation` is a whole cluster in one process, without sockets, threads or waiting.
 
 `local` runs programs of actors in the process of a test, with procs that are objects:
 

@@ -1,5 +1,6 @@
-"""Byte streams between simulated hosts, as TCP gives them: in order, whole or not at all, with
-delays and cuts.
+"""Byte streams between simulated hosts, as TCP gives them.
+
+They are in order, whole or not at all, with delays and cuts.
 
 A host that lost its power says nothing more, nor does one behind a cut: what is sent there waits,
 as TCP would send it again, and arrives after the cut has healed if the stream is still open on both
@@ -50,8 +51,9 @@ class Partition:
         return (a in self._one and b in self._other) or (a in self._other and b in self._one)
 
     def heal(self) -> None:
-        """The hosts reach each other again; what was sent meanwhile arrives, if its stream is still
-        open.
+        """The hosts reach each other again.
+
+        What was sent meanwhile arrives, if its stream is still open.
         """
         self._network.healed(self)
 
@@ -92,8 +94,9 @@ class Network:
                 self._transmit(stream, data)
 
     def dial(self, caller: Worker, number: int, name: str) -> Stream:
-        """Connect to the host of that name: `caller` is told when that is done, or that nobody
-        listens.
+        """Connect to the host of that name.
+
+        `caller` is told when that is done, or that no host listens.
         """
         near = Stream(caller, number)
 

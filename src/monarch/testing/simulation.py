@@ -124,8 +124,9 @@ class Simulation:
     # what the client does
 
     def attach(self) -> Cast:
-        """Let the client attach to all hosts, if it has not yet: they watch over each other from
-        then on.
+        """Let the client attach to all hosts, if it has not yet.
+
+        They watch over each other from then on.
         """
         if self._attached is None:
             self._attached = self._client.attach([worker.name for worker in self._workers])
@@ -220,8 +221,9 @@ class Simulation:
         return host
 
     def pause_host(self, host: int, seconds: float, *, after: float = 0.0) -> None:
-        """Let the agent of a host stand still, as if it were stopped, or its machine busy: it
-        reads, writes and notices nothing.
+        """Freeze the agent of a host, as if it were stopped, or its machine busy.
+
+        It reads, writes and notices nothing.
 
         Args:
             host: Which.
@@ -276,9 +278,7 @@ class Simulation:
         return sum(self._client.name in worker.lost for worker in self._workers if worker.alive)
 
     def open_casts(self) -> int:
-        """Casts that some gateway still keeps a record of, but for the one that stays as long as
-        hosts are attached.
-        """
+        """Casts with a record at some gateway, but for the one that keeps hosts attached."""
         living = [worker for worker in (*self._workers, self._client) if worker.alive]
         return sum(max(0, worker.gateway.casts - 1) for worker in living)
 
@@ -343,9 +343,7 @@ class Simulation:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without the garbage collector, which would look through all hosts again and again, and find
-    nothing.
-    """
+    """Pause the garbage collector, which would scan all hosts again and again, and find nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:

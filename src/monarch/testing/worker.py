@@ -1,5 +1,6 @@
-"""A simulated host: the gateway and the links that a real one has, and processes that do nothing
-but answer.
+"""A simulated host.
+
+It has a real gateway and real links, and processes that do nothing but answer.
 """
 
 from __future__ import annotations
@@ -156,8 +157,9 @@ class Worker:
         return self._table.accepted(self._ran)
 
     def greet(self, stream: Stream, done: Callable[[], None], turns: int = _TURNS) -> None:
-        """Prove to each other who one is, with whoever has opened `stream`; `done` follows, unless
-        that is closed before the end.
+        """Prove identity to the peer that has opened `stream`, and have it prove its own.
+
+        `done` is called, unless the stream is closed before the end.
         """
         cost = self._setting.costs.handshake
         if not cost or not turns:

@@ -1,5 +1,6 @@
-"""Named stopwatches of one process: the clock of the GPU's work where there is a GPU, else the wall
-clock.
+"""Named stopwatches of one process.
+
+They use the clock of the GPU's work where there is a GPU, else the wall clock.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ class _WallClock:
 
 
 class _GpuClock:
-    """From where the current CUDA stream was at start to where it was at stop; reading it waits for
-    that.
+    """The time between two points of the current CUDA stream, at start and at stop.
+
+    Reading it waits for the second.
     """
 
     def __init__(self) -> None:

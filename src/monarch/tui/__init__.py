@@ -1,5 +1,6 @@
-"""The terminal dashboard, ``monarch tui``: it speaks the admin interface of a program over HTTP,
-and imports no engine.
+"""The terminal dashboard, ``monarch tui``.
+
+It speaks the admin interface of a program over HTTP, and imports no engine.
 
 `http` asks. `sources` are what screens show: each is kept current by a thread of `feed`, while a
 screen of it is looked at. A screen (`now`, `ranks`, `stacks`, `waits`, `logs`, `failures`, `tree`,

@@ -94,7 +94,7 @@ class Node:
 
     @property
     def place(self) -> str:
-        """``all_reduce (train.py:88)``"""
+        """Function, file and line, such as ``all_reduce (train.py:88)``."""
         return place(self.lines)
 
 
@@ -190,8 +190,9 @@ def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
 
 
 def _before(before: ProcStacks | None) -> tuple[Mapping[Any, int], dict[str, int]]:
-    """Return the activity of the process at the first look, with its call and without; and how long
-    its threads had run.
+    """Return the activity of the process at the first look, with its call and without.
+
+    With it is how long its threads had run.
     """
     stood: Counter[Any] = Counter()
     times: dict[str, int] = {}
@@ -207,8 +208,9 @@ def _key(thread: ThreadStack) -> str:
 
 
 def _primary(proc: ProcStacks) -> Iterator[tuple[ThreadStack, str, tuple[Line, ...]]]:
-    """The threads and tasks that do what the program asked for: calls of actors, and the main
-    thread of the program itself.
+    """The threads and tasks of the program.
+
+    They are calls of actors, and the main thread of the program itself.
     """
     for thread in proc.threads:
         endpoint, lines = essence(thread)
@@ -228,8 +230,10 @@ def _share(
     times: Mapping[str, int],
     seconds: float,
 ) -> tuple[float, bool]:
-    """Of the time between the looks, in which the thread has run, and whether it has at all; of all
-    threads of the process where that is not known, of which some always run a little.
+    """The share of the time between the looks in which the thread has run, and whether it has.
+
+    Where that is not known, it is that of all threads of the process, some of which always run
+    a little.
     """
     then = times.get(_key(thread), -1)
     if thread.ran >= 0 and then >= 0:

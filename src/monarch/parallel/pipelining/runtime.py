@@ -153,8 +153,10 @@ class PipelineParallelism:
             return [each for module in self._stages[stage] for each in _trained(module)]
 
     def run(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        """Run one batch forward and backward, and step the optimizers, if there are any; else
-        gradients add up in ``.grad``: here, or, of what is in an `OpaqueRef`, on the ranks.
+        """Run one batch forward and backward, and step the optimizers, if there are any.
+
+        Without optimizers, gradients add up in ``.grad``: here, or, for what is in an
+        `OpaqueRef`, on the ranks.
 
         Args:
             x: The batch, of `batch_size` rows: a tensor on the first mesh and the compute stream,
@@ -277,8 +279,9 @@ class _Batch:
             self._send("B", stage - 1, micro_batch, passing.input.grad)
 
     def _backward(self, stage: int, passing: _Pass, micro_batch: int) -> None:
-        """The gradients of what goes from module to module, from which those of their parameters
-        follow, later.
+        """The gradients of what goes from module to module.
+
+        Those of their parameters follow from these, later.
 
         An opaque module derives both at once, so those of its parameters are added up now.
         """

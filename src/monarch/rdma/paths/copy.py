@@ -66,8 +66,9 @@ class CopyLink(Link):
 
 
 def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: int) -> None:
-    """Copy within this process, between any two kinds of memory; the interpreter lock is free
-    meanwhile.
+    """Copy within this process, between any two kinds of memory.
+
+    The interpreter lock is free meanwhile.
     """
     if isinstance(to, HostMemory) and isinstance(source, HostMemory):
         ctypes.memmove(to.address + to_start, source.address + start, nbytes)

@@ -1,5 +1,6 @@
-"""Path ``cuda``: two processes of one machine open the same memory of a GPU (CUDA IPC, through
-torch).
+"""Path ``cuda``: two processes of one machine open the same memory of a GPU.
+
+It uses CUDA IPC, through torch.
 
 Device to device without touching the host; the other side may also be memory of the host.
 

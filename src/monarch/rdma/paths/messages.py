@@ -1,5 +1,6 @@
-"""Path ``messages``: bytes travel in chunks, in messages between the two processes; it leads
-wherever messages do.
+"""Path ``messages``: bytes travel in chunks, in messages between the two processes.
+
+It is open wherever messages are.
 
 Several chunks are under way at a time, so that the owner writes one while this side copies another.
 The owner's side is a thread of the plane, never an actor's. On one host chunks of 256 KiB and more

@@ -1,5 +1,6 @@
-"""Path ``nixl``: the library of that name, which moves bytes by RDMA devices (InfiniBand, RoCE,
-EFA, also of GPUs) through UCX.
+"""Path ``nixl``: the library of that name moves bytes by RDMA devices, through UCX.
+
+Devices are InfiniBand, RoCE and EFA, also of GPUs.
 
 Taken between machines that have such devices, or where the knob `rdma_paths` names it: without
 devices UCX takes TCP, in the clear and to whoever knows the address; by the interface that leads to

@@ -1,5 +1,6 @@
-"""Path ``vm``: the kernel copies between the two processes (`process_vm_readv`,
-`process_vm_writev`).
+"""Path ``vm``: the kernel copies between the two processes.
+
+It uses `process_vm_readv` and `process_vm_writev`.
 
 One copy, nothing registered, and nothing of the owner's runs: it may be busy, or stopped. The
 kernel allows it to whoever may trace the owner: the same user, unless the owner made itself
@@ -102,9 +103,7 @@ class VmLink(Link):
         self._watch.check()  # only now it is certain that it was the owner all the time
 
     def _transfer(self, local: array[int], remote: array[int], write: bool) -> None:
-        """Move bytes between ``struct iovec`` of this process and as many of the other one, of the
-        same sizes.
-        """
+        """Move bytes between ``struct iovec`` of this process and equal ones of another."""
         call = _system_calls()[write]
         left = sum(local[1::2])
         while True:

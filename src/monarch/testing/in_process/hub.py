@@ -35,8 +35,10 @@ class Network:
         self._lost: dict[str, Failure] = {}
 
     def cut(self, host: str, limit: float) -> None:
-        """Cut a host off from all others: what is sent waits, and after so many seconds the host is
-        lost for the others, and they for it.
+        """Cut a host off from all others.
+
+        Messages wait, and after so many seconds the host is lost for the others, and they
+        for it.
 
         Raises:
             RuntimeError: It is cut off already, or lost.
@@ -205,8 +207,9 @@ class LocalHub(MessageHub):
             self.requester_gone(address)
 
     def end_at_once(self, failure: Failure | None = None) -> None:
-        """As a process that is killed: its threads end where they wait, and nothing more leaves
-        it.
+        """End a proc as if it were killed.
+
+        Its threads end where they wait, and no message leaves it afterwards.
         """
         if not self.alive:
             return
