@@ -23,6 +23,7 @@ def publish(package: str, found: Mapping[str, Any], names: Iterable[str]) -> Non
     Args:
         package: Its ``__name__``.
         found: Objects by name, such as the package's ``globals()``.
+        names: The exported names.
     """
     for name in names:
         exported = found.get(name)

@@ -179,6 +179,9 @@ def tell_of_others(ranks: Sequence[Any]) -> str:
     """Say how many of the ranks have failed.
 
     The text is empty if only the one that the error describes has.
+
+    Args:
+        ranks: Points of the ranks that have failed.
     """
     if len(ranks) < 2:
         return ""
@@ -186,7 +189,11 @@ def tell_of_others(ranks: Sequence[Any]) -> str:
 
 
 def name_some(ranks: Sequence[Any]) -> str:
-    """The first few, for messages."""
+    """Name the first few ranks, for messages.
+
+    Args:
+        ranks: Points of the ranks.
+    """
     named = ", ".join(map(repr, ranks[:_NAMED]))
     return f"{named} and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else named
 

@@ -242,6 +242,7 @@ def procs_of(
     """List the procs on hosts, of any owner.
 
     Args:
+        hub: The hub that asks.
         agents: Of the hosts.
         silent: Called for each host that can't be reached, with its name and why.
         seconds: In which a host must answer.

@@ -72,22 +72,26 @@ _run = sessions.current = _Run()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note the running test."""
     _run.test = item.nodeid
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fail the test if an actor has failed during its call."""
     _run.check()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail the test if an actor has failed by its end."""
     _run.test = None
     _run.check()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Report what failed outside of tests, and end the processes of the program."""
     news = _run.news()
     if news:  # of fixtures of the whole session
         sys.stderr.write(news)

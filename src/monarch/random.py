@@ -37,7 +37,11 @@ def get_state() -> State:
 
 
 def set_state(state: State) -> None:
-    """Go on from a state."""
+    """Go on from a state.
+
+    Args:
+        state: What `get_state` or `new_state` returned.
+    """
     set_rng_state_remote(state.cpu)
     if state.cuda:
         set_rng_state_all_cuda_remote(state.cuda)

@@ -61,6 +61,7 @@ def as_of(program: Watched, at: float) -> dict[str, Any]:
     """All that is shown, as `picture` has it.
 
     Args:
+        program: The program, or the file of a run.
         at: When, in seconds since 1970.
     """
     at_us = int(at * 1e6)

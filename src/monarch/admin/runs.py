@@ -54,7 +54,8 @@ def opened(folder: str, name: str) -> SavedRun:
     """A run by its id.
 
     Args:
-        folder: Of the program.
+        folder: Folder of the program.
+        name: Id of the run, as its file is named.
 
     Raises:
         ApiError: There is none.

@@ -101,6 +101,9 @@ def configured(**keys: object) -> _GeneratorContextManager[dict[str, Any]]:
     `clear_runtime_config` in the block are undone with it. Blocks nest; blocks of several threads
     may overlap, and each takes back only its own. Also works as a decorator of a sync function.
 
+    Args:
+        **keys: Knobs, as for `configure`.
+
     Raises:
         ValueError, TypeError: as `configure`; nothing has changed then.
     """

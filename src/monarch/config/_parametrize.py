@@ -32,6 +32,9 @@ def parametrize_config(**sets: Collection[object]) -> Callable[[TestFunction], T
     Args:
         **sets: for each configuration key, the values to try.
 
+    Returns:
+        The decorator.
+
     Raises:
         ValueError: no key at all, or one that does not exist.
         TypeError: a value that `configure` would refuse, or a text where a collection of values
@@ -50,6 +53,12 @@ def parametrize_config_pointwise(
 
     As `parametrize_config`, but the first values of all keys go together, then the second ones, and
     so on.
+
+    Args:
+        **sequences: For each configuration key, its values, as many as for the others.
+
+    Returns:
+        The decorator.
 
     Raises:
         ValueError: no key at all, one that does not exist, or sequences of different lengths.

@@ -200,6 +200,9 @@ class Batches(Generic[T]):
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Go on at a saved position, of any number of ranks.
 
+        Args:
+            state: What `state_dict` returned.
+
         Raises:
             KeyError, TypeError, ValueError: There is none in it, or no step of so many ranks begins
                 there.

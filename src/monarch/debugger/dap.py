@@ -47,6 +47,9 @@ def find(
     """The procs of a mesh that an expression for ranks means, in order.
 
     Args:
+        connection: To the program.
+        mesh: Name or id of the mesh.
+        ranks: The expression.
         silent: Called for each host that can't be reached, with its name and why.
 
     Raises:

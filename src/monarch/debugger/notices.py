@@ -90,6 +90,7 @@ def due(rows: list[Row], told: dict[int, float], now: float) -> list[Row]:
     """Of those that wait for somebody, whom it is time to tell of.
 
     Args:
+        rows: Rows of activities that wait for a terminal.
         told: When each was told of last, by number; updated.
         now: The time, in seconds.
     """

@@ -152,11 +152,12 @@ class Session(Followed, pdb.Pdb):
             raise self.quit_error()
 
     def post_mortem(self, error: BaseException, limit: float | None) -> bool:
-        """Keep an endpoint at the frame where it has raised; whether it did.
+        """Keep an endpoint at the frame where it has raised, and return whether that was possible.
 
         The error goes on afterwards.
 
         Args:
+            error: The exception that the endpoint raised.
             limit: Seconds for which it waits without anybody attached; None for ever.
         """
         trace = tracing.own_traceback(error)

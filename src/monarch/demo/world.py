@@ -189,9 +189,10 @@ class World:
         )
 
     def steps(self, now: float, odd: bool = False) -> float:
-        """How many steps are done.
+        """Return how many steps are done.
 
         Args:
+            now: Time, in seconds since 1970.
             odd: Of the odd rank.
         """
         if now <= self.fault_at:

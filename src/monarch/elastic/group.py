@@ -26,6 +26,9 @@ class Trainer(Protocol):
         `World.steps`.
 
         Called again in each new world.
+
+        Args:
+            world: The ranks of now, and the position in the training.
         """
 
 
@@ -127,6 +130,9 @@ class ElasticGroup:
         """Aim at another number of ranks, while it runs.
 
         Returns at once; the world changes between two steps.
+
+        Args:
+            ranks: The wanted number.
 
         Raises:
             TypeError: It is no int.

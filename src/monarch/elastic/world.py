@@ -143,6 +143,9 @@ class World:
         A step is done when the next one is asked for. Where the world ends between two steps, this
         ends `train`.
 
+        Args:
+            stop: The first step that is not done.
+
         Raises:
             RuntimeError: `restore` was not called.
         """
@@ -160,6 +163,9 @@ class World:
         """This rank's share of `count` things.
 
         Shares are as even as they can be, in the order of ranks.
+
+        Args:
+            count: How many things there are.
         """
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
@@ -167,6 +173,9 @@ class World:
         """Report a value to the program, such as the loss.
 
         `ElasticGroup.run` gives it a `Report`.
+
+        Args:
+            value: Anything that can be pickled.
         """
         self.flush()
         self._sent = self._keeper.send(Report(self.step, self.rank, self.number, self.size, value))
@@ -192,7 +201,11 @@ class World:
             return self.step + self._in_step
 
     def end_before(self, step: int | None) -> None:
-        """Let it go on, as far as to this step; None: to the end."""
+        """Let it go on, as far as to this step; None: to the end.
+
+        Args:
+            step: The first step that is not done any more.
+        """
         with self._changed:
             self._held, self._end = False, step
             self._changed.notify_all()
@@ -233,7 +246,12 @@ class Batches:
         self._epoch, self._order = -1, None
 
     def indices(self, step: int, world: World) -> list[int]:
-        """This rank's samples of the batch of a step."""
+        """This rank's samples of the batch of a step.
+
+        Args:
+            step: Number of the step.
+            world: The world of this rank.
+        """
         epoch, position = divmod(step, self._length // self._size)
         if epoch != self._epoch:
             torch = import_module("torch")

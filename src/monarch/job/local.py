@@ -131,9 +131,12 @@ class BatchJob(JobTrait):
         return self._job._state()
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Whether the script can use the job; always True inside it.
+        """Return False: the processes here are this program's own.
 
         These are the hosts it was started for.
+
+        Args:
+            spec: See `JobTrait.can_run`.
         """
         return in_batch()
 

@@ -40,6 +40,10 @@ class Observed:
         Args:
             config: How; or its fields by keyword.
             mesh_admin_config: As for `enable_admin`.
+            **kwargs: Fields of a `TelemetryConfig`.
+
+        Returns:
+            This job.
 
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
@@ -55,6 +59,13 @@ class Observed:
 
         It is given by a config or its fields; see docs/admin.md.
 
+        Args:
+            config: The configuration; or its fields by keyword.
+            **kwargs: Fields of a `MeshAdminConfig`.
+
+        Returns:
+            This job.
+
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
         """
@@ -65,6 +76,9 @@ class Observed:
         """Say why this program does not go on, from looks `seconds` apart.
 
         Before `state` it raises a JobError. See `monarch.why`.
+
+        Args:
+            seconds: Time between the looks; more than 0.
         """
         if not self._owner._connected:
             raise JobError("this program has not connected to the job: call state() first")

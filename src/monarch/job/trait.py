@@ -255,7 +255,11 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 self._end()
 
     def dump(self, path: str | os.PathLike[str]) -> None:
-        """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed."""
+        """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed.
+
+        Args:
+            path: Path of the file.
+        """
         CacheFile(path).write(self._pickled())
         self._keep()
 
@@ -430,6 +434,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
     """Load the job that was saved to a file. Loading runs code of the user who wrote the file.
 
+    Args:
+        path: Path of the file.
+
     Raises:
         FileNotFoundError: There is no such file.
         JobError: The file belongs to another user, or holds no job.
@@ -445,6 +452,9 @@ def job_loads(content: bytes) -> JobTrait:
     """Load the job that `dumps` turned into bytes.
 
     Loading runs code: trust the source of the bytes.
+
+    Args:
+        content: The bytes.
 
     Raises:
         JobError: The bytes hold no job.

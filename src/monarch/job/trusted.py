@@ -22,6 +22,7 @@ def check_all_levels(path: Path, so: str) -> None:
     """Check a file and every folder on the way to it, up to the root.
 
     Args:
+        path: The file.
         so: What follows, for the message.
 
     Raises:

@@ -127,10 +127,12 @@ class Blocks:
         self._lock = threading.Lock()  # so that nothing is asked for twice
 
     def get(self, path: str, attributes: Attributes, needed: range, ahead: int) -> list[Block]:
-        """Those that are needed of a file, asked for now, or before.
+        """Return the needed blocks of a file, asked for now, or before.
 
         Args:
+            path: Path of the file.
             attributes: What the file is.
+            needed: Numbers of the blocks that are needed.
             ahead: How many that follow are asked for as well, once half of them are missing.
         """
         end = -(-attributes.size // BLOCK)

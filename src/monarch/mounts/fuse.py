@@ -167,8 +167,10 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
     """Mount a tree, which a thread of this process serves until it is unmounted.
 
     Args:
+        tree: What is shown.
         point: Folder to mount it on; it is there, and nothing is mounted on it.
         key: Stands in the table of mounts.
+        live: Whether files may change while they are shown.
         ended: Called on that thread, at the end.
 
     Raises:

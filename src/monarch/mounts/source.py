@@ -83,6 +83,7 @@ class Source(Actor):
 
 
 def tried(function: Callable[..., T], *args: Any) -> T | int:
+    """Call a function, and return its result or the number of its OSError."""
     try:
         return function(*args)
     except OSError as error:

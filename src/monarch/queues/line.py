@@ -42,6 +42,7 @@ async def done(
     Args:
         answer: What ends the wait.
         line: Where `entry` stands.
+        entry: The waiter's place in the line.
         timeout: In seconds.
     """
     try:

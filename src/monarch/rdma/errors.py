@@ -40,7 +40,13 @@ class RDMAError(MonarchError, RuntimeError):
     others: tuple[Exception, ...] = ()
 
     def locate(self, buffer: str, owner: str, path: str) -> None:
-        """Say where it happened, unless that is known already."""
+        """Say where it happened, unless that is known already.
+
+        Args:
+            buffer: The buffer, in words.
+            owner: Its owner, in words.
+            path: Name of the path.
+        """
         self.buffer = self.buffer or buffer
         self.owner = self.owner or owner
         self.path = self.path or path

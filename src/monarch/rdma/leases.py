@@ -125,6 +125,7 @@ class Leases:
         """The lease for a handle.
 
         Args:
+            info: The description of the buffer.
             serial: Its number, where the owner knows of it already; otherwise it is told.
         """
         key = info.owner, info.id, info.key

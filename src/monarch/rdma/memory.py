@@ -130,6 +130,7 @@ def memory_of(data: Any, use: str) -> Memory:
     """The memory behind `data`, which is not copied.
 
     Args:
+        data: An object with the buffer protocol, a numpy array, or a tensor.
         use: What it is for, in errors: ``"RDMABuffer(data)"``.
 
     Raises:

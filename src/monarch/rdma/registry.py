@@ -97,6 +97,7 @@ class Registry:
         """Let others reach `memory`, by handles that carry a new key.
 
         Args:
+            memory: The memory.
             cell: Its actor, with which it ends.
             lease: Number of the lease that this process itself has.
         """

@@ -60,6 +60,7 @@ class Versions:
         """A write has ended.
 
         Args:
+            token: What `begin` returned.
             whole: All of the state was written.
             failed: What is there now is neither old nor new.
         """

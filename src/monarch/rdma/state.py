@@ -67,6 +67,10 @@ class SharedState:
         """Replace the values by those of `state`, which has the tensors that were shared.
 
         It is a `push` of all of them.
+
+        Args:
+            state: The new values, under the same names.
+            timeout: Seconds, for all of it.
         """
         shards = {
             name: Shard(entry.block.start, entry.whole) for name, entry in self.entries.items()
@@ -115,6 +119,9 @@ def share_state(state: State, *, shards: Shards | None = None, copy: bool = True
         copy: Put a copy of all tensors into one region per device, which `SharedState.update`
             renews; otherwise share the tensors themselves, one buffer for each. Then change them
             within `SharedState.writing`.
+
+    Returns:
+        A handle that can be sent to others, who `pull` from it and `push` to it.
 
     Raises:
         KeyError, TypeError, ValueError: Something in it is no contiguous memory, or does not fit
@@ -300,6 +307,11 @@ def pull_once(
     """Read once; what the versions were.
 
     Args:
+        plane: The plane of this process.
+        look: Where the sources' words are, by which they tell of writes.
+        operations: The reads.
+        deadline: When to give up.
+        consistent: Whether a read that a write has overlapped is an error.
         version: That of the only source, if no other one is wanted.
 
     Raises:
@@ -348,6 +360,9 @@ def push(
         targets: Who shall get it.
         shards: As for `share_state`, of the tensors of `state`.
         timeout: Seconds, for all of it.
+
+    Returns:
+        A future that is done when all targets have the values.
 
     Raises:
         KeyError, TypeError, ValueError: No target has a tensor, or it has another type there.
@@ -408,9 +423,10 @@ def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed
 
 
 def checked_sources(states: States, use: str) -> list[SharedState]:
-    """At least one.
+    """Return the states as a list of at least one.
 
     Args:
+        states: One shared state, or several.
         use: Of which argument, in errors.
     """
     given = (

@@ -106,6 +106,9 @@ def batched(*, max_size: int, max_wait: float = 0.0) -> Callable[[_Method], Any]
         max_wait: Seconds that an item waits for others, where a batch could begin. 0: a batch has
             what is there.
 
+    Returns:
+        The decorator.
+
     Raises:
         TypeError: `max_size` is no int; the method is not ``async def``, or does not take one list.
         ValueError: `max_size` is less than 1; `max_wait` is no number of seconds, or negative.

@@ -160,6 +160,10 @@ class Service(Generic[A]):
         Those that go take no new calls, and get `drain` seconds for what they have. A place that
         was given up is filled again.
 
+        Args:
+            replicas: The wanted number, 0 or more.
+            drain: Seconds for the outstanding calls of those that go.
+
         Returns:
             A future that is done when the new ones are ready, or given up, and the others have
             ended.
@@ -180,6 +184,9 @@ class Service(Generic[A]):
         """Stop all replicas. Acts when called.
 
         They take no new calls, and get `drain` seconds for what they have.
+
+        Args:
+            drain: Seconds for outstanding calls.
 
         Returns:
             A future that is done when they have ended.

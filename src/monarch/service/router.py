@@ -361,6 +361,7 @@ class Router:
         """Take over which replicas take calls.
 
         Args:
+            members: The replicas that take calls.
             request: Is answered when this process has nothing outstanding at others.
         """
         with self.lock:

@@ -16,6 +16,7 @@ from .meter import measure
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m monarch.simulator", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     profile = commands.add_parser("profile", help="measure this machine")

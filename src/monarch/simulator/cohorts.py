@@ -155,6 +155,7 @@ class Cohort:
         """The stream has communicated.
 
         Args:
+            stream: Number of the stream.
             host: When its thread is free.
             end: When the data is there.
         """

@@ -136,6 +136,7 @@ def effect_of(template: Template, metas: Sequence[Meta], numbers: Sequence[Any])
     """Run a template, as a worker would, but on fakes.
 
     Args:
+        template: The template.
         metas: Of the inputs.
         numbers: The numbers.
     """

@@ -170,6 +170,7 @@ class IRGraph:
         `import_timing` reads the same file with microseconds in place of these.
 
         Args:
+            output_file: Path of the JSON file to write.
             include_timing: Add ``duration_us``; that of a collective without one is estimated for
                 one element of each device.
             network_config: For those estimates; None for the default.
@@ -240,6 +241,11 @@ class IRGraph:
         Args:
             temp_id: Of its memory: tensors with the same share it.
             ref: Number of the tensor.
+            dtype: Its type.
+            dims: Its shape.
+            worker_rank: The rank.
+            stream_name: Name of the stream.
+            command_id: Number of the command.
             mutate: Whether it is changed in place.
             borrow_src_tensor_ref: The tensor that it is borrowed from, and shares memory with.
             tensor_size: Bytes of its memory.

@@ -46,6 +46,9 @@ def measure(
         shared: Others use the processors meanwhile. What ranks compute is then measured in the
             processor time of their threads. So it does not count if the ranks themselves are in
             each other's way.
+
+    Returns:
+        The machine, ready for `Machine.save` or a simulator.
     """
     with procs.activate() as mesh, torch.no_grad():
         meter = _Meter(device, len(mesh), shared)

@@ -72,7 +72,11 @@ class Moves:
         """All groups with a number reduce.
 
         Args:
+            number: Number of the groups.
+            stream: Number of the stream.
+            arrival: When the instruction reaches the ranks, in seconds.
             size: Bytes at each member.
+            collective: Name of the collective.
             local: Seconds that each member copies and adds.
         """
         meetings = self._meetings_of(number)
@@ -96,6 +100,9 @@ class Moves:
         """All routes with a number are used.
 
         Args:
+            number: Number of the routes.
+            stream: Number of the stream.
+            arrival: When the instruction reaches the ranks, in seconds.
             size: Bytes that each sender has.
             copy: Seconds that a rank takes to copy what it sends to itself.
         """
@@ -121,9 +128,13 @@ class Moves:
     ) -> list[tuple[Cohort, Span]]:
         """The senders' part of a transfer to another stream.
 
-        Nobody waits for the receivers: what is sent is buffered.
+        The receivers hold no sender up: what is sent is buffered.
 
         Args:
+            number: Number of the routes.
+            stream: Number of the stream.
+            arrival: When the instruction reaches the ranks, in seconds.
+            size: Bytes that each sender has.
             ticket: What the receivers find it by.
         """
         spans = []

@@ -138,8 +138,15 @@ class Recorder:
         """Keep a node.
 
         Args:
-            inputs: Values that it reads, and
-            outputs: values that it makes or writes.
+            ranks: The ranks that run it.
+            stream: Number of the stream.
+            name: Name of the operation.
+            kind: Kind of the node.
+            seconds: How long it takes.
+            work: What it computes.
+            inputs: Values that it reads.
+            outputs: Values that it makes or writes.
+            site: Where the program has issued it.
             exclusive: Whether what comes later on the memory of `inputs` comes after it.
         """
         if not self.graphed:

@@ -289,6 +289,9 @@ def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Ste
         path: What a simulator with ``simulate_mode="command_history"`` has written. It is
             unpickled: read only your own.
         machine: As for `Simulator`.
+
+    Returns:
+        The steps of the program, with their times and memory.
     """
     entries = history.read(Path(path))
     _, hosts, gpus = next(entries)

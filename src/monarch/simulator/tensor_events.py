@@ -195,7 +195,16 @@ class TensorEvents:
 
         Args:
             key: Of its memory: tensors that share it have the same.
+            ref: Number of the tensor.
+            dtype: Its type.
+            dims: Its shape.
+            devices: The ranks that have it.
+            stream: Name of the stream.
+            command: Number of the command.
+            mutates: Whether it is changed in place.
             lent: The tensor that it is borrowed from, and shares memory with.
+            size: Bytes of its memory.
+            mesh: Number of its mesh.
         """
         if mesh is not None:
             self._meshes[ref] = mesh

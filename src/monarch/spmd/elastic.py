@@ -27,11 +27,14 @@ class SPMDActor(Actor):
 
     @endpoint
     def get_host_port(self, use_ipaddr: IPVersion | None = None) -> tuple[str, int]:
-        """A name of this rank's host and a TCP port that is free there.
+        """Return a name of this rank's host and a TCP port that is free there.
 
         Args:
             use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind; None for the host's
                 name, or its IPv4 address where the name means nothing to this host itself.
+
+        Raises:
+            ValueError: `use_ipaddr` is none of these.
         """
         if use_ipaddr is not None and use_ipaddr not in _FAMILIES:
             raise ValueError(f"use_ipaddr is 'ipv4', 'ipv6' or None, got {use_ipaddr!r}")
@@ -125,7 +128,10 @@ async def setup_torch_elastic_env_async(
     master_port: int | None = None,
     use_ipaddr: IPVersion | None = None,
 ) -> None:
-    """As `setup_torch_elastic_env`, to be awaited."""
+    """As `setup_torch_elastic_env`, to be awaited.
+
+    For arguments and errors see there.
+    """
     if not isinstance(procs, ProcMesh):
         raise TypeError(
             f"setup_torch_elastic_env takes a ProcMesh, as spawn_procs() returns, got {procs!r}"

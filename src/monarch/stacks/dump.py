@@ -152,8 +152,10 @@ def by_py_spy(
     """The stacks of a process as py-spy sees them.
 
     Args:
+        program: Path of py-spy.
+        pid: Process id.
         native: With the functions of C libraries.
-        stopped: It stands still already.
+        stopped: Whether the process is stopped already.
 
     Raises:
         ValueError: It could not look; the text says why.

@@ -63,6 +63,7 @@ def gather(
     """The stacks of the processes on several hosts.
 
     Args:
+        hub: The hub that asks.
         agents: Of the hosts.
         wanted: Which.
         limit: Seconds in which a host must answer; None for what is usual.

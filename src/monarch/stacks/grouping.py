@@ -77,6 +77,7 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
     """The classes of each mesh, the largest first: what stands elsewhere than most comes last.
 
     Args:
+        procs: Stacks of the processes.
         everything: Also show threads that wait for work, and each frame of Monarch and of the start
             of a thread.
     """

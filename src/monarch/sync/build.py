@@ -100,6 +100,8 @@ class Build:
         """Take over what another version has.
 
         Args:
+            root: Folder of the other version.
+            other: Its manifest.
             by_link: As the same files, renamed ones too; otherwise as copies, as its programs may
                 yet change them.
         """

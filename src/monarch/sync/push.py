@@ -61,6 +61,7 @@ def sync_hosts(
 
     Args:
         hosts: Names of hosts that this program has attached.
+        workspace: What to bring.
         auto_reload: Have procs reload modules that have changed.
         every_program: Those of other programs, too.
         scanner: That of an earlier sync of this workspace.

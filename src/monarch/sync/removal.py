@@ -21,6 +21,8 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
     """Return whether a file is as the client sent it, by its status.
 
     Args:
+        path: Path of the file.
+        file: What the manifest says of it.
         folder: Descriptor of the folder that the path begins at.
     """
     try:
@@ -73,8 +75,11 @@ def _clear(
     """Remove the files of the manifest and compiled modules, and the folder if it is then empty.
 
     Args:
+        name: Name of the folder.
         parent: Descriptor of the folder that it is in.
         place: Its path in the workspace, with a slash at its end.
+        manifest: What the version consists of.
+        files: Its files, by path.
     """
     with suppress(OSError):
         folder = os.open(name, _FOLDER, dir_fd=parent)

@@ -200,7 +200,9 @@ class _Look:
         """Walk a folder.
 
         Args:
+            folder: Path of the folder on this machine.
             place: Where its content goes: "" or a path with a slash at its end.
+            rules: Rules of what is ignored, from the folders above.
             root: The folder of the workspace that it is in.
         """
         with os.scandir(folder) as listing:

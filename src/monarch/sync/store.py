@@ -124,6 +124,7 @@ class Store:
         """Begin a version.
 
         Args:
+            manifest: What the version consists of.
             instead: One that is being made, which it replaces: what of it has arrived is kept.
 
         Raises:

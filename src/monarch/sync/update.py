@@ -176,9 +176,11 @@ def _go_on(
 
 
 def take_class(actor: Any, cls: type, name: str | None) -> Place:
-    """Have the actor of this thread be of another class.
+    """Give the actor of this thread another class.
 
     Args:
+        actor: The actor.
+        cls: Its new class.
         name: That of the class where it comes from, as a pickle does not keep it; None only asks
             whether it can.
 

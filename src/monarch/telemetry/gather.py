@@ -106,9 +106,10 @@ def question(
 def gather(
     hub: Hub, agents: Sequence[ProcAddress], wanted: Collect, seconds: float = _LIMIT
 ) -> Future[Collected]:
-    """From several hosts.
+    """Collect rows from several hosts.
 
     Args:
+        hub: The hub that asks.
         agents: Of the hosts.
         wanted: What.
         seconds: See `of_program`.

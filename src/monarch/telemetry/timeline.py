@@ -84,6 +84,7 @@ def draw(tables: Mapping[str, Sequence[Row]], window: Window) -> Timeline:
 
     Args:
         tables: Rows with the columns of `NEEDS`.
+        window: The period to draw.
     """
     return _Drawing(tables, window).timeline()
 

@@ -69,6 +69,9 @@ def reduce(
             the whole.
         out: One tensor that is overwritten with the result.
 
+    Returns:
+        Tensors of the results, nested as `tensors` is.
+
     Raises:
         KeyError: There is no such dimension.
         ValueError: A dimension twice, several where one is needed, an unknown reduction, or another
@@ -89,6 +92,13 @@ def reduce_(
     mesh: DeviceMesh | ProcMesh | None = None,
 ) -> Any:
     """As `reduce`, where the result has the shape of the input; overwrites it and returns it.
+
+    Args:
+        tensors: As for `reduce`.
+        dims: As for `reduce`.
+        reduction: As for `reduce`.
+        scatter: As for `reduce`.
+        mesh: As for `reduce`.
 
     Raises:
         ValueError: The result would have another shape.
@@ -120,10 +130,14 @@ def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = N
 
 
 def slice_mesh(tensors: Any, **selection: int | slice) -> Any:
-    """Of tensors, what some ranks have: to be moved with `to_mesh`, and for nothing else.
+    """Select what some ranks have of tensors.
 
     Args:
+        tensors: A tensor, or tensors in lists, tuples, dicts.
         **selection: As for `DeviceMesh.slice`.
+
+    Returns:
+        The same, for these ranks, to be moved with `to_mesh`, and for nothing else.
     """
 
     def cut(tensor: Any) -> MeshSliceTensor:
@@ -141,7 +155,11 @@ class MeshSliceTensor:
         self.mesh = mesh
 
     def to_mesh(self, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Tensor:
-        """See `monarch.to_mesh`."""
+        """See `monarch.to_mesh`.
+
+        Returns:
+            The copies, nested as `tensors` is.
+        """
         return _to_mesh(self, mesh, stream)
 
     def __repr__(self) -> str:

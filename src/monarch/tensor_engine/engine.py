@@ -110,6 +110,8 @@ class Engine:
         """Have some ranks run an instruction, after all that was submitted before.
 
         Args:
+            ranks: The ranks.
+            instruction: What they run.
             now: Send it before this returns: what it refers to may change.
             weight: How large it is, in KiB: for how far ahead of the workers this may run.
 
@@ -286,6 +288,9 @@ class Engine:
         It returns a future of a `ValueMesh` in the order of the ranks.
 
         Args:
+            ranks: The ranks whose workers are asked.
+            method: A method of `runner.Runner`.
+            args: Its arguments.
             what: What is asked, for messages.
         """
         return self._ask(

@@ -31,6 +31,9 @@ def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
     """A second engine over the same procs.
 
     Its tensors can't be used with those of the first.
+
+    Args:
+        procs: The mesh of processes.
     """
     procs._check_strided()
     return mesh_of(new_engine(procs), procs._shape)

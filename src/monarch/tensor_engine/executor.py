@@ -100,6 +100,7 @@ class Executor(Protocol):
         It returns a future of a `ValueMesh`, in their order.
 
         Args:
+            ranks: The ranks that are asked.
             method: A method of `runner.Runner`.
             args: Its arguments.
             what: What is asked, for messages.

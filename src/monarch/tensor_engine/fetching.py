@@ -78,7 +78,15 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
 
 
 def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
-    """``fetch_shard(...).get()``: waits until the ranks have run what was issued before."""
+    """Fetch a value of one rank: ``fetch_shard(...).get()``.
+
+    It waits until the ranks have run what was issued before.
+
+    Args:
+        obj: Anything, with distributed tensors in lists, tuples, dicts.
+        shard: Coordinates of the rank, as a dict.
+        **coords: The same by name.
+    """
     return fetch_shard(obj, shard, **coords).get()
 
 
@@ -97,6 +105,9 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
         split: Dimension of the mesh along whose ranks the first dimension of each tensor is cut
             into equal parts; or a dict of dimensions of the mesh to dimensions of the tensors. None
             gives each rank the whole.
+
+    Returns:
+        The same structure, with distributed tensors.
 
     Raises:
         ValueError: No mesh is active, or a tensor can't be cut into equal parts, or is distributed
@@ -164,7 +175,13 @@ def _part(tensor: torch.Tensor, mesh: DeviceMesh, label: str, dim: int) -> torch
 
 
 def show(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
-    """Fetch and show as pictures, with the package `torchshow`."""
+    """Fetch and show as pictures, with the package `torchshow`.
+
+    Args:
+        obj: As for `inspect`.
+        shard: As for `inspect`.
+        **coords: As for `inspect`.
+    """
     import torchshow
 
     values = inspect(obj, shard, **coords)

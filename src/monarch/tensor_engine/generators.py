@@ -20,6 +20,7 @@ def take(generator: torch.Generator, function: str) -> torch.Generator:
     """The state of a generator, for the ranks; it goes on from another one.
 
     Args:
+        generator: The generator of the program.
         function: What draws.
 
     Raises:

@@ -63,6 +63,8 @@ class GradientGenerator:
 
     Args:
         roots, with_respect_to, grad_roots: As for `grad_generator`.
+        with_respect_to: As for `grad_generator`.
+        grad_roots: As for `grad_generator`.
         context_restorer: Without effect: each node runs with the mesh and the stream of its
             gradient in any case.
     """
@@ -87,7 +89,12 @@ def gradient_execution_order(
     roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge],
     with_respect_to: Sequence[torch.Tensor | GradientEdge],
 ) -> list[int]:
-    """The indices of `with_respect_to` in the order in which a backward pass reaches them."""
+    """The indices of `with_respect_to` in the order in which a backward pass reaches them.
+
+    Args:
+        roots: As for `grad_generator`.
+        with_respect_to: As for `grad_generator`.
+    """
     graph = _Graph(_edges(roots))
     places = {node: place for place, node in enumerate(graph.order)}
     nodes = [edge.node for edge in _edges(with_respect_to)]

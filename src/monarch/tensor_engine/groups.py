@@ -165,6 +165,7 @@ class Group:
         """Begin to tell each other whether what a member brings has failed; every member must.
 
         Args:
+            poison: The failure of what this member brings; None if it has not failed.
             data: What will be exchanged with all members meanwhile.
         """
         self._exchanges += 1

@@ -78,6 +78,9 @@ class InstructionBuffer:
         """Hold an instruction.
 
         Args:
+            engine: The engine that issues it.
+            ranks: The ranks that run it.
+            instruction: The instruction.
             now: What it refers to may change.
 
         Raises:

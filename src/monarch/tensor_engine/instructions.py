@@ -221,6 +221,7 @@ def uses(templates: Mapping[int, Any], instruction: Instruction) -> Uses:
 
     Args:
         templates: By number; each knows what it `writes` to.
+        instruction: The instruction.
 
     Raises:
         NotImplementedError: It can't be recorded.

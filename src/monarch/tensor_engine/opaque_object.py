@@ -88,10 +88,13 @@ class OpaqueObject:
 def opaque_method(
     rule: Callable[Concatenate[O, P], R],
 ) -> Callable[Concatenate[O, P], R]:
-    """In a subclass of `OpaqueObject`: a method of the objects on the ranks.
+    """Mark a method of an `OpaqueObject`'s subclass as one of the objects on the ranks.
 
     Its body is its rule: it gets fake tensors, and returns such as the method of the same name on
     the ranks will return.
+
+    Args:
+        rule: The method, whose name counts, with its rule as the body.
     """
 
     @functools.wraps(rule)

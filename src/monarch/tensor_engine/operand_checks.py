@@ -64,6 +64,9 @@ def error(
     """The error for an operation; finds out by itself what is wrong with its arguments.
 
     Args:
+        function: Name of the operation.
+        args: Its arguments.
+        kwargs: Its arguments by name.
         written: What it writes to.
         stream: Of the operation; by default the active one.
     """

@@ -140,6 +140,9 @@ def remote_generator(
             ``ranks`` and ``sizes``.
         max_messages: How many values a process may be ahead of its rank.
 
+    Returns:
+        The decorator of the generator of fakes.
+
     Raises:
         ValueError: `max_messages` is less than 1.
     """
@@ -166,6 +169,9 @@ def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any
         *args: Ordinary values.
         max_messages: How many values a process may be ahead of its rank.
         **kwargs: As `args`.
+
+    Returns:
+        The program's end of the pipes.
 
     Raises:
         TypeError: `function` is no remote function with a rule.

@@ -211,6 +211,9 @@ def make_plan(
     """Run an operator on fakes.
 
     Args:
+        operator: The operator.
+        args: Its arguments.
+        kwargs: Its arguments by name.
         metas: Of the tensors among the arguments, in order.
         place: ``place(args, of)`` gives the arguments with ``of(index)`` for each tensor.
 

@@ -61,6 +61,7 @@ class Compiled:
         """Replay it on values of the runner.
 
         Args:
+            runner: State of the stream on this rank.
             formals: Ids of the values that it starts with.
             results: Ids for those that it leaves.
         """

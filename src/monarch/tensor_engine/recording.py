@@ -450,7 +450,11 @@ def record(function: Any = None, verify: bool = True) -> Any:
     used after it. An error on a rank fails all results, and all that the function writes to.
 
     Args:
+        function: The function; None where this is used as ``@record(verify=False)``.
         verify: Run the function a second time, when it is called the second time, and compare.
+
+    Returns:
+        The function that records and replays.
 
     Raises:
         TypeError: An argument that is no tensor can't be hashed; a tensor requires a gradient, or

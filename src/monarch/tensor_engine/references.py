@@ -96,7 +96,10 @@ def lend(
     There, instructions that are issued later wait until the actor has handled it.
 
     Args:
+        tensors: The tensors in the message.
         payload: The message, pickled while `collecting`.
+        procs: Where the actor lives.
+        actor: Its number.
         engine: That of the tensors, where there are none.
         outputs: Ids for the leaves of what the actor returns, and what each is expected to be; None
             if that is not kept.
@@ -145,6 +148,14 @@ def lend(
 
 
 def reduce_tensor(tensor: TensorBase) -> Any:
+    """Pickle a tensor as a reference, while a message collects its tensors.
+
+    Args:
+        tensor: The tensor.
+
+    Raises:
+        NotCopiedError: No message that may hold references is being pickled.
+    """
     found = _collecting.found
     if found is None:
         raise NotCopiedError(
@@ -168,6 +179,11 @@ def check_collecting(what: object, engine: Engine) -> None:
 
 
 def reduce_mesh(mesh: RankMesh) -> Any:
+    """Pickle a mesh as a reference.
+
+    Args:
+        mesh: The mesh.
+    """
     check_collecting(mesh, mesh.engine)
     return local.mesh_here, (
         mesh.engine.uid,

@@ -44,6 +44,9 @@ def remote_method(method: Callable[Concatenate[C, P], None]) -> Callable[Concate
     """A method of a `ControllerRemoteClass` whose body is not executed.
 
     The method of the same name runs on the ranks.
+
+    Args:
+        method: A method without a body.
     """
 
     @functools.wraps(method)

@@ -148,7 +148,14 @@ class Remote(Generic[P, R]):
         )
 
     def on_shard(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
-        """Run it on one rank; a future of what it returned."""
+        """Run it on one rank; a future of what it returned.
+
+        Args:
+            mesh: The mesh of the rank.
+            rank: The rank in it.
+            args: Arguments of the function.
+            kwargs: Arguments of the function by name.
+        """
         return self._on_one(mesh, rank, args, kwargs)
 
     # one way
@@ -313,7 +320,9 @@ def call_on_shard_and_fetch(
 
     Args:
         function: What `remote` gave.
+        *args: Arguments of the function.
         shard: Coordinates of the rank: all of them, or none for the first.
+        **kwargs: As `args`.
     """
     found: Remote[..., Any] = function if isinstance(function, Remote) else remote(function)
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

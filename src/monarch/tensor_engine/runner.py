@@ -219,8 +219,11 @@ class Runner(StreamState):
         """Run a function, keep the leaves of its result under one id, answer with their metadata.
 
         Args:
-            frozen: Ids of inputs that must not be written to. Whether the function does, nobody
-                knows yet, so it gets copies.
+            site: Where the program has called it.
+            call: The function and its arguments.
+            bundle: The id.
+            frozen: Ids of inputs that must not be written to. They are copied, as it is not known
+                whether the function writes.
         """
         lent = {ref: self.slots[ref] for ref in frozen}
         self.slots.update(copy.deepcopy(lent))  # what shares memory still does

@@ -31,6 +31,7 @@ _seed_here = torch.manual_seed
 
 @functools.wraps(_seed_here)
 def manual_seed(seed: int) -> Any:
+    """Seed the generator here, and those of the ranks of the active mesh."""
     generator = _seed_here(seed)
     mesh = active_mesh()
     if mesh is not None:

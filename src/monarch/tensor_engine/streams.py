@@ -66,6 +66,7 @@ class Stream:
         handle was gone: drop handles early, and the borrow late.
 
         Args:
+            tensor: A tensor of another stream.
             mutable: To write as well.
 
         Returns:

@@ -104,6 +104,11 @@ class Tensor(TensorBase):
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
     def numpy(self, *, force: bool = False) -> Any:
+        """Raise: the values of a distributed tensor are not here.
+
+        Raises:
+            ValueNotHereError: Always.
+        """
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
@@ -181,6 +186,9 @@ def new_value(
     """A value that an instruction is about to make.
 
     Args:
+        mesh: Where it will be.
+        meta: Its metadata.
+        storage: What it shares memory with; None for memory of its own.
         lane: Where that instruction goes; by default to the active stream.
     """
     value = Value(next(mesh.engine.ids), mesh, lane or mesh.lane, meta, storage or Storage())
@@ -193,6 +201,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
     """Issue one operation; the place where all of torch's end.
 
     Args:
+        func: The operator of torch.
+        args: Its arguments.
+        kwargs: Its arguments by name.
         active_mesh: The active mesh, to which it belongs if no argument says otherwise.
 
     Raises:

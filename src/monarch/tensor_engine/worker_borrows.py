@@ -37,6 +37,10 @@ def take_back(worker: StreamState, site: int, ticket: int, value: int, used: boo
     A failure of a write comes with it.
 
     Args:
+        worker: State of the stream.
+        site: Where the program has issued this.
+        ticket: Number of the borrow.
+        value: Id of the value.
         used: Whether the borrower has ever used it.
     """
     returned = worker.shared.rendezvous.take(-ticket if used else ticket)

@@ -143,6 +143,7 @@ def define_routes(
     meeting: Meeting,
     routes: dict[int, tuple[int, ...]],
 ) -> None:
+    """Keep the routes of a transfer under a number."""
     worker.communication.known.routes[number] = (meeting, routes)
 
 

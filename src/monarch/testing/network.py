@@ -48,6 +48,12 @@ class Partition:
         self._one, self._other = frozenset(one), frozenset(other)
 
     def between(self, a: str, b: str) -> bool:
+        """Return whether two hosts are on different sides.
+
+        Args:
+            a: Name of a host.
+            b: Name of another host.
+        """
         return (a in self._one and b in self._other) or (a in self._other and b in self._one)
 
     def heal(self) -> None:

@@ -144,6 +144,9 @@ class Simulation:
                 over when it is sent.
             payload_bytes: Size of the message.
 
+        Returns:
+            The call, for `run` and for its results.
+
         Raises:
             ValueError: There is no such rank, or none at all.
         """
@@ -155,6 +158,10 @@ class Simulation:
 
     def call_one(self, rank: int, *, payload_bytes: int = 64) -> Cast:
         """Call one process, over a direct link.
+
+        Args:
+            rank: The process.
+            payload_bytes: Size of the message.
 
         Raises:
             ValueError: There is no such rank.
@@ -236,7 +243,12 @@ class Simulation:
         self._pause(self._worker(host), seconds, after)
 
     def pause_client(self, seconds: float, *, after: float = 0.0) -> None:
-        """As `pause_host`, the agent of the client's host."""
+        """As `pause_host`, the agent of the client's host.
+
+        Args:
+            seconds: Simulated seconds of the pause.
+            after: Simulated seconds from now.
+        """
         self._pause(self._client, seconds, after)
 
     def _pause(self, worker: Worker, seconds: float, after: float) -> None:
@@ -263,6 +275,9 @@ class Simulation:
             one: Numbers of the hosts.
             other: Those that they do not reach, and that don't reach them; by default all others,
                 the client included.
+
+        Returns:
+            What `heal` is called on.
         """
         here = {self._worker(host).name for host in one}
         there = (

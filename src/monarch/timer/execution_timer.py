@@ -62,7 +62,7 @@ class ExecutionTimer:
     @classmethod
     @contextmanager
     def time(cls, name: str = _DEFAULT, use_cpu: bool = False) -> Iterator[None]:
-        """Measure a block.
+        """Measure a block: a context manager.
 
         Args:
             name: Of the stopwatch.
@@ -79,7 +79,15 @@ class ExecutionTimer:
 
     @classmethod
     def start(cls, name: str = _DEFAULT, use_cpu: bool = False) -> None:
-        """Begin to measure. See `time`."""
+        """Begin to measure.
+
+        Args:
+            name: Of the stopwatch.
+            use_cpu: The wall clock, even where there is a GPU.
+
+        Raises:
+            RuntimeError: It is running.
+        """
         clock = _WallClock() if use_cpu or not torch.cuda.is_available() else _GpuClock()
         with cls._lock:
             if name in cls._running:
@@ -89,6 +97,9 @@ class ExecutionTimer:
     @classmethod
     def stop(cls, name: str = _DEFAULT) -> None:
         """End the measurement.
+
+        Args:
+            name: Of the stopwatch.
 
         Raises:
             RuntimeError: It is not running.
@@ -102,7 +113,11 @@ class ExecutionTimer:
 
     @classmethod
     def reset(cls, name: str | None = None) -> None:
-        """Forget what one stopwatch has measured; all of them without a name."""
+        """Forget what one stopwatch has measured, or all have.
+
+        Args:
+            name: Of the stopwatch; None for all.
+        """
         with cls._lock:
             for kept in (cls._running, cls._measured):
                 if name is None:
@@ -112,7 +127,10 @@ class ExecutionTimer:
 
     @classmethod
     def get_latest_measurement(cls, name: str = _DEFAULT) -> float:
-        """The last measurement, in milliseconds.
+        """Return the last measurement, in milliseconds.
+
+        Args:
+            name: Of the stopwatch.
 
         Raises:
             KeyError: There is none.
@@ -145,22 +163,39 @@ def _summary(values: list[float]) -> dict[str, float]:
 
 
 def execution_timer_start(name: str = _DEFAULT, use_cpu: bool = False) -> None:
-    """`ExecutionTimer.start`, as a function."""
+    """`ExecutionTimer.start`, as a function.
+
+    Args:
+        name: Of the stopwatch.
+        use_cpu: The wall clock, even where there is a GPU.
+    """
     ExecutionTimer.start(name, use_cpu)
 
 
 def execution_timer_stop(name: str = _DEFAULT) -> None:
-    """`ExecutionTimer.stop`, as a function."""
+    """`ExecutionTimer.stop`, as a function.
+
+    Args:
+        name: Of the stopwatch.
+    """
     ExecutionTimer.stop(name)
 
 
 def get_latest_timer_measurement(name: str = _DEFAULT) -> torch.Tensor:
-    """`ExecutionTimer.get_latest_measurement`, as a scalar float64 tensor."""
+    """`ExecutionTimer.get_latest_measurement`, as a scalar float64 tensor.
+
+    Args:
+        name: Of the stopwatch.
+    """
     return torch.tensor(ExecutionTimer.get_latest_measurement(name), dtype=torch.float64)
 
 
 def get_execution_timer_average_ms(name: str = _DEFAULT) -> torch.Tensor:
-    """The mean of what a stopwatch has measured, in milliseconds, as a scalar float64 tensor."""
+    """The mean of what a stopwatch has measured, in milliseconds, as a scalar float64 tensor.
+
+    Args:
+        name: Of the stopwatch.
+    """
     return torch.tensor(
         _summary([clock.read() for clock in ExecutionTimer._of(name)])["mean_ms"],
         dtype=torch.float64,

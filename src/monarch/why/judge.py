@@ -56,6 +56,8 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
     """Compare two looks.
 
     Args:
+        first: The first look.
+        second: The second look.
         seconds: Between them.
         late: Ranks whose steps take longer than those of the others, the slowest first: what goes
             on is slow then.

@@ -136,6 +136,8 @@ def nodes_of(
     """Iterate over the ranks that do something.
 
     Args:
+        first: Processes at the first look.
+        second: Processes at the second look.
         seconds: Between the two looks.
     """
     before = {(mesh_of(proc), proc.rank, proc.pid): proc for proc in first}
@@ -177,6 +179,7 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
 
 
 def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
+    """Return why the kernel lets a process not run, if so."""
     if proc.kernel is None:
         return ""
     if proc.kernel.state in _STOPPED:

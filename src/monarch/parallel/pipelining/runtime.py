@@ -148,6 +148,9 @@ class PipelineParallelism:
         """Those of a stage that require a gradient.
 
         Of opaque modules, the first time, it waits for the ranks.
+
+        Args:
+            stage: Number of the stage, from 0.
         """
         with self._on(stage):
             return [each for module in self._stages[stage] for each in _trained(module)]
@@ -361,6 +364,7 @@ def _move(module: nn.Module, moved: dict[int, Any]) -> None:
     """Replace local parameters and buffers of a module by distributed ones, on the active mesh.
 
     Args:
+        module: The module.
         moved: Those that were, by the id of what they replace: modules may share some.
     """
     for kept in (module._parameters, module._buffers):

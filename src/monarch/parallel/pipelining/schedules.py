@@ -103,6 +103,11 @@ pass are ready.
 def schedule(name: str, stages: int, micro_batches: int) -> list[Action]:
     """All actions of one batch, in the order in which they begin.
 
+    Args:
+        name: ``"gpipe"`` or another name of `SCHEDULES`.
+        stages: Number of stages.
+        micro_batches: Number of micro-batches in a batch.
+
     Raises:
         ValueError: There is no such schedule.
     """

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class CopyPath(Path):
+    """The path within one process."""
+
     name = "copy"
     way = "a copy within the process"
 
@@ -30,6 +32,8 @@ class CopyPath(Path):
 
 
 class CopyLink(Link):
+    """A link that copies memory of this process."""
+
     path = "copy"
     moves_devices = True
     inline = True

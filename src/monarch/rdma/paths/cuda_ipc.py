@@ -42,6 +42,8 @@ in some ten.
 
 
 class CudaPath(Path):
+    """The path to memory of a GPU of this machine."""
+
     name = "cuda"
     way = "both open the same memory of the GPU"
 

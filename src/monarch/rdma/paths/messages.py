@@ -39,6 +39,8 @@ _UNDER_WAY = 4
 
 
 class MessagesPath(Path):
+    """The path that is open wherever messages are."""
+
     name = "messages"
     way = "in chunks, in messages"
 
@@ -52,6 +54,8 @@ class MessagesPath(Path):
 
 
 class MessagesLink(Link):
+    """A link that asks the owner's process for chunks, or sends them to it."""
+
     path = "messages"
 
     def __init__(self, plane: Plane) -> None:

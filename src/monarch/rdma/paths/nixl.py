@@ -48,6 +48,8 @@ tell how far it came.
 
 
 class NixlPath(Path):
+    """The path through RDMA devices."""
+
     name = "nixl"
     way = "RDMA devices, or what else UCX finds"
 

@@ -38,6 +38,8 @@ _ANYBODY = ctypes.c_ulong(-1)
 
 
 class VmPath(Path):
+    """The path to another process of this machine."""
+
     name = "vm"
     way = "the kernel copies from process to process"
 
