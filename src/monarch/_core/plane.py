@@ -1,5 +1,4 @@
-"""The inside that is published for planes: all that `rdma`, `tensor_engine` and what follows may
-import of the engine.
+"""The published inside of the engine: all that `rdma`, `tensor_engine` and others may import.
 
 Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs/planes.md says what
 each name here is for, and how a plane is written. Nothing of the core imports this module, so

@@ -193,11 +193,9 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
     different releases.
 
     Args:
-        mapping: from `exported()`, or any dict of knob names to values that `configure` takes.
-            drop_configured: also
-        forget this process's `configure` calls. For a process forked from the one that exported,
-        where
-            they are copies of calls that the mapping already contains and would hide later changes.
+        mapping: From `exported()`, or any dict of knob names to values that `configure` takes.
+        drop_configured: Also forget this process's `configure` calls. A forked process sets it:
+            its copies of calls are in the mapping already, and would hide later changes.
 
     Raises:
         TypeError: a value can't be read; nothing has changed then.

@@ -170,7 +170,7 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
         tree: What is shown.
         point: Folder to mount it on; it is there, and nothing is mounted on it.
         key: Stands in the table of mounts.
-        live: Whether files may change while they are shown.
+        live: Whether files are shown as they grow; otherwise a changed file is another one.
         ended: Called on that thread, at the end.
 
     Raises:

@@ -64,9 +64,7 @@ class SharedState:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def update(self, state: State, timeout: float = 60) -> Future[None]:
-        """Replace the values by those of `state`, which has the tensors that were shared.
-
-        It is a `push` of all of them.
+        """Replace all values by those of `state`, which has the shared tensors: a `push`.
 
         Args:
             state: The new values, under the same names.

@@ -68,10 +68,7 @@ class Tensor(TensorBase):
         return dispatch(func, args, kwargs or {}, None)
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """Read as for any tensor, on this thread, as where a mesh is active.
-
-        See `activation`.
-        """
+        """As for any tensor, on this thread, as where a mesh is active: see `activation`."""
         with set_multithreading_enabled(False):
             super().backward(*args, **kwargs)
 
@@ -104,11 +101,7 @@ class Tensor(TensorBase):
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
     def numpy(self, *, force: bool = False) -> Any:
-        """Raise: the values of a distributed tensor are not here.
-
-        Raises:
-            ValueNotHereError: Always.
-        """
+        """Raise ValueNotHereError, always, even with `force`: the values are on the ranks."""
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:

@@ -63,7 +63,7 @@ def sentence(
 
     Args:
         status: ``"fine"``, ``"slow"`` or ``"stuck"``.
-        seconds: Since when it is stuck; None if not known.
+        seconds: Time between the looks, if it is stuck; else None.
         classes: Ranks by what they stand at.
         held_up: The classes of all ranks that wait for the culprits, one number for each of them.
         circles: Names of the actors in each circle of waits.

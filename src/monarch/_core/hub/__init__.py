@@ -1,5 +1,4 @@
-"""The messages of one process: who is here, who waits for which answer, and the way to everybody
-else.
+"""The messages of one process: local receivers, open requests, ways to other processes.
 
 Lives here: nothing that runs user code. Read `message_hub` (the hub itself), `contracts` (as
 everything else knows it), `peers` (who else is there, or has ended), `local_peer` and `lifecycle`

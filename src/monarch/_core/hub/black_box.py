@@ -223,8 +223,7 @@ def _text(line: Line) -> bytes:
 
 
 def take_over(pid: int, fd: int, address: str) -> int:
-    """A descriptor for the box of another process of this host, by its number there; -1 if it is
-    none of that process.
+    """A descriptor for the box of another local process; -1 if `number` is none of its.
 
     Args:
         pid: Of the process.

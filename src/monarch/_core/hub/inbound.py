@@ -75,9 +75,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             self._door.stranger_left()
 
     def shut(self, timeout: float) -> None:
-        """Let in nobody more: who connects now would get no answer, and may wait for the next
-        incarnation. Write what is queued.
-        """
+        """Let in no new caller, who would get no answer, and write what is queued."""
         self._door.close()
         for connection in list(self):
             connection.flush(timeout)

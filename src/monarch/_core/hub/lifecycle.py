@@ -1,5 +1,4 @@
-"""The life of one process, as those who send to it know it: reached, lost, asked after, ended, back
-again. No I/O, no clock.
+"""The life of a process as its senders see it: a pure table of states and events.
 
 `TABLE` says what follows from what. Events go in, instructions come out; a `LocalPeer` carries them
 out and is the only one that uses this.

@@ -1,5 +1,4 @@
-"""The way to processes of other hosts, and back: frames with a route, which go through the gateways
-of both hosts.
+"""The way to processes of other hosts: frames with a route, through both gateways.
 
 What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says
 how many bytes of calls and port values it has taken in, each sender waits once more than a window
@@ -32,8 +31,7 @@ _known_prefix = functools.lru_cache(maxsize=1024)(route_prefix)
 
 
 class RemotePeer:
-    """A process of another host that this process sends requests to; takes the place of a
-    `LocalPeer`.
+    """A process of another host that receives requests from here, in place of a `LocalPeer`.
 
     Args:
         hub: That of this process.

@@ -131,8 +131,7 @@ class Connection(SendQueue):
         )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
-        """Send a frame, or return False if the connection is closed, on either side: then nothing
-        of it has arrived.
+        """Send a frame; False, with nothing delivered, if either side has closed the connection.
 
         Args:
             frame: Its buffers may be changed by the caller as soon as this returns.
@@ -199,9 +198,7 @@ class Connection(SendQueue):
         return True
 
     def write_if_idle(self, frame: bytes, request: int = 0) -> bool:
-        """Write a frame that is encoded already, without waiting; False, and nothing done, where
-        that can't be at once.
-        """
+        """Write an encoded frame without waiting; False, and nothing done, if that can't be."""
         with self._lock:
             if self._closed or self._hung_up or self._queue:
                 return False

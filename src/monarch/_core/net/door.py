@@ -157,9 +157,7 @@ def _has_left(sock: socket.socket) -> bool:
 
 
 class Warnings:
-    """Writes the first few warnings of each period, and how many there were more, so that a flood
-    fills no disk.
-    """
+    """Writes the first few warnings of each period and a count of the rest: floods stay small."""
 
     def __init__(self, poller: Poller, logger: logging.Logger) -> None:
         self._poller = poller

@@ -159,8 +159,7 @@ class Stream:
             give_up()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until the peer's host has all that was written, so that closing loses nothing; on
-        any thread.
+        """Wait, on any thread, until the peer's host has all that was written.
 
         What ends the wait: that, the end of the stream, or `timeout` seconds; returns whether it
         was the first.
@@ -340,9 +339,7 @@ class Stream:
             self._poller.call_soon(self._read)
 
     def _receive(self, memory: memoryview) -> tuple[int, str | None]:
-        """Fill `memory` as far as there is something; how much it was, and why there will be no
-        more, if so.
-        """
+        """Fill `memory` with what there is; return its size, and why no more will come, if so."""
         size = 0
         with self._lock:
             sock = self._sock

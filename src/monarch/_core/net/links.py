@@ -156,8 +156,7 @@ class Links:
         return 0 if link is None else link.queued
 
     def close(self, reason: str, timeout: float) -> None:
-        """Say farewell to all peers, who are told `reason`, and end all links; the handler is told
-        nothing more.
+        """Say farewell, with `reason`, to all peers and end all links; the handler hears no more.
 
         On any thread. What ends its wait: the peers' hosts have all that was sent, or `timeout`
         seconds.
@@ -238,9 +237,7 @@ class Links:
     # carrying out
 
     def _carry_out(self) -> None:
-        """Do what the table says, and what follows from that; then see to it that we are woken in
-        time.
-        """
+        """Do what the table says and what follows from that; then set the next wake-up."""
         if self._carrying_out or self._closed:
             return
         self._carrying_out = True
@@ -299,9 +296,7 @@ class Links:
         self._streams[number] = stream
 
     def _set_timer(self) -> None:
-        """Wake when something is due; and often enough for the clock, while there is anything to
-        wait for.
-        """
+        """Wake when something is due, and often enough for the clock while something is awaited."""
         due = self._table.due
         if due is None:
             return

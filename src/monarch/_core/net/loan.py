@@ -84,8 +84,7 @@ class Lendable:
         return True
 
     def give_back(self, error: BaseException | None = None) -> None:
-        """Let the poller's thread read again, now or, if this is borrowed often, when nobody has
-        for a moment.
+        """Let the poller's thread read again: now, or if often borrowed, after a moment of rest.
 
         Args:
             error: What cut the reading short.

@@ -23,8 +23,7 @@ def make_secret() -> str:
 
 
 def write_secret_file(path: str | os.PathLike[str]) -> None:
-    """Write a new secret into a new file that only its owner can read; makes the folder, should
-    there be none.
+    """Write a new secret into a new file, private to its owner, with missing folders.
 
     Raises:
         FileExistsError: There is such a file already; it is left alone, as others may use what is

@@ -1,5 +1,4 @@
-"""Byte streams between hosts, to peers that have proved who they are: `connect` to one, `listen`
-for many.
+"""Byte streams between hosts whose peers have proved their identity: `connect`, `listen`.
 
 `trust` says who is let in and why that is sound, `greeting` carries it out, `flow` moves the bytes;
 `dial` and `listener` are the two ways to get there.

@@ -1,6 +1,4 @@
-"""The black boxes of the procs of one host: held while a proc lives, emptied when it has failed,
-and kept for an hour.
-"""
+"""The black boxes of a host's procs: held during life, emptied on failure, kept an hour."""
 
 from __future__ import annotations
 

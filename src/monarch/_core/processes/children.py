@@ -64,9 +64,7 @@ def is_traced(pid: int) -> bool:
 
 
 def unreaped_status(pid: int) -> int | None:
-    """How a process has ended whose parent has not asked yet; None if it has, or if the process has
-    not ended.
-    """
+    """The exit status of a process not yet waited for; None if unknown or still running."""
     fields = _stat(pid)
     return int(fields[_EXIT_STATUS]) if fields and fields[0] in "ZX" else None
 

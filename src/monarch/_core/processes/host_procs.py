@@ -1,5 +1,4 @@
-"""The procs of one host: tells each `ProcEntry` what happens to its process, and carries out its
-instructions.
+"""The procs of one host: feeds events to each `ProcEntry`, carries out its instructions.
 
 The way of a death, one hop each: `Spawner._report_changes` → `SpawnerLink._hear` →
 `HostProcs._changed` → `ProcEntry.exited` (or "silent", see there) → `HostProcs._release`,
@@ -199,9 +198,7 @@ class HostProcs:
         )
 
     def kill(self, entries: Iterable[ProcEntry], reason: str, done: Done) -> None:
-        """Kill procs, which their owner takes as any failure; `done` is called when they are gone
-        and it has been told.
-        """
+        """Kill procs, a failure to their owner; call `done` when they are gone and it knows."""
         living = [entry for entry in entries if entry.end is None]
         gone = countdown(len(living), done)
         for entry in living:
@@ -209,9 +206,7 @@ class HostProcs:
             self._condemn(entry, KILLED, f"the process was killed: {reason}")
 
     def abandon(self, entries: Iterable[ProcEntry]) -> None:
-        """Those of these procs that have ended will not start again; whoever waits for that is
-        told.
-        """
+        """Tell waiters that those of these procs that have ended will not start again."""
         for entry in entries:
             if entry.end is not None:
                 self._happen(entry, "abandoned")
@@ -312,9 +307,7 @@ class HostProcs:
         return entry.outcome(connected, time.monotonic(), waited)
 
     def _probe(self, name: str) -> None:
-        """Somebody could not reach a proc, or not any more, although it runs: see whether it still
-        listens.
-        """
+        """Look whether a proc still listens, which a sender could not reach although it runs."""
         entry = self._procs.get(name)
         if entry is None or not entry.listens:
             return
@@ -328,9 +321,7 @@ class HostProcs:
             entry.reached()
 
     def _forget(self, mesh: Mesh) -> None:
-        """All but the end of each proc, unless one that was given up may still come up, to be
-        killed.
-        """
+        """Keep only the end of each proc, once all have ended: one given up may still come up."""
         if all(entry.end is not None for entry in mesh.procs.values()):
             self.meshes.pop(mesh.uid, None)
             for entry in mesh.procs.values():

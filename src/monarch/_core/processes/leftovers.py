@@ -41,9 +41,7 @@ class Leftovers:
         self._ending: set[int] = set()
 
     def end(self, group: int, done: Callable[[], None]) -> None:
-        """End what is left of a process group whose leader has ended; `done` is called when nothing
-        is.
-        """
+        """End the rest of a process group whose leader has ended; then call `done`."""
         if not signal_group(group, signal.SIGTERM):  # which is how it is nearly always
             done()
             return

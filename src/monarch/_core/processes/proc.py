@@ -124,9 +124,7 @@ def run(spec: ProcSpec) -> None:
 
 
 def _forked(hub: MessageHub) -> None:
-    """In a child that an actor has forked: another process, and a client of its own as soon as it
-    uses the API.
-    """
+    """Become a process and client of its own, in a child that an actor has forked."""
     hub.abandon()
     box, life.box = life.box, None
     if box is not None:

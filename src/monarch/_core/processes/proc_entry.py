@@ -296,9 +296,7 @@ class ProcEntry:
         return self.happen("stop", now)
 
     def take(self, failure: Failure) -> None:
-        """Its host is about to stop it, which its owner does not want: a failure then, and no
-        stop.
-        """
+        """Note that its host stops it without its owner's wish: a failure then, and no stop."""
         self._stop = failure
 
     def kill(self, cause: str, reason: str, now: float) -> tuple[str, ...]:

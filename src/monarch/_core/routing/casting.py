@@ -431,9 +431,7 @@ class Casting:
         self._outside.call_later(_AVOIDED, forget)
 
     def _ask_again(self, cast: Cast, singles: Sequence[Branch]) -> None:
-        """At the root: hand the call to each of these itself, but for those that have it from the
-        root, or are lost.
-        """
+        """At the root: hand the call to each of these itself, unless they have it or are lost."""
         assert cast.header is not None
         cast.again = True
         asked = [

@@ -1,5 +1,4 @@
-"""The gateway of a host, a pure state machine over its outgoing and incoming frames: frames and
-events in, frames out.
+"""The gateway of a host, a pure state machine: frames and events in, frames out.
 
 A gateway passes on what processes of its host send elsewhere, hands what arrives to them in the
 order of each sender (`order`), takes part in casts (`casting`), and tells whoever has talked to a
@@ -123,9 +122,7 @@ class Gateway:
         self.pass_on(route, frame)
 
     def proc_ended(self, address: ProcAddress, failure: Failure) -> None:
-        """A process of this host has ended: whoever has talked to it is told, after all that it has
-        said.
-        """
+        """Tell all who have talked to a local process that it ended, after all that it has said."""
         asked = self._asked.pop(address.proc, {})
         told = self._casting.proc_ended(address.proc, asked, failure)
         for lane in asked:
@@ -335,9 +332,7 @@ class Gateway:
             self._casting.dropped(message)
 
     def has_passed(self, lane: Lane, order: int) -> bool:
-        """Return whether the message of that number must be dropped: it was handed on before, or is
-        out of date.
-        """
+        """Return whether the message of that number must be dropped: repeated, or outdated."""
         return self._reordering.has_passed(lane, order)
 
     def number(self, source: ProcAddress, host: str) -> int:

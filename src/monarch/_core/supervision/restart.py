@@ -79,9 +79,7 @@ class OneForOne(Strategy):
 
 
 class AllForOne(Strategy):
-    """Everything starts again, processes included: for ranks that share state, such as a process
-    group.
-    """
+    """Everything starts again, processes too: for ranks that share state, as in a process group."""
 
     def affected(self, members: Sequence[Member], failed: set[Rank]) -> set[Rank]:
         return {rank for member in members for rank in ranks_of(member)}
@@ -175,9 +173,7 @@ class RestartGroup:
     def failed(
         self, ranks: Iterable[Rank], failures: Sequence[Failure], now: float
     ) -> Plan | GiveUp | None:
-        """Some ranks have failed, all of one cause; None when that must wait for the plan in
-        progress.
-        """
+        """Return the plan for ranks that failed of one cause; None if another is in progress."""
         incident = set(ranks), tuple(failures)
         if self._plan is not None:
             self._waiting.append(incident)

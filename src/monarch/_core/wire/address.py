@@ -45,9 +45,7 @@ class ProcAddress(NamedTuple):
 
     @property
     def is_client(self) -> bool:
-        """True if the process uses the API from outside: it has no parent of ours that could tell
-        how it ended.
-        """
+        """True if the process uses the API from outside: no parent of ours knows its end."""
         return self.proc.startswith(CLIENT)
 
     @property
@@ -84,9 +82,7 @@ def random_uid() -> int:
 
 
 def host_labels(hosts: Sequence[str]) -> list[str]:
-    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless another host has
-    that name, too.
-    """
+    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless ambiguous."""
     short = [_machine(host) for host in hosts]
     return short if len(set(short)) == len(short) else [*hosts]
 

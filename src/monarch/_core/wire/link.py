@@ -254,9 +254,7 @@ class Link:
             self._happen("due", now)
 
     def answered(self, stream: int, now: float) -> None:
-        """The host that one of the streams leads to has taken the connection; the handshake may
-        take its time.
-        """
+        """The host of a stream has taken the connection; the handshake may take its time."""
         if stream in self._opening and self.was_up:
             self._dial_at = now + self._owner.limits.silence
 
@@ -327,9 +325,7 @@ class Link:
             self._owner.arm(self)
 
     def ended(self, stream: int, reason: str, now: float, *, final: bool, refused: bool) -> None:
-        """A stream has ended, or could not be opened; if `final`, none can, and if `refused`,
-        nobody listened.
-        """
+        """A stream ended or could not be opened; `final`: none can; `refused`: nothing listened."""
         self._opening.discard(stream)
         if final:
             self.failed(reason, now)

@@ -454,9 +454,7 @@ class LinkTable:
             stream.link = link
 
     def _link_for(self, peer: Hello, now: float) -> Link:
-        """The link of a peer that has dialed: the one that there is, or was to be dialed, else a
-        new one.
-        """
+        """The link of a peer that has dialed: the present or planned one, else a new one."""
         name = peer.name or peer.identity
         named = self._links.get(name)
         if named is not None and named.was_up and named.identity != peer.identity:

@@ -104,7 +104,7 @@ def schedule(name: str, stages: int, micro_batches: int) -> list[Action]:
     """All actions of one batch, in the order in which they begin.
 
     Args:
-        name: ``"gpipe"`` or another name of `SCHEDULES`.
+        name: ``"1f1b"`` or ``"dora-dfs"``.
         stages: Number of stages.
         micro_batches: Number of micro-batches in a batch.
 
