@@ -176,7 +176,7 @@ class SupervisionError(MonarchError, RuntimeError):
 
 
 def tell_of_others(ranks: Sequence[Any]) -> str:
-    """Say how many of the ranks have failed.
+    """Return a text that says how many of the ranks have failed.
 
     The text is empty if only the one that the error describes has.
 
@@ -189,7 +189,7 @@ def tell_of_others(ranks: Sequence[Any]) -> str:
 
 
 def name_some(ranks: Sequence[Any]) -> str:
-    """Name the first few ranks, for messages.
+    """Return the names of the first few ranks, for messages.
 
     Args:
         ranks: Points of the ranks.

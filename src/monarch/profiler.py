@@ -102,7 +102,11 @@ class profile:  # noqa: N801  # as torch calls it
 
 @contextmanager
 def record_function(name: str) -> Iterator[None]:
-    """Give what the ranks of the active mesh run for this block a name in their traces."""
+    """A context whose work on the ranks of the active mesh has a name in their traces.
+
+    Args:
+        name: The name.
+    """
     block = _begin(name)
     try:
         yield

@@ -37,6 +37,9 @@ def traced(function: Any = None, *, name: str | None = None) -> Any:
     Args:
         function: The function; None where options are given.
         name: Name of the spans; None for the name of the function.
+
+    Returns:
+        The traced function, or a decorator.
     """
     return import_module("monarch.telemetry.spans").traced(function, name=name)
 

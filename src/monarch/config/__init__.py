@@ -104,6 +104,9 @@ def configured(**keys: object) -> _GeneratorContextManager[dict[str, Any]]:
     Args:
         **keys: Knobs, as for `configure`.
 
+    Returns:
+        The context manager.
+
     Raises:
         ValueError, TypeError: as `configure`; nothing has changed then.
     """

@@ -237,6 +237,9 @@ class Batches:
         length: How many samples there are.
         size: Samples of a batch, over all ranks.
         seed: Of the order.
+
+    Raises:
+        ValueError: `size` is not in 1 to `length`.
     """
 
     def __init__(self, length: int, size: int, seed: int = 0) -> None:

@@ -79,6 +79,9 @@ class Observed:
 
         Args:
             seconds: Time between the looks; more than 0.
+
+        Returns:
+            The verdict.
         """
         if not self._owner._connected:
             raise JobError("this program has not connected to the job: call state() first")

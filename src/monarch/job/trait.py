@@ -97,7 +97,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @abstractmethod
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether this job runs and can serve a program that describes its job by `spec`.
+        """Return whether this job runs and can serve a program that describes its job by `spec`.
 
         Args:
             spec: The description, a job that was not started.
@@ -437,6 +437,9 @@ def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
     Args:
         path: Path of the file.
 
+    Returns:
+        The job.
+
     Raises:
         FileNotFoundError: There is no such file.
         JobError: The file belongs to another user, or holds no job.
@@ -455,6 +458,9 @@ def job_loads(content: bytes) -> JobTrait:
 
     Args:
         content: The bytes.
+
+    Returns:
+        The job.
 
     Raises:
         JobError: The bytes hold no job.

@@ -63,7 +63,7 @@ class RDMABuffer:
 
     @classmethod
     def of_memory(cls, memory: Memory) -> RDMABuffer:
-        """Make a buffer of memory that was checked before.
+        """Return a buffer of memory that was checked before.
 
         Args:
             memory: The memory.
@@ -292,7 +292,7 @@ class RDMABuffer:
     def operation(
         self, memory: Memory, start: int, offset: int, nbytes: int, write: bool
     ) -> Operation:
-        """Make an operation of ranges that were checked before.
+        """Return an operation whose ranges were checked before.
 
         Args:
             memory: Local memory.
@@ -342,6 +342,9 @@ class RDMABuffer:
             record: What it is asked.
             here: Called in place of that, if this process is the owner.
             what: What is waited for, for time-outs.
+
+        Returns:
+            A future of the answer.
         """
         if here is not None and self._info.owner == self.plane.hub.address:
             answer: Future[Any] = completed(here())

@@ -64,7 +64,7 @@ class SharedState:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def update(self, state: State, timeout: float = 60) -> Future[None]:
-        """Replace all values by those of `state`, which has the shared tensors: a `push`.
+        """Replace all values by those of `state`: a `push`; a future of its end, as there.
 
         Args:
             state: The new values, under the same names.

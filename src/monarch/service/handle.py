@@ -41,7 +41,8 @@ class Service(Generic[A]):
     Args:
         hosts: Where replicas run, each on one host.
         actor: The class of the actor.
-        args: Of its constructor, and so are `kwargs`.
+        args: Arguments of its constructor.
+        kwargs: The same by name.
         replicas: How many.
         procs_per_replica: Labels and sizes of the procs of one replica; None for one proc. A call
             goes to all of them.

@@ -119,6 +119,9 @@ def load(path: str | Path) -> Machine:
     Args:
         path: Path of the file.
 
+    Returns:
+        The machine.
+
     Raises:
         ValueError: It is not a machine.
     """

@@ -259,9 +259,12 @@ class Simulator:
 
 @contextmanager
 def set_meta(value: Any) -> Iterator[None]:
-    """In here, note `value` with all that is issued on simulated meshes; traces and graphs show it.
+    """Return a context that notes `value` with all that is issued on simulated meshes.
 
-    Others do not care.
+    Traces and graphs show it. It has no effect on other meshes.
+
+    Args:
+        value: Anything, such as the name of a phase.
     """
     before = [(simulator, simulator._recorder.tag) for simulator in _simulators]
     for simulator, _ in before:

@@ -123,6 +123,9 @@ def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = N
         stream: That of the result, on which it is received; by default the active one, from which
             it is sent.
 
+    Returns:
+        The copies, nested as `tensors` is.
+
     Raises:
         ValueError: The destination lacks a dimension, or has it in another size.
     """
@@ -155,11 +158,7 @@ class MeshSliceTensor:
         self.mesh = mesh
 
     def to_mesh(self, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Tensor:
-        """See `monarch.to_mesh`.
-
-        Returns:
-            The copies, nested as `tensors` is.
-        """
+        """See `monarch.to_mesh`."""
         return _to_mesh(self, mesh, stream)
 
     def __repr__(self) -> str:

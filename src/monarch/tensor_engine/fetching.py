@@ -86,6 +86,9 @@ def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any
         obj: Anything, with distributed tensors in lists, tuples, dicts.
         shard: Coordinates of the rank, as a dict.
         **coords: The same by name.
+
+    Returns:
+        The same structure, with local tensors on the CPU.
     """
     return fetch_shard(obj, shard, **coords).get()
 
@@ -181,6 +184,9 @@ def show(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
         obj: As for `inspect`.
         shard: As for `inspect`.
         **coords: As for `inspect`.
+
+    Returns:
+        What `torchshow` returns.
     """
     import torchshow
 

@@ -95,6 +95,9 @@ def opaque_method(
 
     Args:
         rule: The method, whose name counts, with its rule as the body.
+
+    Returns:
+        The method, which runs on the ranks.
     """
 
     @functools.wraps(rule)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
@@ -100,7 +100,7 @@ class Tensor(TensorBase):
     def tolist(self) -> Any:
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
-    def numpy(self, *, force: bool = False) -> Any:
+    def numpy(self, *, force: bool = False) -> NoReturn:
         """Raise ValueNotHereError, always, even with `force`: the values are on the ranks."""
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 

@@ -163,6 +163,9 @@ class Simulation:
             rank: The process.
             payload_bytes: Size of the message.
 
+        Returns:
+            The call, as of `cast`.
+
         Raises:
             ValueError: There is no such rank.
         """

@@ -62,7 +62,7 @@ class ExecutionTimer:
     @classmethod
     @contextmanager
     def time(cls, name: str = _DEFAULT, use_cpu: bool = False) -> Iterator[None]:
-        """Measure a block: a context manager.
+        """Return a context manager that measures a block.
 
         Args:
             name: Of the stopwatch.

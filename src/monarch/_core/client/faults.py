@@ -54,7 +54,11 @@ _ADVICE = (
 
 
 def default_hook(failure: MeshFailure) -> None:
-    """Ends the program with status 1."""
+    """End the program with status 1.
+
+    Args:
+        failure: What nothing handled.
+    """
     sys.exit(1)
 
 

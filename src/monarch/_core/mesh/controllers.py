@@ -62,6 +62,8 @@ def get_or_spawn_controller(
     Args:
         name: One name space per program.
         Class: Its class, if it does not exist yet; ignored otherwise, like the arguments.
+        *args: Arguments of its constructor.
+        **kwargs: As `args`.
 
     Returns:
         A future of the reference; done when the actor exists, not when its ``__init__`` has

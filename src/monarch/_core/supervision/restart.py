@@ -64,6 +64,7 @@ class Strategy:
 
         Args:
             members: In the order of their creation.
+            failed: The ranks that have failed.
         """
         raise NotImplementedError
 

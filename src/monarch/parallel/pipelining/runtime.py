@@ -145,7 +145,7 @@ class PipelineParallelism:
                 self._optimizers.append(make(config, self.parameters(stage)))
 
     def parameters(self, stage: int) -> list[nn.Parameter]:
-        """Those of a stage that require a gradient.
+        """The parameters of a stage that require a gradient.
 
         Of opaque modules, the first time, it waits for the ranks.
 
