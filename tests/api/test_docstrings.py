@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from types import FunctionType
@@ -64,7 +64,7 @@ class Documented:
     """A public function, method or constructor, with its docstring and those of what it overrides."""
 
     name: str
-    function: FunctionType
+    function: Callable[..., object]
     docs: tuple[str, ...]
 
     @property
@@ -136,7 +136,7 @@ def functions() -> list[Documented]:
     return list(found.values())
 
 
-def raised_by(function: FunctionType) -> set[str]:
+def raised_by(function: Callable[..., object]) -> set[str]:
     """Names of exceptions that the body itself raises."""
     try:
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body

@@ -8,6 +8,10 @@ serves `app`, which looks at each request (`guard`, `keys`) and finds what answe
 of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard, `more` and `logs`
 those that it has not, `front` the files of the dashboard. `program` is what the routes ask; `feeds`
 are events that go on; `openapi` describes the table.
+
+Read `routes`, then `program` and `app`.
+
+Imports `actor`, `control`, `dashboard`, `logs`, `programs`, `stacks`, `telemetry`, `trust`, `why`.
 """
 
 from __future__ import annotations

@@ -4,6 +4,10 @@
 
 Each is what `monarch.remote` makes: ``log_remote("at step", step)`` runs on every rank of the
 active mesh.
+
+Read `random`; `log` is the same, shorter.
+
+Imports `tensor_engine`.
 """
 
 from __future__ import annotations

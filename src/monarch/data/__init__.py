@@ -6,6 +6,10 @@ Loaders make batches ahead, and send them in messages, whose large buffers go th
 on one host. Batches have numbers, and whoever asks for a number gets that batch: this is what makes
 a position survive restarts of a loader, of a rank and of the program. `order` has the arithmetic.
 Nothing here imports torch.
+
+Read `order`, then `feed`.
+
+Imports `_core.plane`, `actor`.
 """
 
 from __future__ import annotations

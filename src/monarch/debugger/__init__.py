@@ -13,6 +13,8 @@ All three talk in the control records of `protocol`; nothing of this package is 
 process before the first of them, or the first breakpoint.
 
 Read `protocol`, then `session`.
+
+Imports `_core.plane`, `actor`, `programs`.
 """
 
 from __future__ import annotations

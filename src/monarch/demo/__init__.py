@@ -9,5 +9,9 @@ code that real programs meet.
 
 `world` says who there is, and where each rank stands at a time, which is all computed from the
 time: a helper that starts again goes on where the last one was. `faults` is what can be wrong;
-`stacks`, `rows` and `logs` are what agents answer, `answers` by which record.
+`stacks`, `state_rows`, `event_rows` and `logs` are what agents answer, `answers` by which record.
+
+Read `world`, then `hub`.
+
+Imports `_core.plane`, `admin`, `control`, `logs`, `programs`, `stacks`, `telemetry`, `why`.
 """

@@ -119,10 +119,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         return self.can_run(self)
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        """Return whether `spec` describes the origin of this job.
-
-        If so, it may take the place of this one where this one is broken.
-        """
+        """Return whether `spec`, which describes this job, may take its place if it is broken."""
         return False
 
     def _kept(self) -> None:  # most kinds need none
@@ -273,10 +270,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @property
     def _owner(self) -> JobTrait:
-        """The object that stands for the running workers.
-
-        It is this one, or one that was read from the cache.
-        """
+        """The object that stands for the running workers: this one, or that of the cache."""
         return self._reused or self
 
     def _refuse_imports(self) -> None:

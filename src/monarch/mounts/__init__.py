@@ -6,6 +6,10 @@ What is on the side with the files: `folder`, `watch` and the actor `source`. On
 `view`, what is known of them; `blocks`, their content; `tree`, several views in one; `fuse`, which
 mounts that; `table`, the mounts of a machine; the actor `daemon`. `mount` ties these together;
 `place` tells where folders are.
+
+Read `mount`, then `view` and `fuse`.
+
+Imports `_core.plane`, `actor`.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 Read `queue`, then `replay`; `sealed` is how an item travels, `spill` where a replay buffer keeps
 what its memory does not hold. This speaks public names of `monarch.actor`, and futures of the
 plane.
+
+Imports `_core.plane`, `actor`.
 """
 
 from __future__ import annotations

@@ -17,6 +17,10 @@ of one:
 `meter` finds the numbers of the machine at hand: ``python -m monarch.simulator profile``. The
 formulas, and what they leave out, are in docs/simulator.md. What may not live here: anything that
 workers need.
+
+Read `simulator`, then `model` and `interpreter`.
+
+Imports `actor`, `tensor_engine`.
 """
 
 from __future__ import annotations

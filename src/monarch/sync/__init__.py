@@ -6,6 +6,10 @@ A `Workspace` is some folders of this machine. `scan` finds what is in them (`ig
 left out) and makes a `manifest`; `push` asks the agent of each host what it lacks, and sends that
 down the tree of hosts; `host` is their side, and `store` the folder there. Procs that start
 afterwards import from it. `reload` is what running ones can do.
+
+Read `push`, then `host` and `store`.
+
+Imports `_core.plane`, `actor`, `programs`.
 """
 
 from __future__ import annotations

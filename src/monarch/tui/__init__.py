@@ -7,6 +7,10 @@ screen of it is looked at. A screen (`now`, `ranks`, `stacks`, `waits`, `logs`, 
 `sql`) makes lines of its source, and a `listing` draws those that are in sight. Text of the program
 is made harmless there (`text.plain`), and nowhere else. `app` puts it together; `health` is
 ``--diagnose``.
+
+Read `app`, then `sources` and `now`.
+
+Imports `logs`.
 """
 
 from __future__ import annotations

@@ -2,4 +2,8 @@
 
 Lives here: checks and the errors that explain them. They are asked by whoever starts something;
 nothing here starts anything.
+
+Read `surroundings`, then `main_guard`.
+
+Imports no other package of `monarch`.
 """

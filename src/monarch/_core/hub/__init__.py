@@ -6,4 +6,6 @@ everything else knows it), `peers` (who else is there, or has ended), `local_pee
 `multicast` (one call to many), `room` and `pressure` (who must not be sent more just now, and who
 says so). What processes ask of each other themselves is in `control_records`; `control` sends it,
 `control_service` takes it.
+
+Imports `calls`, `guards`, `net`, `routing`, `shape`, `supervision`, `wire`.
 """

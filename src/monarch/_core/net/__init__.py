@@ -5,4 +5,6 @@ moves bytes, to peers that have proved who they are: read `trust`, then `greetin
 and `listener`; `stream` is their face.
 
 Nothing here knows what a frame means, and no user code runs here.
+
+Imports `wire`.
 """

@@ -2,6 +2,10 @@
 
 `schedules` says which stage does what in which order, and knows nothing of tensors; `runtime` does
 it. `opaque` is for stages of which the modules were made on the ranks.
+
+Read `schedules`, then `runtime`.
+
+Imports `tensor_engine`.
 """
 
 from ..._public import publish

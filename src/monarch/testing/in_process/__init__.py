@@ -2,8 +2,11 @@
 
 They are the same actors, on procs that are objects of this process, with messages through memory.
 
-Begin to read in `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
+Read `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
 agents and procs, `cells` actors.
+
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
+`_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 
 from __future__ import annotations
