@@ -119,7 +119,7 @@ def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
         ProcessJob({"workers": 1}, env={"PYTHONHOME": "/nowhere"}).state(None)
 
 
-def test_workers_that_do_not_get_ready_are_an_error_after_the_time_limit_and_are_ended(
+def test_workers_not_ready_in_time_are_an_error_and_are_ended(
     tmp_path: Path,
 ) -> None:
     before = folders()

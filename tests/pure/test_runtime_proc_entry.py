@@ -422,7 +422,7 @@ def test_who_has_lost_the_connection_to_a_proc_that_runs_is_told_when_it_ends() 
     assert proc.outcome(15, 21, waited=True) == (True, proc.end)
 
 
-def test_who_asks_for_a_proc_that_may_start_again_waits_for_that_until_it_is_given_up() -> None:
+def test_a_question_about_a_proc_waits_until_its_restart_is_given_up() -> None:
     proc = up(restarts=True)
     proc.exited(SIGKILLED, "", 20)
     assert proc.outcome(0, 21)[0] is False
@@ -449,7 +449,7 @@ def test_who_asks_for_a_proc_that_is_being_stopped_is_told_unless_it_starts_agai
     assert proc.outcome(0, 23, waited=True)[0] is not restarts
 
 
-def test_who_has_lost_the_connection_to_an_earlier_incarnation_is_told_how_that_ended() -> None:
+def test_a_lost_connection_to_an_earlier_incarnation_is_explained() -> None:
     before = Failure(causes.EXITED, "the process exited with code 3")
     proc = entry(restarts=True, previous=before)
     assert proc.outcome(5, 11) == (True, before)

@@ -407,7 +407,7 @@ def test_every_report_is_a_cycle_at_that_moment_and_no_cycle_stays(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_with_calls_to_meshes_every_report_is_a_cycle_then_or_until_another_report_broke_it(
+def test_reports_of_calls_to_meshes_are_cycles_until_one_is_broken(
     seed: int,
 ) -> None:
     """Cycles may share a wait here: giving that up breaks the other one while its probe is under
