@@ -85,7 +85,7 @@ def test_no_worker_stays_a_zombie_when_all_have_died_at_their_start(
     pids: list[int] = []
     wait_ready = launch.wait_ready
 
-    def later(workers: Sequence[launch.Worker], *others: Any) -> None:
+    def later(workers: Sequence[launch.WorkerProcess], *others: Any) -> None:
         pids.extend(worker.pid for worker in workers)
         wait_until(lambda: all(map(is_zombie, pids)), what="the end of all workers")
         wait_ready(workers, *others)

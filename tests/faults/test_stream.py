@@ -502,7 +502,7 @@ def test_keepalive_can_be_switched_off(net: Net, monkeypatch: pytest.MonkeyPatch
 def test_a_stream_says_who_and_how_it_is(net: Net, way: tuple[str, Trust]) -> None:
     caller, guest = net.pair(*way)
     assert caller.stream.peer.startswith(way[0].partition("://")[0])
-    assert repr(caller.stream) == f"<Stream: {caller.stream.peer}, open, 0 bytes queued>"
+    assert repr(caller.stream) == f"<ByteStream: {caller.stream.peer}, open, 0 bytes queued>"
     assert "127.0.0.1:" in guest.stream.peer or "process" in guest.stream.peer
     caller.stream.close()
     assert "closed" in repr(caller.stream)

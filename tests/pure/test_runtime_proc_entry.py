@@ -12,7 +12,7 @@ import pytest
 
 from monarch._core.hub.spawn_requests import SpawnRequest, Start
 from monarch._core.processes import proc_entry
-from monarch._core.processes.boxes import Boxes
+from monarch._core.processes.black_boxes import BlackBoxes
 from monarch._core.processes.host_procs import HostProcs
 from monarch._core.processes.proc_entry import (
     ASKED,
@@ -156,7 +156,7 @@ def procs_without_processes() -> tuple[HostProcs, Any]:
         {},
         {},
     )
-    procs._past, procs._machine, procs.boxes = Tombstones(), "machine", Boxes()
+    procs._past, procs._machine, procs.boxes = Tombstones(), "machine", BlackBoxes()
     return procs, agent
 
 

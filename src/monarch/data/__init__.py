@@ -15,8 +15,8 @@ Imports `_core.plane`, `actor`.
 from __future__ import annotations
 
 from .._public import publish
-from .feed import Batches, DataFeed, Worker
+from .feed import Batches, DataFeed, LoaderInfo
 
-__all__ = ["Batches", "DataFeed", "Worker"]
+__all__ = ["Batches", "DataFeed", "LoaderInfo"]
 
 publish(__name__, globals(), __all__)

@@ -33,7 +33,7 @@ _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _ABOVE_STANDARD = 10  # descriptors from here on are none that a child is given by number
 
 
-class Worker(NamedTuple):
+class WorkerProcess(NamedTuple):
     """A worker process.
 
     Attributes:
@@ -84,7 +84,7 @@ def goodbye_of(address: str) -> Path:
 
 def start(
     mesh: str, rank: int, address: str, log: Path, env: Mapping[str, str]
-) -> tuple[Worker, socket.socket]:
+) -> tuple[WorkerProcess, socket.socket]:
     """Start one worker; returns at once, with the leash."""
     spec = WorkerSpec(
         mesh, str(rank), address, report=_LEASH, lifeline=_LEASH, farewell=str(goodbye_of(address))
@@ -114,11 +114,11 @@ def start(
         raise
     finally:
         os.close(inherited)
-    return Worker(f"{mesh}_{rank}", address, pid, log), ours
+    return WorkerProcess(f"{mesh}_{rank}", address, pid, log), ours
 
 
 def wait_ready(
-    workers: Sequence[Worker], leashes: Sequence[socket.socket], timeout: float | None
+    workers: Sequence[WorkerProcess], leashes: Sequence[socket.socket], timeout: float | None
 ) -> None:
     """Wait until every worker serves.
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from ..errors import JobError
 from . import processes, ssh_text
 from .contract import KEEP, HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
-from .launch import Worker
+from .launch import WorkerProcess
 from .ssh_workers import ANSWER, END, Described, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
@@ -69,7 +69,7 @@ class SSHJob(SSHWorkers):
 
     _LIVE = (*SSHWorkers._LIVE, "_watches", "_watched")
     _watches: tuple[WorkerWatch, ...] = ()
-    _watched: tuple[Worker, ...] = ()
+    _watched: tuple[WorkerProcess, ...] = ()
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from ..errors import JobError
 from ..trust import read_secret_file
 from . import processes, ssh_text, trusted
 from .contract import HostId, Report, WorkersJob, WorkerSpec, parse_report
-from .launch import Worker
+from .launch import WorkerProcess
 from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
 from .ssh_reach import FOLDER, Place, Reach, connections
 from .waiting import Waiting
@@ -70,7 +70,7 @@ class SSHWorkers(WorkersJob):
         # workers ever: a number is never used again, as what is left of its worker may go at any
         # time
         self._begun = 0
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._reports: dict[int, Report] = {}
         self._folder = ""
         self._away: list[str] = []  # hosts that are other machines than this one, each of them once
@@ -137,7 +137,7 @@ class SSHWorkers(WorkersJob):
             address = f"ipc://{reach.path(place)}"
             self._reports[place.number] = report
             pid, name = session.process.pid, f"{place.name} on {place.host}"
-            self._workers[place.number] = Worker(name, address, pid, session.log)
+            self._workers[place.number] = WorkerProcess(name, address, pid, session.log)
 
     def _hear(
         self,

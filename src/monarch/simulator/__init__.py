@@ -10,7 +10,7 @@ of one:
 `cost`           what is in an operation of torch, and how long that takes on a `machine`
 `moves`          who meets whom; how long data is on its way say the formulas of `collectives`
 `cohorts`        where each rank is in time; ranks that do the same are computed once
-`memory`         what the ranks hold
+`rank_memory`    what the ranks hold
 `record`         what happened, for `trace`, `graph` and `picture`
 ===============  ======================================================================================================
 

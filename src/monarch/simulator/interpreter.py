@@ -24,8 +24,8 @@ from . import cost
 from .cohorts import Cohort, Cohorts, Span
 from .cost import Effect, Template, Work
 from .machine import Machine
-from .memory import Held, Memory
 from .moves import Moves, collective_of
+from .rank_memory import Held, RankMemory
 from .record import Recorder
 
 Cost = float | Callable[..., float]
@@ -52,7 +52,7 @@ class Interpreter:
         self.cohorts = Cohorts(size)
         self.recorder = recorder
         self._machine = machine
-        self._memory = Memory(machine, recorder)
+        self._memory = RankMemory(machine, recorder)
         self._moves = Moves(self.cohorts, machine, per_host)
         self._templates: dict[int, Template] = {}
         self._effects: dict[int, Effect] = {}

@@ -14,7 +14,7 @@ from .tensor_events import BorrowInfo, SendTensorInfo, TensorEvents
 
 if TYPE_CHECKING:
     from .cost import Work
-    from .memory import Held
+    from .rank_memory import Held
 
 
 class Event(NamedTuple):

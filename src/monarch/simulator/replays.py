@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from monarch.tensor_engine.executor import Ranks
 from monarch.tensor_engine.instructions import CALL, MOVE, Instruction, Program
 
-from .memory import Held, Memory
 from .moves import Moves
+from .rank_memory import Held, RankMemory
 
 
 class Replay:
@@ -44,7 +44,7 @@ class Replay:
 
     def go_on(
         self,
-        memory: Memory,
+        memory: RankMemory,
         run: Callable[[Instruction], None],
         may_run: Callable[[Instruction], bool],
         free: Callable[[int], None],

@@ -20,7 +20,7 @@ from .._core.plane import (
     Gather,
     Owner,
     ProcAddress,
-    Stream,
+    StreamCall,
     encode_meta,
     pickling,
     random_uid,
@@ -133,7 +133,7 @@ class Workers:
         self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str
     ) -> list[Future[Any]]:
         extent = _extent(ranks)
-        request = Stream(what, self.target, ranks.procs, extent)
+        request = StreamCall(what, self.target, ranks.procs, extent)
         futures: list[Future[Any]] = list(request.futures)
         self._ask(ranks, method, args, request, extent)
         return futures

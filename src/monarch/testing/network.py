@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from .clock import Clock
 
 if TYPE_CHECKING:
-    from .worker import Worker
+    from .worker import SimulatedHost
 
 _RESENT = 0.2  # seconds after which TCP sends again what got lost
 
 
-class Stream:
+class SimulatedStream:
     """One end of a connection.
 
     Attributes:
@@ -31,11 +31,11 @@ class Stream:
 
     __slots__ = ("arrives", "host", "number", "open", "other", "waiting")
 
-    def __init__(self, host: Worker, number: int) -> None:
+    def __init__(self, host: SimulatedHost, number: int) -> None:
         self.host = host
         self.number = number
         self.open = True
-        self.other: Stream | None = None
+        self.other: SimulatedStream | None = None
         self.arrives = 0.0  # when what was sent last does; nothing overtakes it
         self.waiting: list[bytes | None] = []  # for a cut to heal; None is the end of the stream
 
@@ -82,8 +82,8 @@ class Network:
         self._least, self._spread = delay[0], delay[1] - delay[0]
         self._loss = loss
         self._cuts: list[Partition] = []
-        self._held: dict[Stream, None] = {}
-        self.hosts: dict[str, Worker] = {}
+        self._held: dict[SimulatedStream, None] = {}
+        self.hosts: dict[str, SimulatedHost] = {}
         self.bytes = 0
 
     def partition(self, one: Iterable[str], other: Iterable[str]) -> Partition:
@@ -99,12 +99,12 @@ class Network:
             for data in waiting:
                 self._transmit(stream, data)
 
-    def dial(self, caller: Worker, number: int, name: str) -> Stream:
+    def dial(self, caller: SimulatedHost, number: int, name: str) -> SimulatedStream:
         """Connect to the host of that name.
 
         `caller` is told when that is done, or that no host listens.
         """
-        near = Stream(caller, number)
+        near = SimulatedStream(caller, number)
 
         def reach() -> None:
             host = self.hosts[name]
@@ -119,10 +119,10 @@ class Network:
             self._clock.after(self._least, lambda: caller.stream_answered(near))
             host.when_awake(lambda: host.greet(near, lambda: host.when_awake(lambda: let_in(host))))
 
-        def let_in(host: Worker) -> None:
+        def let_in(host: SimulatedHost) -> None:
             if not (host.alive and near.open):
                 return
-            far = Stream(host, host.accept())
+            far = SimulatedStream(host, host.accept())
             near.other, far.other = far, near
             host.streams[far.number] = far
             far.arrives = self._clock.now + self._delay()  # of the first that it says
@@ -132,17 +132,17 @@ class Network:
         self._clock.after(self._delay(), reach)
         return near
 
-    def send(self, stream: Stream, data: bytes) -> None:
+    def send(self, stream: SimulatedStream, data: bytes) -> None:
         self.bytes += len(data)
         self._transmit(stream, data)
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: SimulatedStream) -> None:
         """The other side is told when it has all that was sent before."""
         if stream.open:
             stream.open = False
             self._transmit(stream, None)
 
-    def _transmit(self, stream: Stream, data: bytes | None) -> None:
+    def _transmit(self, stream: SimulatedStream, data: bytes | None) -> None:
         far = stream.other
         if far is None:
             return

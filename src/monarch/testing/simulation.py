@@ -18,7 +18,7 @@ from .client import Cast, Client
 from .clock import Clock
 from .network import Network, Partition
 from .report import Report
-from .worker import Costs, Setting, Worker
+from .worker import Costs, Setting, SimulatedHost
 
 _LONGEST = 600.0  # seconds of simulated time for which `run` waits for a cast
 
@@ -88,7 +88,7 @@ class Simulation:
             self._arrived,
         )
         self._workers = [
-            Worker(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n)
+            SimulatedHost(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n)
             for n in range(1, hosts + 1)
         ]
         self._client = Client(setting, f"client-{seed}")
@@ -254,7 +254,7 @@ class Simulation:
         """
         self._pause(self._client, seconds, after)
 
-    def _pause(self, worker: Worker, seconds: float, after: float) -> None:
+    def _pause(self, worker: SimulatedHost, seconds: float, after: float) -> None:
         if seconds < 0 or after < 0:
             raise ValueError(
                 f"a pause has a length and a beginning of 0 s or more, got {seconds} and {after}"
@@ -300,7 +300,7 @@ class Simulation:
         living = [worker for worker in (*self._workers, self._client) if worker.alive]
         return sum(max(0, worker.gateway.casts - 1) for worker in living)
 
-    def _worker(self, host: int) -> Worker:
+    def _worker(self, host: int) -> SimulatedHost:
         if not 0 <= host < len(self._workers):
             raise ValueError(f"hosts are numbered 0 to {len(self._workers) - 1}, got {host}")
         return self._workers[host]

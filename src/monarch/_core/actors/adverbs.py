@@ -23,7 +23,7 @@ from ..wire.reducers import Dumped
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
-from .request import Gather, OneOf, Stream, UnaryCall
+from .request import Gather, OneOf, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
     from .ports import Port
@@ -206,7 +206,7 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target = self._target
         frame = _getframe(1)
-        request = Stream(
+        request = StreamCall(
             self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno)
         )
         answers = Answers(request.futures)

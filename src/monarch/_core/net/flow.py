@@ -60,10 +60,10 @@ class StreamEvents(Protocol):
         """Bytes, in order. The memory is used again after the return."""
 
     def closed(self, reason: str, final: bool) -> None:
-        """The last of all; not after `Stream.close`. If `final`, to try again cannot help."""
+        """The last of all; not after `ByteStream.close`. If `final`, to try again cannot help."""
 
 
-class Stream:
+class ByteStream:
     """One byte stream to an authenticated peer; made by `connect` and `listen` of `stream`.
 
     Attributes:
@@ -102,7 +102,7 @@ class Stream:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._sock is not None else "opening"
-        return f"<Stream: {self.peer}, {state}, {self._queued} bytes queued>"
+        return f"<ByteStream: {self.peer}, {state}, {self._queued} bytes queued>"
 
     @property
     def queued(self) -> int:

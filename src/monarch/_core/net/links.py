@@ -27,7 +27,7 @@ from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
 from .dial import NOBODY_LISTENS
 from .poller import Poller, Timer
-from .stream import Listener, Stream, connect, listen
+from .stream import ByteStream, Listener, connect, listen
 from .trust import Trust
 
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
@@ -79,7 +79,7 @@ class Links:
         self._table = LinkTable(identity, name, limits)
         self._step = limits.look
         self._clock = RunClock(2 * self._step, time.monotonic())
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, ByteStream] = {}
         self._listeners: list[Listener] = []
         self._timer: Timer | None = None
         self._timer_at = 0.0  # on the table's clock
@@ -202,7 +202,7 @@ class Links:
             stream.close()
         self._streams.clear()
 
-    def _accepted(self, stream: Stream) -> _Events:
+    def _accepted(self, stream: ByteStream) -> _Events:
         number = self._table.accepted(self._now())
         self._add(number, stream)
         self._carry_out()
@@ -291,7 +291,7 @@ class Links:
         note("links", "stream %d is dialed to %s", number, host)
         self._add(number, connect(self._poller, channel, trust, _Events(self, number)))
 
-    def _add(self, number: int, stream: Stream) -> None:
+    def _add(self, number: int, stream: ByteStream) -> None:
         stream.space = partial(self._table.space, number)
         self._streams[number] = stream
 

@@ -51,7 +51,7 @@ from ..hub.spawn_requests import SpawnRequest
 from ..supervision.failure import MISSING, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
-from .boxes import DeadProc
+from .black_boxes import DeadProc
 from .host_procs import HostProcs
 from .output import Mark, Output, OutputSink, Source
 from .proc_entry import Wanted

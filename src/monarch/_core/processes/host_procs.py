@@ -26,7 +26,7 @@ from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
 from ..wire.address import SYSTEM, ProcAddress
-from .boxes import Boxes
+from .black_boxes import BlackBoxes
 from .children import unreaped_status
 from .control import Kill
 from .heartbeat import Pauses
@@ -82,7 +82,7 @@ class HostProcs:
         self._running: dict[int, tuple[ProcEntry, int]] = {}  # by pid, with a pidfd
         self._starting: dict[ProcEntry, _Starting] = {}
         self._awaiting_end: dict[ProcEntry, list[Done]] = {}
-        self.boxes = Boxes()
+        self.boxes = BlackBoxes()
         self._machine = socket.gethostname()
         self._memory = OutOfMemory()
         self._leftovers = Leftovers(hub.poller)

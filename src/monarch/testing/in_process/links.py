@@ -11,8 +11,8 @@ from ..._core.net.traffic import Traffic, TrafficLog
 from ..._core.wire.frame import Frame, decode, encode
 from .turns import Lane, Turns
 
-FrameHandler = Callable[["Link", Frame], None]
-CloseHandler = Callable[["Link", str], None]
+FrameHandler = Callable[["LocalLink", Frame], None]
+CloseHandler = Callable[["LocalLink", str], None]
 
 
 class Unlent:
@@ -33,7 +33,7 @@ class Unlent:
     def abandon(self) -> None: ...
 
 
-class Link(Unlent):
+class LocalLink(Unlent):
     """One end of a link, in the place of a `Connection`.
 
     Args:
@@ -53,7 +53,7 @@ class Link(Unlent):
         self.peer = peer
         self.parting = ""
         self.asked = asked
-        self.other: Link | None = None
+        self.other: LocalLink | None = None
         self.closed = False
         self._on_frame = on_frame
         self._on_close = on_close
@@ -74,7 +74,7 @@ class Link(Unlent):
         for end in (self, self.other):
             end._lost(reason)
 
-    def join(self, other: Link) -> None:
+    def join(self, other: LocalLink) -> None:
         """The two are the ends of one link."""
         self.other, other.other = other, self
 

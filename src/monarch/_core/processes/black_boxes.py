@@ -29,7 +29,7 @@ class DeadProc(NamedTuple):
     box: bytes
 
 
-class Boxes:
+class BlackBoxes:
     """See the module."""
 
     def __init__(self) -> None:

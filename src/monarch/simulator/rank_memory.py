@@ -45,7 +45,7 @@ class Held:
         self.storage = storage
 
 
-class Memory:
+class RankMemory:
     """The values of all ranks, by id. What differs from rank to rank is only how many there are."""
 
     def __init__(self, machine: Machine, recorder: Recorder) -> None:
