@@ -26,8 +26,8 @@ from monarch._core.processes.proc_entry import (
     STOPPING,
     TABLE,
     UP,
-    Mesh,
     ProcEntry,
+    SpawnedMesh,
 )
 from monarch._core.supervision import failure as causes
 from monarch._core.supervision.failure import Failure
@@ -72,7 +72,12 @@ def entry(restarts: bool = False, previous: Failure | None = None) -> ProcEntry:
         restarts=restarts,
     )
     return ProcEntry(
-        ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 3, now=10.0, previous=previous
+        ProcAddress("host", "uid.1"),
+        SpawnedMesh(request, "machine"),
+        1,
+        3,
+        now=10.0,
+        previous=previous,
     )
 
 

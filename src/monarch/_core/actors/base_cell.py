@@ -29,7 +29,7 @@ from ..supervision.ownership import (
     Ownership,
     Restart,
 )
-from ..supervision.restart import Plan, RestartGroup, Strategy
+from ..supervision.restart import RestartGroup, RestartPlan, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
@@ -154,7 +154,7 @@ class BaseCell:
         with self._owning:
             return self.ownership.startable(mesh.uid, ranks)
 
-    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+    def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:
         """A restarter has carried out its plan, or could not."""
         with self._owning:
             instructions = self.ownership.restarted(group, plan, time.monotonic(), error)

@@ -28,7 +28,7 @@ from ..net import unix
 from ..net.asked import Asked
 from ..net.connection import CloseHandler, Connection, FrameHandler
 from ..net.group import Group
-from ..net.loan import Watch
+from ..net.loan import Readiness
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..net.traffic import TrafficLog
@@ -319,7 +319,7 @@ class MessageHub(Peers):
 
     def _serve(
         self, sock: socket.socket, on_frame: FrameHandler, on_close: CloseHandler,
-        watch: Watch | None = None, asked: Asked | None = None,
+        watch: Readiness | None = None, asked: Asked | None = None,
     ) -> Connection:  # fmt: skip
         return Connection(
             watch or self.poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic,

@@ -28,7 +28,7 @@ from ..wire.frame import (
 )
 from .asked import Asked
 from .descriptors import none_left
-from .loan import Watch
+from .loan import Readiness
 from .poller import READ, WRITE
 from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
@@ -76,7 +76,7 @@ class Connection(SendQueue):
 
     def __init__(
         self,
-        poller: Watch,
+        poller: Readiness,
         sock: socket.socket,
         on_frame: FrameHandler,
         on_close: CloseHandler,

@@ -20,7 +20,7 @@ _LINGER = 0.005
 _PENALTY = 1.0  # seconds
 
 
-class Watch(Protocol):
+class Readiness(Protocol):
     """A source of readiness: a poller, or a group in it."""
 
     @property
@@ -46,7 +46,7 @@ class Lendable:
         "fd",
     )  # fmt: skip
 
-    def __init__(self, poller: Watch, fd: int) -> None:
+    def __init__(self, poller: Readiness, fd: int) -> None:
         self._poller = poller
         self.fd = fd
         self._lent = False

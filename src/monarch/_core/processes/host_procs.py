@@ -32,7 +32,7 @@ from .control import Kill
 from .heartbeat import Pauses
 from .leftovers import Leftovers
 from .oom_killer import OutOfMemory
-from .proc_entry import Mesh, ProcEntry
+from .proc_entry import ProcEntry, SpawnedMesh
 from .proc_output import ProcOutput, Publish
 from .resolver import Resolver
 from .spawner_link import MakeSpawner
@@ -74,7 +74,7 @@ class HostProcs:
     ) -> None:
         self._hub = hub
         self._poller = hub.poller
-        self.meshes: dict[str, Mesh] = {}
+        self.meshes: dict[str, SpawnedMesh] = {}
         self.output = ProcOutput(hub.poller, publish, lambda: len(self.meshes) > 1)
         self.resolver = Resolver(hub.poller, self._outcome, self._probe)
         self._procs: dict[str, ProcEntry] = {}
@@ -120,7 +120,7 @@ class HostProcs:
             )
             return
         mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(
-            request.mesh, Mesh(request, self._machine)
+            request.mesh, SpawnedMesh(request, self._machine)
         )
         starting = _Starting(answer)
         for start in request.starts:
@@ -166,7 +166,7 @@ class HostProcs:
             self._poller.call_later(grace, give_up)
 
     def stop_meshes(
-        self, meshes: list[Mesh], reason: str, grace: float, done: Done = _nothing
+        self, meshes: list[SpawnedMesh], reason: str, grace: float, done: Done = _nothing
     ) -> None:
         """Stop whole meshes, for good."""
         entries = [entry for mesh in meshes for entry in mesh.procs.values()]
@@ -188,7 +188,7 @@ class HostProcs:
             mesh.restarts = False
         self.stop(list(self._procs.values()), reason, grace, done)
 
-    def take_from_owner(self, mesh: Mesh, failure: Failure) -> None:
+    def take_from_owner(self, mesh: SpawnedMesh, failure: Failure) -> None:
         """A mesh is about to be stopped, which its owner does not want."""
         living = [entry for entry in mesh.procs.values() if entry.end is None]
         for entry in living:
@@ -279,7 +279,7 @@ class HostProcs:
         """A proc that has been given up must not come back: others go on without it."""
         self._condemn(self._running[pid][0], FROZEN, f"the process was {frozen_reason(seconds)}")
 
-    def _spawn_timed_out(self, mesh: Mesh, starting: _Starting, timeout: float) -> None:
+    def _spawn_timed_out(self, mesh: SpawnedMesh, starting: _Starting, timeout: float) -> None:
         late = [entry for entry in starting.entries if entry.end is None]
         if late:
             names = ", ".join(entry.label for entry in late)
@@ -320,7 +320,7 @@ class HostProcs:
         else:
             entry.reached()
 
-    def _forget(self, mesh: Mesh) -> None:
+    def _forget(self, mesh: SpawnedMesh) -> None:
         """Keep only the end of each proc, once all have ended: one given up may still come up."""
         if all(entry.end is not None for entry in mesh.procs.values()):
             self.meshes.pop(mesh.uid, None)

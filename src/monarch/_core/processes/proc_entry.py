@@ -137,7 +137,7 @@ class Wanted(NamedTuple):
     level: int
 
 
-class Mesh:
+class SpawnedMesh:
     """The procs of one proc mesh on one host.
 
     Args:
@@ -187,7 +187,7 @@ class ProcEntry:
     def __init__(
         self,
         address: ProcAddress,
-        mesh: Mesh,
+        mesh: SpawnedMesh,
         rank: int,
         incarnation: int,
         now: float,

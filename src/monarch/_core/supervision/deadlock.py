@@ -44,7 +44,7 @@ runs.
 NOBODY = object()
 
 
-class Call(NamedTuple):
+class CallId(NamedTuple):
     """One call, wherever it is: the process that made it (orderable), and its number there."""
 
     process: Any
@@ -55,7 +55,7 @@ class WaitId(NamedTuple):
     """A wait, ordered by its begin: hosts' clocks need not agree, any single order will do."""
 
     began: float
-    call: Call
+    call: CallId
 
 
 class Wait(NamedTuple):
@@ -87,7 +87,7 @@ class Probe(NamedTuple):
     round: int
     process: Any
     actor: int
-    call: Call
+    call: CallId
     chain: tuple[str, ...]
 
     @property
@@ -96,9 +96,9 @@ class Probe(NamedTuple):
 
 
 def keeper(
-    call: Call,
-    queued: Collection[Call],
-    handled: Mapping[Any, Call | None],
+    call: CallId,
+    queued: Collection[CallId],
+    handled: Mapping[Any, CallId | None],
     waiting: Collection[Any],
     serving: object = EVERYTHING,
 ) -> object:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from ..._namedtuple import NamedTuple
 from .failure import HOST, UNSTARTED, Failure
-from .restart import GiveUp, Plan, Rank, RestartGroup, Strategy
+from .restart import GiveUp, Rank, RestartGroup, RestartPlan, Strategy
 
 
 class OwnedMesh:
@@ -105,7 +105,7 @@ class Restart(NamedTuple):
     """Carry out a plan, then tell `Ownership.restarted`."""
 
     group: RestartGroup
-    plan: Plan
+    plan: RestartPlan
 
 
 class Abandon(NamedTuple):
@@ -263,7 +263,7 @@ class Ownership(Generic[M]):
         return [rank for rank in ranks if mesh.processes[rank] not in down]
 
     def restarted(
-        self, group: RestartGroup, plan: Plan, now: float, error: str = ""
+        self, group: RestartGroup, plan: RestartPlan, now: float, error: str = ""
     ) -> list[Instruction]:
         """A plan was carried out, or failed with `error`, which counts as one more failure."""
         if self._closed:
@@ -296,9 +296,9 @@ class Ownership(Generic[M]):
         return [] if self._closed else self._instructions(group, group.failed(ranks, failures, now))
 
     def _instructions(
-        self, group: RestartGroup, decision: Plan | GiveUp | None
+        self, group: RestartGroup, decision: RestartPlan | GiveUp | None
     ) -> list[Instruction]:
-        if isinstance(decision, Plan):
+        if isinstance(decision, RestartPlan):
             for uid, ranks in decision.ranks.items():
                 self._owned[uid].start_again(ranks)
             return [Restart(group, decision)]
