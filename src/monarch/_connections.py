@@ -24,7 +24,7 @@ class Connections:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Those of this block count. `shut_down` reaches them while it runs, too."""
+        """Track the groups made in this block; `shut_down` reaches them while it runs, too."""
         self._before = _sockets()
         try:
             yield

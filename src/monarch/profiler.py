@@ -19,7 +19,7 @@ from monarch.tensor_engine import OpaqueObject, OpaqueRef, get_active_mesh, remo
 
 
 class Schedule(NamedTuple):
-    """In which steps to record, as ``torch.profiler.schedule`` has it.
+    """The steps to record, as ``torch.profiler.schedule`` has it.
 
     Attributes:
         wait: Steps of a cycle in which nothing happens; then

@@ -294,7 +294,7 @@ class Gathering(Promise[R]):
         raise NotImplementedError
 
     def name_of(self, rank: int) -> str:
-        """By which `silent` knows one of those that are asked."""
+        """The name by which `silent` knows one of the processes that are asked."""
         return self._agents[rank].host
 
     def reply(self, frame: Any) -> bool:

@@ -1,4 +1,4 @@
-"""For pytest, which finds this by itself: a fault belongs to the test that caused it.
+"""A plugin that pytest finds by itself: a fault belongs to the test that caused it.
 
 A failure that nobody handled ends a program. In a test run it fails the test, unless the test has
 seen it as the error of a call; it ends neither the run nor another test. What the test waits for

@@ -1,4 +1,4 @@
-"""Where the admin interface listens: on this machine alone, or for others, with TLS."""
+"""The address of the admin interface: on this machine alone, or for others, with TLS."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Source:
         return ()
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """End the feed, when no page shows it."""
 
 
 class Feed:
@@ -196,7 +196,7 @@ class Reader:
         self._wake()
 
     def end(self) -> None:
-        """There will be no more; from any thread."""
+        """Send no more; from any thread."""
         self._over = True
         self._wake()
 

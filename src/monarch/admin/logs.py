@@ -132,7 +132,7 @@ def _collect(program: Watched, wanted: LineFilter) -> Collected:
 
 
 def matching(found: Collected, wanted: LineFilter) -> Collected:
-    """Those lines alone that match, where no host has chosen them."""
+    """Keep the lines that match, where no host has filtered them."""
     matches, points = wanted.matcher(), _points(found)
     rows = found.rows("logs")
     kept = [row for row, line in zip(rows, _made(rows, points), strict=True) if matches(line)]
@@ -145,7 +145,7 @@ def _points(found: Collected) -> dict[Any, str]:
 
 
 def _lines(found: Collected) -> list[LogLine]:
-    """By time."""
+    """Return the lines in order of time."""
     return sorted(_made(found.rows("logs"), _points(found)), key=lambda line: line.time)
 
 

@@ -48,7 +48,7 @@ _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 @route("GET", "/v1/access", seconds=0)
 def _access(call: Call) -> Any:
-    """What the requester may do here.
+    """The rights of the requester.
 
     It follows from the `role`, and from whether the target is the file of a run, which is
     read-only (`saved`).
@@ -93,7 +93,7 @@ def _stacks(call: Call) -> Any:
 
 @route("GET", "/v1/waits")
 def _waits(call: Call) -> Any:
-    """Who waits for whom right now, with the names of both."""
+    """All waits of now: the waiting rank and the awaited one, by name."""
     found = call.program.collect("waits", "actors")
     actors = rows_by(found.rows("actors"), "id")
     rows = [
@@ -123,7 +123,7 @@ def _meshes(call: Call) -> Any:
     fields={"at": Field("string", "As of then, from what is retained; see `since` of logs")},
 )
 def _now(call: Call) -> Any:
-    """What a front page shows: the verdict, each rank of each mesh as columns, failures."""
+    """The content of the front page: the verdict, each rank of each mesh as columns, failures."""
     given = call.text("at", "")
     if not given:
         verdict, rows = _looked(call.program)
@@ -158,7 +158,7 @@ def _metrics(call: Call) -> Page:
 
 @route("GET", "/v1/events", seconds=0, answers=EVENTS)
 def _events(call: Call) -> Events:
-    """What becomes of actors and procs, as it happens: an event `status` for each change."""
+    """The events of actors and procs, as they happen: a `status` for each change."""
     program = call.program
     return Events(program.feed("events", lambda: Feed(lambda: _Life(program), program.ended)))
 
@@ -185,7 +185,7 @@ def _snapshot(call: Call) -> Page:
     },
 )
 def _profile(call: Call) -> Page:
-    """What all processes do for some seconds, as a file for ui.perfetto.dev.
+    """A profile of all processes for some seconds, as a file for ui.perfetto.dev.
 
     It covers actors that were spawned with telemetry.
     """

@@ -165,7 +165,7 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _told_by(mesh: str) -> str | int:
-    """What rows say of the mesh of a standing: its name, or its id where several have the name."""
+    """The mesh of a standing, as rows name it: its name, or its id where several have the name."""
     name, _, uid = mesh.rpartition("#")
     return mesh_id(uid) if name else mesh
 

@@ -101,20 +101,20 @@ class Watched:
 
     @property
     def folder(self) -> str:
-        """Where files of its runs are."""
+        """The folder with files of its runs."""
         return self.connection.program.folder
 
     @property
     def pid(self) -> int | None:
-        """Of its client; None if it has ended."""
+        """The pid of its client; None if it has ended."""
         return self.connection.program.pid
 
     def time(self) -> dict[str, Any]:
-        """What time it is there, and whether it goes on."""
+        """The time there, and whether it goes on."""
         return {"now": time.time(), "runs": True}
 
     def wait(self) -> None:
-        """For its end."""
+        """Wait for its end."""
         fault = self.connection.ask(self.connection.root, AwaitFault(picture.TABLES))
         self.connection.wait()
         with suppress(SupervisionError, TimeoutError):  # no failure has ended it
@@ -170,7 +170,7 @@ class Watched:
         return run(sql, self.tables(role), Limits(seconds=seconds))
 
     def tables(self, role: str) -> Tables:
-        """Where the tables come from, for a role."""
+        """The source of the tables, for a role."""
         return Processes(self.connection) if role == ACT else _Viewed(self.connection)
 
     def expect(self) -> None:

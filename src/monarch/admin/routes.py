@@ -233,7 +233,7 @@ class Route(NamedTuple):
 
     @property
     def segments(self) -> list[str]:
-        """Of its path."""
+        """The segments of its path."""
         return self.path[1:].split("/")
 
     @property
@@ -248,7 +248,7 @@ class Route(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of what is in braces."""
+        """The names in braces."""
         return [each[1:-1] for each in self.segments if each[:1] == "{"]
 
 
@@ -296,7 +296,7 @@ def find(raw_path: str) -> tuple[list[Route], dict[str, str]]:
 
 
 def methods(routes: Sequence[Route]) -> Iterator[str]:
-    """Those that routes of one path take; all others are refused."""
+    """The methods of the routes of one path; all others are refused."""
     for each in routes:
         yield each.method
         if each.method == "GET":

@@ -87,7 +87,7 @@ def _runs(call: Call) -> Any:
 
 
 def _files(folder: str) -> list[KeptFile]:
-    """Those that are there, the latest first.
+    """The files that exist, the latest first.
 
     No other database is opened: its lock would make the program fail that writes it.
     """

@@ -28,7 +28,7 @@ _SECONDS = 60.0
     },
 )
 def _trace(call: Call) -> Page:
-    """What ranks did in a retained period, as a file for ui.perfetto.dev.
+    """A timeline of a retained period, as a file for ui.perfetto.dev.
 
     It has messages, spans and steps. A period with more than 100,000 of one kind is refused:
     ask for a shorter one, or fewer ranks.

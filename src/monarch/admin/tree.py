@@ -93,7 +93,7 @@ class Tree:
 
     @property
     def references(self) -> list[str]:
-        """Of all nodes."""
+        """The references of all nodes."""
         return [ROOT, *self._parents]
 
     def row(self, reference: str) -> Mapping[str, Any]:
@@ -316,7 +316,7 @@ def with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def url_of(base: str, reference: str) -> str:
-    """Where a node is."""
+    """The URL of a node."""
     return f"{base}/v1/{quote(reference, safe='')}"
 
 

@@ -51,7 +51,7 @@ def _openapi_of_v1(call: Call) -> Any:
 
 @route("GET", "/v1/admin", seconds=0)
 def _admin(call: Call) -> Any:
-    """Who serves this."""
+    """The user and the process that serve this."""
     root = call.program.connection.hub.address
     return {
         "actor_id": f"mesh_admin.{root}",
@@ -104,7 +104,7 @@ def _config(call: Call) -> Any:
 
 @route("GET", "/v1/pyspy/{proc}", role=ACT, seconds=30.0)
 def _py_spy(call: Call) -> Any:
-    """What py-spy says of a process: its threads and their stacks.
+    """A dump by py-spy of a process: its threads and their stacks.
 
     C functions are among them where py-spy can see them.
     """

@@ -155,7 +155,7 @@ class Store:
         return found
 
     def _source(self, knob: Knob, configured: dict[str, Any]) -> str:
-        """Where the value comes from that somebody has set."""
+        """The layer that the value comes from."""
         if knob.name in configured:
             return "Runtime"
         text = self._environ.get(knob.env, "")

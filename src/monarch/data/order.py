@@ -50,7 +50,7 @@ class Order:
         self._loaders = loaders
 
     def turn(self, position: int) -> Turn:
-        """Where this rank's batch comes from, in the step that begins at `position`.
+        """The loader and item of this rank's batch, in the step that begins at `position`.
 
         All ranks together have been given `position` batches before.
         """

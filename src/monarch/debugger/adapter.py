@@ -73,7 +73,7 @@ class _Session:
             thread.start()
 
     def said(self, data: bytes | None) -> None:
-        """Of the editor; None when it has left.
+        """The message of the editor; None when it has left.
 
         On the I/O thread, which never waits for the debugger.
         """
@@ -136,13 +136,13 @@ class _Stopped(Followed):
         self._aside = aside
 
     def wait(self, frames: Sequence[FrameType]) -> None:
-        """It waits from here on."""
+        """Note that the call waits from here on."""
         self._say(
             (PROMPT, "", place_of("in an editor", [(frame, frame.f_lineno) for frame in frames]))
         )
 
     def go_on(self) -> None:
-        """It does not."""
+        """Note that it waits no longer."""
         if not self.ended:
             self._say((RUNNING, "", None))
         if self._aside:

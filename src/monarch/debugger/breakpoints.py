@@ -55,7 +55,7 @@ def _set(name: str, line: int, condition: str) -> tuple[str, str]:
 
 
 def list_breakpoints(request: ControlRequest, record: ListBreakpoints) -> None:
-    """In words."""
+    """List the breakpoints in words."""
     found = [each for several in bdb.Breakpoint.bplist.values() for each in several]
     request.answer(
         [f"{each.file}:{each.line}" + (f" if {each.cond}" if each.cond else "") for each in found]

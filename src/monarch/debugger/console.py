@@ -62,7 +62,7 @@ Completer = Callable[[str, int, int], "list[str]"]
 
 
 class Terminal(Protocol):
-    """Where a person, or a script, types."""
+    """The terminal of a person, or of a script."""
 
     def read(self, prompt: str, complete: Completer) -> str:
         """The next line, without its end.

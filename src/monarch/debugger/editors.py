@@ -132,7 +132,7 @@ class Editors:
         return True
 
     def _write_entries(self) -> str:
-        """Those of all ranks; says where they are."""
+        """Write the entries of all ranks, and say where they are."""
         entries = [
             _entry(f"{mesh}[{rank}]", self._numbers[mesh, rank])
             for mesh, rank in sorted(self._ports)

@@ -87,7 +87,7 @@ class Notices:
 
 
 def due(rows: list[Row], told: dict[int, float], now: float) -> list[Row]:
-    """Of those that wait for somebody, whom it is time to tell of.
+    """The activities that wait for a terminal and whose notice is due.
 
     Args:
         rows: Rows of activities that wait for a terminal.

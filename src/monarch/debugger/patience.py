@@ -125,7 +125,7 @@ def _replace(actors: set[ActorAt]) -> None:
 
 
 def take(hub: Hub, request: ControlRequest, record: InDebugger) -> None:
-    """In a proc: take note of them."""
+    """Take note of them, in a proc."""
     _replace(set(record.actors))
     request.answer(_waiting_here() if record.actors else [])
 

@@ -80,7 +80,7 @@ class Followed:
         self.end("the endpoint has raised" if error is not None else "the endpoint has returned")
 
     def end(self, why: str) -> None:
-        """Nobody will stop any more."""
+        """End the session for good."""
         if not self.ended:
             self.ended = True
             self._say((ENDED, why, None))
@@ -412,7 +412,7 @@ class _Streams:
 
 
 class _Stream:
-    """That of the running thread, or else that which was there before."""
+    """The stream of the running thread, or else the one that was there before."""
 
     def __init__(self, before: Any, outputs: dict[int, _Output]) -> None:
         self._before = before
@@ -439,7 +439,7 @@ class _Console(code.InteractiveConsole):
 
 
 def place_of(why: str, stack: Sequence[tuple[FrameType, int]]) -> Place:
-    """Where it has stopped, by frames and their lines, the innermost last."""
+    """The place at which it has stopped, by frames and their lines, the innermost last."""
     return Place(why, tuple(map(_line_of, stack[-_MOST_FRAMES:])))
 
 

@@ -240,7 +240,7 @@ def _set_trace_of(thread: int) -> None:
 
 
 def _offset_of_thread_id(own: int) -> int:
-    """Where a thread state holds the id of its thread.
+    """The offset of the thread id in a thread state.
 
     That differs between versions of Python; it is found by the known id of this thread.
     """

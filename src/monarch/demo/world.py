@@ -204,7 +204,7 @@ class World:
         return self.hung_step + (speed * max(0.0, until - self.fault_at) + now - until) / STEP
 
     def begin_of(self, step: int, odd: bool = False) -> float:
-        """When a step begins: the inverse of `steps`; of one that is never reached, infinite."""
+        """The begin of a step, the inverse of `steps`; infinite for one that is never reached."""
         if step <= self.hung_step:
             return self.since + step * STEP
         speed = (
@@ -239,7 +239,7 @@ class World:
         return int(proc.mesh.uid in self.restarted)
 
     def pid(self, proc: Proc) -> int:
-        """Of its process."""
+        """The pid of its process."""
         return proc.pid + 10_000 * self.incarnation(proc)
 
     def end(self, proc: Proc, now: float) -> Failure | None:
@@ -312,7 +312,7 @@ class World:
         return int(gib * _GIB)
 
     def does(self, proc: Proc, now: float) -> tuple[Frames, float]:
-        """Where the rank stands, and since when it handles this call.
+        """The place of the rank, and since when it handles this call.
 
         There are no frames where it waits for a message.
         """
@@ -342,7 +342,7 @@ class World:
         )
 
     def mesh_number(self, mesh: Mesh) -> int:
-        """Of a mesh of procs in tables."""
+        """The number of a proc mesh in tables."""
         return mesh_id(mesh.uid)
 
 

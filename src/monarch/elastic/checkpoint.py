@@ -73,7 +73,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def unfinished(folder: Path, step: int, world: int) -> Path:
-    """Where the parts are written that ranks of a world have before a step."""
+    """The folder of the parts that ranks of a world have written before a step."""
     return folder / f".{_NAME}{step}-{world}"
 
 

@@ -248,7 +248,7 @@ class Coordinator(Actor):
         task.add_done_callback(self._tasks.discard)
 
     def _chosen(self) -> list[_Rank]:
-        """Those that are to be in a world once all are ready, in the order of their ranks."""
+        """The ranks of a world once all are ready, in order."""
         return sorted(self._ranks, key=lambda rank: rank.slot)[: self._wanted]
 
     async def _assembled(self) -> list[_Rank]:
@@ -304,7 +304,7 @@ class Coordinator(Actor):
         return all(end is End.DONE for end in ends)
 
     async def _formed(self, ranks: Sequence[_Rank]) -> list[Place]:
-        """They know where their state is, and of each other.
+        """The ranks know where their state is, and of each other.
 
         Raises:
             _Lost: One has died.
@@ -358,7 +358,7 @@ class Coordinator(Actor):
         return []
 
     def _begin_again(self) -> tuple[int, str | None]:
-        """Where to go on from if no rank has the state.
+        """The step to go on from if no rank has the state.
 
         It names the step, and the checkpoint to read.
         """
@@ -419,7 +419,7 @@ class Coordinator(Actor):
 
 
 def _is_end(answer: object) -> TypeGuard[SupervisionError]:
-    """Whether a rank has died, rather than raised what it heard of the death of another actor."""
+    """Return whether a rank has died, rather than raised what it heard of another's death."""
     return isinstance(answer, SupervisionError) and not isinstance(answer, ActorError)
 
 

@@ -211,7 +211,7 @@ class World:
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """It ends before the next step, at the latest."""
+        """Leave the world before the next step, at the latest."""
         with self._changed:
             self._over = True
             self._changed.notify_all()

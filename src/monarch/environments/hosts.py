@@ -82,7 +82,7 @@ def in_environment(
 
 
 class _Owner(Actor):
-    """In the client: owns the procs on the hosts."""
+    """Owns the procs on the hosts, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # whoever waits is told
@@ -110,7 +110,7 @@ class _Owner(Actor):
 
 
 class _Maker(Actor):
-    """On a host."""
+    """Makes the environment, on a host."""
 
     @endpoint
     def make(self, wanted: Wanted) -> Made | str:
@@ -123,7 +123,7 @@ class _Maker(Actor):
 
 @contextmanager
 def _shown(what: str) -> Iterator[None]:
-    """On a terminal, a line that says what goes on, and since when."""
+    """Show progress as a line on a terminal: what goes on, and since when."""
     if not sys.stderr.isatty():
         yield
         return

@@ -54,7 +54,7 @@ class _Environment(Workspace):
         return {}
 
     def rules_of(self, folder: Path) -> Rules:
-        """Of the environment nothing is left out but its cache; of code what its rules say."""
+        """The rules of what is left out: of the environment its cache, of code by its rules."""
         return Rules(but=f"{folder}/pkgs") if folder == self.prefix else super().rules_of(folder)
 
     @property

@@ -150,7 +150,7 @@ def _digest(path: Path) -> str:
 
 
 def text_of(file: Path) -> str:
-    """Its text.
+    """The text of the file.
 
     Raises:
         EnvironmentFailed: It can't be read, or is not UTF-8.
@@ -167,7 +167,7 @@ def _path(text: str) -> str:
 
 
 def _dependencies(project: Path, extras: list[str]) -> list[str]:
-    """Those that its ``pyproject.toml`` says; nothing for a folder of modules."""
+    """The dependencies in its ``pyproject.toml``; none for a folder of modules."""
     file = project / "pyproject.toml"
     whole = _toml(file) if file.is_file() else {}
     if "project" not in whole:

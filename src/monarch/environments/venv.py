@@ -91,7 +91,7 @@ class _Plan(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of all that it is made from."""
+        """The digest of all that it is made from."""
         parts = [*of_worker(), "|", *self.of.lines, "|", *self.of.constraints, "|"]
         parts += [*self.of.editable, f"|{self.offline}", self.conda, *self.of.contents()]
         if self.wheels:
@@ -206,7 +206,7 @@ def _complete(folder: Path, editable: Sequence[str]) -> None:
 
 
 def _packages(folder: Path) -> Path:
-    """Where the environment's Python looks for packages.
+    """The folder in which the environment's Python looks for packages.
 
     It is as that of the worker, as procs load the same extension modules.
 

@@ -98,7 +98,7 @@ class Checkup(Actor):
 
 
 class _Doctor(Actor):
-    """In the client: owns what looks."""
+    """Owns the actors that look, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # who waits for the answers is told

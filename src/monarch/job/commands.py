@@ -139,7 +139,7 @@ def start(
 
 
 class _Runner(Actor):
-    """In the client: owns the procs of one command."""
+    """Owns the procs of one command, in the client."""
 
     def __init__(self, command: Command, folder: str) -> None:
         self._command = command

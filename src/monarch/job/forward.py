@@ -171,7 +171,7 @@ class _HostForwarder(PortForwarder):
 
 
 class _Listener(Actor):
-    """Where clients connect."""
+    """The side that clients connect to."""
 
     def __init__(self, addresses: Sequence[Address], dialers: Any) -> None:
         point = current_rank()
@@ -192,7 +192,7 @@ class _Listener(Actor):
 
     @endpoint
     async def port(self) -> int:
-        """Where it listens."""
+        """The port at which it listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -246,7 +246,7 @@ class _Listener(Actor):
 
 
 class _Dialer(Actor):
-    """Where the ports are."""
+    """The side of the ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._port = ports[current_rank().rank]
@@ -288,7 +288,7 @@ class _Dialer(Actor):
 
     @concurrent_endpoint
     async def close_all(self) -> None:
-        """There is nobody on the other side any more."""
+        """Close all connections: the other side is gone."""
         self._reset()
 
     @concurrent_endpoint

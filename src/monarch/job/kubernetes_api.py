@@ -52,7 +52,7 @@ SECRETS = Resource("", "v1", "secrets")
 
 
 class Server(NamedTuple):
-    """Where the API is, and how it knows us.
+    """The address of the API, and the credentials for it.
 
     Attributes:
         url: ``https://host:port``, and maybe a path.
@@ -270,7 +270,7 @@ class Api:
 
 
 class _Tls(http.client.HTTPSConnection):
-    """Of a server whose certificate may call it otherwise."""
+    """TLS to a server whose certificate may have another name."""
 
     def __init__(
         self, host: str, port: int, limit: float, context: ssl.SSLContext, name: str

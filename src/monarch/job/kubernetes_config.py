@@ -110,7 +110,7 @@ class KubeConfig:
 
     @property
     def path(self) -> str | None:
-        """Of the kubeconfig, if there is one."""
+        """The path of the kubeconfig, if there is one."""
         return self._path
 
     def as_kubeconfig(self) -> dict[str, Any]:

@@ -204,7 +204,7 @@ def worker_container(pod_spec: Object) -> Object:
 
 
 def port_of(container: Object, default: int) -> int:
-    """Where the worker in a container listens."""
+    """The port at which the worker in a container listens."""
     values = [
         each.get("value", "") for each in container.get("env", []) if each.get("name") == PORT_ENV
     ]

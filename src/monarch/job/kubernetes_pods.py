@@ -70,7 +70,7 @@ class Pods:
 
     @property
     def all(self) -> Mapping[str, Object]:
-        """By name."""
+        """The pods by name."""
         return self._pods
 
     def serving(self) -> dict[int, Object]:
@@ -94,7 +94,7 @@ class Pods:
         return found
 
     def addresses(self) -> list[str] | None:
-        """Where the hosts listen, in the order of their ranks; None if some do not serve yet."""
+        """The addresses of the hosts, in order of their ranks; None if some do not serve yet."""
         serving = self.serving()
         if len(serving) < self.mesh.size:
             return None
@@ -148,7 +148,7 @@ class Pods:
         return None
 
     def address(self, pod: Object) -> str:
-        """Where the worker in a pod listens."""
+        """The address of the worker in a pod."""
         ip = pod["status"]["podIP"]
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
 

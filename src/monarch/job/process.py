@@ -219,7 +219,7 @@ class ProcessJob(WorkersJob):
 
 
 def _make_folder() -> Path:
-    """For sockets, so with a short path."""
+    """Make a folder with a short path, for sockets."""
     folder = tempfile.gettempdir()
     short = folder if len(os.fsencode(folder)) < _LONGEST_PARENT else "/tmp"
     return Path(tempfile.mkdtemp(prefix="monarch_job_", dir=short))

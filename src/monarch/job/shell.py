@@ -46,7 +46,7 @@ _AT_TERMINAL = 'exec <>"$1" >&0 2>&0; exec "$0" -i'
 
 
 class Size(NamedTuple):
-    """Of a terminal, in characters."""
+    """The size of a terminal, in characters."""
 
     columns: int
     lines: int
@@ -96,7 +96,7 @@ def shell(
 
 
 class _Owner(Actor):
-    """In the client: owns the proc on the host."""
+    """Owns the proc on the host, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # whoever reads is told
@@ -113,7 +113,7 @@ class _Owner(Actor):
 
 
 class _Shell(Actor):
-    """On the host. Args as of `shell`.
+    """Runs the shell, on the host. Args as of `shell`.
 
     Args:
         client_folder: Working directory of the client.
@@ -186,7 +186,7 @@ class _Shell(Actor):
 
     @concurrent_endpoint
     async def write(self, data: bytes) -> None:
-        """It gets this as input; nothing is the end of that, and at a terminal its hanging up.
+        """Write input to the shell; nothing is the end of it, and at a terminal its hanging up.
 
         Answers once it is taken: until then its sender has no more, and output is read meanwhile,
         for which the shell may wait before it takes anything.
@@ -215,7 +215,7 @@ class _Shell(Actor):
 
     @concurrent_endpoint
     async def wait(self) -> int:
-        """Its exit status."""
+        """Wait for its exit status."""
         import asyncio
 
         assert self._process is not None
@@ -328,7 +328,7 @@ def _ready(events: Mapping[int, int], timeout: float | None = None) -> set[int]:
 
 
 def _size() -> Size | None:
-    """Of the terminal here; None if there is none."""
+    """The size of the terminal here; None if there is none."""
     return Size(*os.get_terminal_size(0)) if sys.stdin is not None and os.isatty(0) else None
 
 

@@ -253,7 +253,7 @@ class Status(NamedTuple):
         return self.state in LIVE
 
     def describe(self) -> str:
-        """For people: why nothing runs yet, and when it will."""
+        """Explain why nothing runs yet, and when it will."""
         why = f" ({self.reason})" if self.reason and self.reason != "None" else ""
         start = f", estimated start {self.start}" if self.start and self.state in PENDING else ""
         return f"{self.state}{why}{start}"

@@ -40,7 +40,7 @@ class WarningWatch:
         self._stopped.set()
 
     def _warnings(self) -> set[Path]:
-        """Those of the job, and of what was added to it and not given back."""
+        """The warnings of the job, and of hosts that were added to it and not given back."""
         found = (*self._folder.glob(f"{WARNED}.*"), *self._folder.glob(f"*/{WARNED}.*"))
         return {warning for warning in found if not warning.with_name(KILLED).exists()}
 

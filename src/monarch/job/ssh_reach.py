@@ -186,7 +186,7 @@ class Reach:
         self.away = [other for other in self.away if other != host]
 
     def path(self, place: Place) -> str:
-        """Where the socket of a worker is for this program.
+        """The path of a worker's socket for this program.
 
         Errors show it, so it has the name of the host.
         """

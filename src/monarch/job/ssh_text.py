@@ -89,7 +89,7 @@ def folder_of(workers: str, number: int) -> str:
 
 
 def socket_in(folder: str) -> str:
-    """Where a worker listens."""
+    """The socket at which a worker listens."""
     return f"{folder}/socket"
 
 
@@ -198,7 +198,7 @@ def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str
 
 
 def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -> str:
-    """In one line, what was wrong: the last words that mean something, and what to do about it."""
+    """Return in one line what was wrong: the last telling output, and what to do about it."""
     lines = [line.strip() for line in said.splitlines()]
     words = [line for line in lines if line and not _NOISE.match(line)]
     last = words[-1] if words else next(filter(None, reversed(lines)), otherwise)

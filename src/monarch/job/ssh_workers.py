@@ -150,14 +150,14 @@ class SSHWorkers(WorkersJob):
         return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
     def _address(self, place: Place) -> str:
-        """Where this program reaches a worker."""
+        """The address at which this program reaches a worker."""
         if self._described.direct:
             return self._reports[place.number].address
         worker = self._workers[place.number]
         return worker.address if self._reach is None else f"ipc://{self._reach.path(place)}"
 
     def _forget_workers(self) -> None:
-        """Of those that are none of the job any more."""
+        """Forget the workers that are no longer of the job."""
         for number in set(self._workers) - set(self._numbers.values()):
             del self._workers[number], self._reports[number]
 
@@ -239,7 +239,7 @@ class SSHWorkers(WorkersJob):
         return failed
 
     def _connections(self) -> tuple[Mapping[str, Connection], dict[str, JobError]]:
-        """Those that last, and what is wrong with others that should; both by host."""
+        """The connections that last, and the trouble of others that should; both by host."""
         if self._described.detach:
             reach = self._reach_again(ANSWER)
             return reach.connections, dict(reach.failed)
@@ -264,7 +264,7 @@ class SSHWorkers(WorkersJob):
         self._sessions, self._unkept, self._reach = (), (), None
 
     def _places(self) -> list[Place]:
-        """Where its workers are."""
+        """The places of its workers."""
         return [
             Place(number, mesh, rank, self._hosts[mesh][rank])
             for (mesh, rank), number in self._numbers.items()

@@ -68,7 +68,7 @@ class Watch:
         return (time.monotonic() if begun is None else begun) - self._seen < _UNSEEN
 
     def see(self) -> None:
-        """There is a view."""
+        """Note that there is a view."""
         self._seen = time.monotonic() if self._begun is None else self._begun
         self._news.set()
 

@@ -103,7 +103,7 @@ class Aggregator:
         return self._release(len(self._held))
 
     def flush(self) -> list[Entry]:
-        """Nothing is held back any longer; every kind is new again."""
+        """Show all that is held back; every kind is new again."""
         self._known, self._said, self.due = set(), set(), None
         return self._release(len(self._held))
 

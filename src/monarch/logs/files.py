@@ -240,7 +240,7 @@ class LogFiles:
         self._files.clear()
 
     def _fail_alone(self, base: Path, error: Exception) -> None:
-        """Of this rank lines are missing, of others none. It is tried again with the next."""
+        """Report missing lines of this rank alone. It is tried again with the next."""
         if base not in self._alone:
             self._tell(
                 f"monarch: lines are missing in {base}.log:"

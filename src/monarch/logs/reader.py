@@ -200,7 +200,7 @@ class RankFile:
         os.lseek(self._fd, find_time(self._fd, since), os.SEEK_SET)
 
     def _next_file(self) -> bool:
-        """At the end of a file: whether there is more to read, of this one or of its successor."""
+        """Return whether there is more to read at the end of a file, of it or its successor."""
         assert self._fd is not None
         if not self._rotated:
             with suppress(OSError):
@@ -267,7 +267,7 @@ def _parts(path: Path) -> list[tuple[Path, tuple[int, int]]]:
 
 
 def find_time(fd: int, since: float) -> int:
-    """Where in a file of lines to begin, so that none of that time or later is missed.
+    """The offset in a file of lines at which to begin, so that no line of that time is missed.
 
     By halves, reading some lines.
 

@@ -105,7 +105,7 @@ class Memory:
             self._blocks.pop(key, None)
 
     def of(self, owner: Blocks, path: str) -> dict[int, Block]:
-        """Those of a file."""
+        """The blocks of a file."""
         with self._lock:
             return {
                 key[2]: block for key, block in self._blocks.items() if key[:2] == (owner, path)
@@ -113,7 +113,7 @@ class Memory:
 
 
 class Blocks:
-    """Those of all files of a view.
+    """The blocks of all files of a view.
 
     Args:
         live: Ask only for what has changed of what is there already.

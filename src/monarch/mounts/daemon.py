@@ -35,7 +35,7 @@ class Daemon(Actor):
 
     @endpoint
     def look(self, point: str) -> Place:
-        """Where it would mount, after what was left there has been removed.
+        """Return where it would mount, after removing what was left there.
 
         Raises:
             MountError: This machine can mount nothing.

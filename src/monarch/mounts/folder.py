@@ -58,7 +58,7 @@ class Folder:
         self._hidden = frozenset(hidden)
 
     def stat(self, path: str) -> Attributes:
-        """Of a symlink itself, not of where it leads."""
+        """The status of a path; of a symlink itself, not of its target."""
         with self._opened(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) as fd:
             return _attributes(os.fstat(fd))
 

@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
 
 def place_of(path: str) -> Place:
-    """Where a path leads on this machine, symlinks followed."""
+    """The place of a path on this machine, symlinks followed."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         machine = file.read().strip(), os.stat("/proc/self/ns/mnt").st_ino
     way: list[Hashable] = []

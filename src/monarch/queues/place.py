@@ -1,4 +1,4 @@
-"""Where queues and replay buffers may live."""
+"""The meshes on which queues and replay buffers may live."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ class Queue(Generic[T]):
         return map_future(self.statistics(), lambda found: found.items)
 
     def statistics(self) -> Future[QueueStatistics]:
-        """Its items, and who waits."""
+        """The items, and the waiting producers and consumers."""
         return self._actor.statistics.call_one()
 
     def close(self) -> Future[None]:
@@ -194,7 +194,7 @@ class Queue(Generic[T]):
         return self._actor.close.call_one()
 
     def __iter__(self) -> Iterator[T]:
-        """Its items as they come, until it is closed."""
+        """Iterate over the items as they come, until it is closed."""
         while True:
             try:
                 item = self.get().get()

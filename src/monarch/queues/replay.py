@@ -61,7 +61,7 @@ class _Entry:
 
 @dataclass(eq=False)
 class _Wish:
-    """Somebody waits for a batch."""
+    """A consumer that waits for a batch."""
 
     count: int
     order: Order

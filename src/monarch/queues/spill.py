@@ -27,7 +27,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class Spilled:
-    """Where an item is: in that file, from there on, parts of these sizes."""
+    """The place of an item: in that file, from there on, parts of these sizes."""
 
     segment: _Segment
     begin: int
@@ -39,7 +39,7 @@ class Spilled:
         return Sealed(payload, buffers)
 
     def forget(self) -> None:
-        """Nobody wants it any more; the last one closes the file."""
+        """Drop an item; the last one closes the file."""
         self.segment.wanted -= 1
         if not self.segment.wanted and self.segment.size >= _SEGMENT:
             self.segment.file.close()

@@ -22,7 +22,7 @@ class Block(NamedTuple):
         return prod(self.shape)
 
     def common(self, other: Block) -> Block | None:
-        """What both contain."""
+        """The part that both contain."""
         start = tuple(map(max, self.start, other.start))
         end = map(min, self._end(), other._end())
         shape = tuple(stop - begin for begin, stop in zip(start, end, strict=True))
@@ -51,7 +51,7 @@ class Block(NamedTuple):
 
 
 def cover(wanted: Block, offered: Sequence[Block]) -> tuple[list[tuple[int, Block]], list[Block]]:
-    """Of which offered blocks to take which part, each element once; and what none of them has."""
+    """Choose parts of offered blocks, each element once; and return what none of them has."""
     taken: list[tuple[int, Block]] = []
     missing = [wanted]
     for index, offer in enumerate(offered):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Pickled:
-    """When a handle was last pickled; what a lease leaves behind."""
+    """The time at which a handle was last pickled; what a lease leaves behind."""
 
     __slots__ = ("at",)
 

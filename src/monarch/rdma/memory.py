@@ -33,7 +33,7 @@ class Memory(ABC):
 
     @abstractmethod
     def read(self, offset: int, nbytes: int) -> memoryview:
-        """Those bytes: the memory itself where it is the host's, else a copy."""
+        """Read bytes: the memory itself where it is the host's, else a copy."""
 
     @abstractmethod
     def write(self, offset: int, data: memoryview) -> None:

@@ -249,7 +249,7 @@ class NixlOffer(NamedTuple):
 
 @functools.cache
 def here() -> Place:
-    """Where this process is."""
+    """The place of this process."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             machine = file.read().strip()

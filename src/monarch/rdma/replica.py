@@ -76,7 +76,7 @@ class Replica:
 
     @property
     def versions(self) -> tuple[int | None, ...] | None:
-        """What the last `pull` returned; None before the first one, and after one that failed."""
+        """The versions of the last `pull`; None before the first one, and after one that failed."""
         return None if self._versions is None else self._plan.by_source(self._versions)
 
     def pull(self, *, newer: bool = False, timeout: float = 60) -> Future[tuple[int | None, ...]]:

@@ -77,7 +77,7 @@ def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) ->
 def obtain_grants(
     plane: Plane, leases: Iterable[Lease], deadline: Deadline
 ) -> dict[Lease, Grant | RDMAError]:
-    """What the owners have granted, or why not; each is asked once for all that is missing."""
+    """The grants of the owners, or the reasons against; each is asked once for all of them."""
     found: dict[Lease, Grant | RDMAError] = {}
     missing: dict[ProcAddress, list[Lease]] = {}
     for lease in leases:

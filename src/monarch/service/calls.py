@@ -209,7 +209,7 @@ class Call(PendingOperation, Promise[Any]):
         Promise.__init__(self, self)
 
     def limit(self) -> None:
-        """From now on it has its time: to get to a replica, and for the answer."""
+        """Start the time of the call: to get to a replica, and for the answer."""
         if self._timeout is not None:
             if self._timer is not None:
                 self._timer.cancel()
@@ -352,7 +352,7 @@ class CallToAll(PendingOperation, Promise[Any]):
         self._left = set(self._attempts)
 
     def send(self) -> None:
-        """For errors see `Attempt.send`."""
+        """Send the call; for errors see `Attempt.send`."""
         for index, attempt in enumerate(self._attempts):
             try:
                 attempt.send(self.message)

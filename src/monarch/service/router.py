@@ -262,7 +262,7 @@ class Router:
             self.hub.poller.call_later(_TICK, self._tick)
 
     def _send_waiting(self) -> None:
-        """On the poller's thread, where sending never waits for room in a mailbox."""
+        """Send waiting calls, on the poller's thread, where no send waits for room in a mailbox."""
         with self.lock:
             self._sending = False
         while True:

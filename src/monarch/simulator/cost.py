@@ -73,7 +73,7 @@ class Work(NamedTuple):
     pieces: int = 0
 
     def seconds(self, machine: Machine) -> float:
-        """On the device, without the overhead of whoever starts it."""
+        """The seconds on the device, without the overhead of starting it."""
         if not self.pieces:
             return 0.0
         arithmetic = self.flops / machine.flops_of(self.dtype) + self.vector / machine.vector
@@ -185,7 +185,7 @@ def touching(metas: Sequence[Meta], made: Sequence[Meta]) -> Work:
 
 
 def bytes_of(meta: Meta) -> int:
-    """Of what a tensor shows; what is expanded counts once."""
+    """The bytes of what a tensor shows; what is expanded counts once."""
     count = 1
     for length, stride in zip(meta.shape, meta.stride, strict=True):
         count *= length if stride or not length else 1

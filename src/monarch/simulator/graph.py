@@ -46,7 +46,7 @@ def _row(node: Node) -> dict[str, Any]:
 
 
 def edges(nodes: Sequence[Node]) -> list[tuple[int, int]]:
-    """From which instruction to which an edge leads, as `export` says, by their numbers."""
+    """The edges, each from an instruction to another, as `export` says, by their numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     found: dict[tuple[int, int], None] = {}

@@ -97,7 +97,7 @@ class _Meter:
         return FUNCTION_WEIGHT * _MIDDLE / self._computing(lambda: torch.tanh(a), 2)
 
     def bandwidth(self) -> float:
-        """With memory that is there."""
+        """Measure the bandwidth, with memory that exists already."""
         a, b = torch.ones(_LARGE, device=self._device), torch.ones(_LARGE, device=self._device)
         return 3 * _BYTES * _LARGE / self._computing(lambda: torch.add(a, a, out=b), 1)
 
@@ -114,7 +114,7 @@ class _Meter:
         return max(self._computing(keep, 1) / kept - reused, 0.0) / (_BYTES * _MIDDLE)
 
     def overhead(self) -> float:
-        """Of the workers: while they sleep, operations pile up."""
+        """Measure the overhead of the workers: while they sleep, operations pile up."""
         if self._shared:
             return self._computing(self._small_operations, 1) / _OPERATIONS
         nap = 0.05
@@ -126,7 +126,7 @@ class _Meter:
         return (self._passing(pile, 1) - nap) / _OPERATIONS
 
     def issue(self) -> float:
-        """With the workers at work, as it will be: on few cores they are in the way."""
+        """Measure issuing with the workers at work: on few cores they are in the way."""
         return self._passing(self._small_operations, 1) / _OPERATIONS
 
     def kernel(self) -> float:
@@ -142,7 +142,7 @@ class _Meter:
         return self._computing(add, 2) / len(many)
 
     def link(self) -> Link | None:
-        """Of the formula for a ring, from a small and a large reduction."""
+        """Fit the formula for a ring to a small and a large reduction."""
         if self._ranks == 1:
             return None
         large = torch.ones(_LARGE, device=self._device)

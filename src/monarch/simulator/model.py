@@ -222,7 +222,7 @@ class Model(Interpreter):
         return [None] * len(ranks.ranks)
 
     def _answered(self, ranks: Ranks, given: list[Any]) -> float:
-        """When the answers of some ranks are there."""
+        """The time at which the answers of some ranks are there."""
         cohorts, stream = self._of(ranks), ranks.stream
         ends = [cohort.end if stream == ALL else cohort.clock(stream).end for cohort in cohorts]
         fetched = [value for values in given if type(values) is list for value in values]

@@ -207,7 +207,7 @@ class Moves:
     def _keys_of_pairs(
         self, number: int, at: Mapping[int, int], senders: bool, receivers: bool
     ) -> Mapping[int, frozenset[_Pair]]:
-        """For each rank on either side, the transfers that it takes part in.
+        """The transfers of each rank on either side.
 
         What stays on a rank is no transfer.
         """

@@ -82,7 +82,7 @@ class RankMemory:
         storage.values += 1
 
     def free(self, id: int, cohorts: Sequence[Cohort]) -> None:  # noqa: A002
-        """Nobody uses a value any more. Ids that are not known stand for what is no tensor."""
+        """Free an unused value. Ids that are not known stand for what is no tensor."""
         held = self.values.pop(id, None)
         if held is not None:
             self._recorder.freed(held.number)
@@ -91,7 +91,7 @@ class RankMemory:
                 self._release(held.storage, cohorts)
 
     def drop(self, id: int, cohorts: Sequence[Cohort]) -> None:  # noqa: A002
-        """Nobody uses the memory of a value any more."""
+        """Drop the unused memory of a value."""
         self._release(self.values[id].storage, cohorts)
 
     def _release(self, storage: Storage, cohorts: Sequence[Cohort]) -> None:

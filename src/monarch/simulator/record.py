@@ -182,7 +182,7 @@ class Recorder:
             )  # fmt: skip
 
     def freed(self, value: int) -> None:
-        """Nobody uses the value with this number any more."""
+        """Note that the value with this number is freed."""
         if value in self._places:
             self.tensors.delete(value, *self._places.pop(value), len(self.nodes) - 1)
 

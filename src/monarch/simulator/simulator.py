@@ -142,7 +142,7 @@ class Simulator:
 
     @property
     def _ctrl(self) -> Simulator:
-        """Where old programs look for `step`."""
+        """The place where old programs look for `step`."""
         return self
 
     def step(self) -> Step:
@@ -233,7 +233,7 @@ class Simulator:
         return picture.svg(self._last, self._recorder.streams)
 
     def display(self) -> None:
-        """In a notebook, show `picture`; elsewhere, print `report`."""
+        """Show `picture` in a notebook; elsewhere, print `report`."""
         try:
             shown: Any = import_module("IPython.display")
         except ImportError:

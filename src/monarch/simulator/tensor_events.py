@@ -69,7 +69,7 @@ class TensorMutationEvent(_OfTensor):
 
 
 class TensorDeletionEvent(NamedTuple):
-    """Nobody uses a tensor any more.
+    """The end of the use of a tensor.
 
     Attributes:
         command_id: The command that does it; of the simulator's own graphs, the last one before it.
@@ -245,7 +245,7 @@ class TensorEvents:
         command: int,
         traceback: Sequence[FrameSummary] = (),
     ) -> None:
-        """Nobody uses a tensor any more.
+        """Note the end of the use of a tensor.
 
         Raises:
             KeyError: There is none with this number.

@@ -393,7 +393,7 @@ class _Streams:
 
     @property
     def last_output(self) -> float:
-        """When the script has printed last, or begun, in seconds since the epoch."""
+        """The time of the script's last output, or of its start, in seconds since the epoch."""
         return max(self.stdout.last_output, self.stderr.last_output)
 
     def started(self) -> None:

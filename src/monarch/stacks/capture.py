@@ -166,7 +166,7 @@ def _frame(frame: FrameType) -> Frame:
 
 
 def _suspended(task: Any) -> tuple[Frame, ...]:
-    """Where a task would go on: the coroutines that await each other.
+    """The frames at which a task would go on: the coroutines that await each other.
 
     Nothing of one that runs, as its thread has that.
     """

@@ -179,7 +179,7 @@ def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, 
 
 
 def _without_insides(lines: list[Line]) -> list[Line]:
-    """Nothing of what Monarch has called."""
+    """Leave out what Monarch has called."""
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].kind == ENGINE and all(line.kind != USER for line in lines[:index]):
             return lines[index:]

@@ -49,7 +49,7 @@ def thread_time(number: int) -> int:
 
 
 def system_call(number: int) -> str:
-    """In which system call a thread of this process waits, in words: ``read of pipe:[4711]``."""
+    """The system call in which a thread of this process waits: ``read of pipe:[4711]``."""
     try:
         with open(f"/proc/self/task/{number}/syscall") as file:
             words = file.read().split()

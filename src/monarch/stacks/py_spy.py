@@ -90,7 +90,7 @@ def _look(request: ControlRequest, record: RunPySpy, pid: int) -> None:
 
 
 def _dump(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
-    """With what can be had: all native frames, or fewer, or none."""
+    """Dump with what can be had: all native frames, or fewer, or none."""
     warnings: list[str] = []
     failed: dict[str, Any] = {}
     end = time.monotonic() + record.limit

@@ -163,7 +163,7 @@ class _Active(NamedTuple):
     changes: tuple[tuple[float, list[str]], ...] = ()
 
     def place_of(self, folder: str) -> str | None:
-        """Where a folder of the client is, if it is there."""
+        """The place of a folder of the client, if it is here."""
         for own, place in self.dirs.items():
             if folder == own or folder.startswith(f"{own}/"):
                 inside = str(PurePosixPath(place, folder[len(own) + 1 :]))
@@ -473,7 +473,7 @@ def _now() -> float:
 
 
 def _started(pid: int) -> float:
-    """When a process began, in seconds since the machine did; 0 where it has ended."""
+    """The start of a process, in seconds since the machine's; 0 where it has ended."""
     stat = stat_of(pid)
     return int(stat[STARTED]) / os.sysconf("SC_CLK_TCK") if stat else 0.0
 

@@ -45,7 +45,7 @@ class Rules(NamedTuple):
     but: str = ""
 
     def below(self, folder: str, names: Container[str]) -> Rules:
-        """Those of a folder in it.
+        """The rules of a folder in it.
 
         Args:
             folder: Its path, without a slash at its end.
@@ -92,7 +92,7 @@ class Rules(NamedTuple):
 
 
 def rules_above(folder: str) -> Rules:
-    """Those of the repository that a folder is a part of, if it is."""
+    """The rules of the repository that a folder is a part of, if it is."""
     above = []
     while not os.path.lexists(f"{folder}/.git"):
         folder = os.path.dirname(folder)

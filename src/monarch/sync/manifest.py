@@ -52,7 +52,7 @@ class Manifest:
 
     @cached_property
     def encoded(self) -> bytes:
-        """For `decode`."""
+        """The bytes for `decode`."""
         return json.dumps([self.files, self.links, self.folders], separators=(",", ":")).encode()
 
     @cached_property

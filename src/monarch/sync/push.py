@@ -332,7 +332,7 @@ class _Step:
 
 
 class Answers(Gathering[dict[ProcAddress, Any]]):
-    """By process. Of those that have none, `silent` says why."""
+    """The answers by process. Of those that have none, `silent` says why."""
 
     def read(self, frames: Sequence[Any]) -> dict[ProcAddress, Any]:
         return {

@@ -109,7 +109,7 @@ def reload(folder: str, changed: list[str]) -> tuple[list[str], int, _Kept]:
 
 
 def _in_order(modules: Mapping[str, ModuleType]) -> Iterator[str]:
-    """Those that others of them import before these."""
+    """Order modules so that imported ones come before those that import them."""
     done: set[str] = set()
 
     def visit(name: str) -> Iterator[str]:

@@ -114,7 +114,7 @@ class Scanner:
         return Scan(manifest, look.sources, sorted(look.skipped))
 
     def change(self, manifest: Manifest) -> tuple[Change, set[str]] | None:
-        """What has changed since what was sent, and digests of what was in it.
+        """The change since what was sent, and digests of what was in it.
 
         None where nothing was sent, or nothing has changed.
         """

@@ -43,7 +43,7 @@ _NEEDED = 2  # versions: the one in use, and the one before, in which programs m
 
 
 def base_folder() -> Path:
-    """Where workspaces of this user are on this host.
+    """The folder of this user's workspaces on this host.
 
     It is `MONARCH_SYNC_FOLDER`, or a folder among temporary files.
 

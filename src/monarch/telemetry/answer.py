@@ -132,7 +132,7 @@ def is_said_of(name: str, tables: Container[str]) -> bool:
 
 
 def _ends(row: tuple[Any, ...], at: int, lasts: int | None) -> float:
-    """When an event has ended that has begun at a time; never, for one that goes on."""
+    """The end of an event that began at a time; infinite for one that goes on."""
     if lasts is None:
         return at
     return math.inf if row[lasts] is None else at + row[lasts]
@@ -149,7 +149,7 @@ def with_keys(table: str, columns: Sequence[str]) -> Sequence[str]:
 
 
 def _once(columns: dict[str, list[Any]], number: str, better: str) -> dict[str, list[Any]]:
-    """Of rows with the same number, the one in which another column is not zero."""
+    """Of rows with the same number, keep the one in which another column is not zero."""
     best: dict[int, int] = {}
     for index, (key, value) in enumerate(zip(columns[number], columns[better], strict=True)):
         if key not in best or value:

@@ -16,7 +16,7 @@ _OVER = "Stopped", "Failed"  # of actors that had ended before their process did
 
 
 def _boxes(asked: Asked) -> Iterator[tuple[DeadProc, BoxContent]]:
-    """Those of the program that is meant, the latest last."""
+    """The black boxes of the program that is meant, the latest last."""
     agent: Any = asked.service
     for dead in agent.boxes():
         if asked.root in (None, dead.proc.root):
@@ -24,7 +24,7 @@ def _boxes(asked: Asked) -> Iterator[tuple[DeadProc, BoxContent]]:
 
 
 def actors(asked: Asked) -> Iterator[Row]:
-    """Those of processes that are gone: what they were handling at the end, and since when."""
+    """The actors of dead processes: what they were handling at the end, and since when."""
     # started again under its name
     living = {proc.address for proc in asked.description.procs if proc.end is None}
     latest = {dead.proc.address: (dead, box) for dead, box in _boxes(asked)}

@@ -64,7 +64,7 @@ def read(
 def of_program(
     connection: Connection, wanted: Collect, seconds: float = _LIMIT
 ) -> Future[Collected]:
-    """From a running program, of all its hosts; all that runs on that of a worker.
+    """Collect from all hosts of a running program; of a worker's, all that runs there.
 
     Args:
         connection: See `monarch.programs`.
@@ -143,6 +143,6 @@ class _Gathering(Gathering[Collected]):
         return joined._replace(columns=columns)
 
     def _columns(self, table: str) -> Sequence[str]:
-        """Those that are wanted."""
+        """The columns that are wanted."""
         names = TABLES[table].columns
         return [name for name in names if name in self._wanted.columns.get(table, names)]

@@ -97,7 +97,7 @@ def _found(asked: Asked) -> Iterator[Gpu]:
 
 
 def of_nvidia() -> Iterator[Gpu]:
-    """Those that NVML knows.
+    """The GPUs that NVML knows.
 
     Raises:
         Incomplete: NVML, or its module, is not there, or does not work.
@@ -161,7 +161,7 @@ def _text(value: bytes | str) -> str:
 
 
 def of_amd(system: Path = Path("/sys"), processes: Path = Path("/proc")) -> Iterator[Gpu]:
-    """Those of the kernel's driver amdgpu."""
+    """The GPUs of the kernel's driver amdgpu."""
     cards = [
         card
         for card in system.glob("class/drm/card[0-9]*")

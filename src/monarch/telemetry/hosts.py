@@ -72,7 +72,7 @@ def _host_meshes(asked: Asked) -> Iterator[Row]:
 
 @produces("actors", AGENT)
 def _agents(asked: Asked) -> Iterator[Row]:
-    """Those that run hosts and procs, which are actors to Monarch 0.7."""
+    """The agents that run hosts and procs, which are actors to Monarch 0.7."""
     description = asked.description
     agent, machine = description.agent, description.machine
     yield (

@@ -37,7 +37,7 @@ def _events(asked: Asked) -> Iterator[Row]:
 
 
 def _lines(asked: Asked) -> Iterator[LogLine]:
-    """Those of this host, by time.
+    """The lines of this host, by time.
 
     Raises:
         Incomplete: There are files, or lines, that can't be read here.

@@ -373,7 +373,7 @@ def _history(asked: Asked) -> Iterator[Row]:
 
 
 def _kept() -> list[_Handled]:
-    """Those of programs: a meta that begins with a zero is one of the engine."""
+    """The messages of programs: a meta that begins with a zero is one of the engine."""
     if _recorder is None:
         return []
     old = time.time_ns() - KEPT  # nothing is forgotten while nothing happens

@@ -79,7 +79,7 @@ def _handlers(asked: Asked) -> Iterator[Row]:
 
 @produces("actor_failures")
 def _failures(asked: Asked) -> Iterator[Row]:
-    """Of those that the actors of this process own: whatever ended them, their owner was told."""
+    """The failures of what the actors of this process own: their owner was told of each."""
     hub = asked.service.hub
     times = {
         (event.address, event.uid): event.time // 1000

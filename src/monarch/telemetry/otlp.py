@@ -237,7 +237,7 @@ class _Waiting(deque[Any]):
             self.wakes.put(None)
 
     def sleep(self) -> None:
-        """For an interval, unless somebody wakes the thread."""
+        """Sleep for an interval, unless woken."""
         with suppress(Empty):
             self.wakes.get(timeout=max(_LEAST, config.value("otel_metric_export_interval")))
             while True:
@@ -271,7 +271,7 @@ def _listen(records: _Waiting, exporters: Collection[threading.Thread]) -> None:
 
 
 def _forget() -> None:
-    """In a fork, which has no thread that exports."""
+    """Forget the exporting thread in a fork, which does not have it."""
     loggers: Any = logging.Logger
     loggers.callHandlers = _call_handlers
     spans.finished = None

@@ -93,7 +93,7 @@ class Found(NamedTuple):
 
 
 class Source(Protocol):
-    """Where tables come from."""
+    """The source of tables."""
 
     @property
     def schema(self) -> Schema:
@@ -101,7 +101,7 @@ class Source(Protocol):
 
     @property
     def events(self) -> frozenset[str]:
-        """Those for which a time range can be asked for."""
+        """The tables for which a time range can be asked for."""
 
     def collect(self, needs: Needs, seconds: float) -> Found:
         """Get what a query reads.
@@ -245,7 +245,7 @@ def as_columns(columns: Mapping[str, str]) -> str:
 
 
 def _needs(database: Any, text: str, source: Source) -> Needs:
-    """By duckdb's own plan, so whatever SQL can say: joins, stars, views of them.
+    """The tables and columns of a question, by duckdb's own plan: it knows joins, stars and views.
 
     Only what could depend on the tables being empty still is kept from it.
     """

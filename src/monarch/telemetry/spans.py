@@ -131,7 +131,7 @@ class span:  # noqa: N801  # used like a function
             _current.reset(self._token)
 
     def ids(self, here: ProcAddress) -> tuple[int, int, int | None]:
-        """Those of OpenTelemetry: of its trace, of itself, and of what it is a part of.
+        """The ids of OpenTelemetry: of its trace, of itself, and of what it is a part of.
 
         The same whenever it is asked for.
 
@@ -153,7 +153,7 @@ class span:  # noqa: N801  # used like a function
         )
 
     def context(self, here: ProcAddress) -> str:
-        """That of W3C, with the flags of the trace it is a part of.
+        """The trace context of W3C, with the flags of the trace it is a part of.
 
         The same whenever it is asked for.
         """
@@ -196,7 +196,7 @@ def _outside(here: Any) -> str:
 
 
 def follow(hub: Any) -> None:
-    """From now on calls of this process take their trace context along, if there is one."""
+    """Have calls of this process take their trace context along, if there is one."""
 
     class Following(type(hub)):  # type: ignore[misc]  # whichever it is
         def cast(self, procs: Any, target: int, meta: bytes, *rest: Any, **named: Any) -> int:

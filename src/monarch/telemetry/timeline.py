@@ -150,7 +150,7 @@ class _Drawing:
         return shown
 
     def _draw_messages(self) -> None:
-        """With the sends, and arrows between those that are shown."""
+        """Draw messages with their sends, and arrows between those that are shown."""
         # by who has sent, and the number of the call
         arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         names = {row["id"]: f"{row['name']}[{row['rank']}]" for row in self._tables["actors"]}

@@ -1,4 +1,4 @@
-"""Where operations were issued: whole stacks, each known by a small number.
+"""The places at which operations were issued: whole stacks, each known by a small number.
 
 An operation may fail long after the program has gone on. So each carries the number of the stack
 that issued it, and the text is made only if something fails. A program has few distinct stacks,

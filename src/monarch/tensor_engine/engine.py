@@ -251,7 +251,7 @@ class Engine:
         self.executor.call_later(_DELAY, lambda: self._late(flushes))
 
     def _late(self, flushes: int) -> None:
-        """On the poller's thread, which must not wait: whoever holds the lock will flush."""
+        """Send what is late, on the poller's thread, which must not wait for the lock."""
         if not self._lock.acquire(blocking=False):
             self.executor.call_later(_DELAY, lambda: self._late(flushes))
             return

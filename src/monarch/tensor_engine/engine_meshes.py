@@ -1,4 +1,4 @@
-"""Where device meshes come from.
+"""The origin of device meshes.
 
 They use the engine of the current actor over some procs, a second engine, or an engine of a model.
 """

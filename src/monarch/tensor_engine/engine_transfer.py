@@ -113,7 +113,7 @@ register(_take)
 
 
 class Source(NamedTuple):
-    """Where a rank of the destination finds its value.
+    """The place at which a rank of the destination finds its value.
 
     Attributes:
         uid: Id of the engine.

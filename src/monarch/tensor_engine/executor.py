@@ -86,7 +86,7 @@ class Executor(Protocol):
         """
 
     def address(self, rank: int) -> ProcAddress:
-        """Where a rank lives."""
+        """The address of a rank."""
 
     def run(self, segments: list[Segment]) -> None:
         """Have the ranks of each segment execute its instructions, in order.

@@ -399,7 +399,7 @@ def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
 
 
 def _place_of(tensors: Iterable[torch.Tensor]) -> _Place:
-    """Where what flows back is computed."""
+    """The mesh and stream on which what flows back is computed."""
     found = next((tensor for tensor in tensors if isinstance(tensor, Tensor)), None)
     return _Place(None, get_active_stream()) if found is None else _Place(found.mesh, found.stream)
 

@@ -36,7 +36,7 @@ _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
 class Meeting(NamedTuple):
-    """Where members find each other.
+    """The rendezvous of the members of a group.
 
     Attributes:
         path: A file, where all are on one host; else empty.
@@ -78,7 +78,7 @@ class Meeting(NamedTuple):
             pause = min(2 * pause, _LONGEST)
 
     def note_end(self, rank: int) -> None:
-        """Nobody needs to wait for a rank any more."""
+        """Note the end of a rank, for which no member needs to wait."""
         with suppress(RuntimeError):  # the engine has ended, and with it the store
             self.store().set(f"ended/{rank}", "")
 
@@ -228,7 +228,7 @@ class Known:
         self.routes: dict[int, tuple[Meeting, dict[int, tuple[int, ...]]]] = {}
 
     def note_end(self, rank: int) -> None:
-        """Of this worker, wherever others may come to wait for it."""
+        """Note the end of this worker, wherever others may come to wait for it."""
         meetings = [meeting for meeting, _ in (*self.groups.values(), *self.routes.values())]
         for meeting in dict.fromkeys(meetings):
             meeting.note_end(rank)

@@ -54,7 +54,7 @@ class InstructionBuffer:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """In here it is this thread's holder. If that raises, nothing was ever issued."""
+        """A context in which it is this thread's holder. If that raises, nothing was issued."""
         thread = threading.get_ident()
         before = self._outer = holders.get(thread)
         holders[thread] = self
@@ -135,7 +135,7 @@ class InstructionBuffer:
         return value.id
 
     def void(self, why: str) -> None:
-        """Of what was made, nothing can be used any more; what was there before is as it was."""
+        """Void what was made; what was there before is as it was."""
         for borrow in self.borrows:
             borrow.void()
         for handle, value in reversed(self.moved):
@@ -167,7 +167,7 @@ class InstructionBuffer:
         return not any(borrow.ticket == ticket for borrow in self.borrows)
 
     def _pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
-        """To the ranks, after what an outer holder has for them."""
+        """Pass instructions on to the ranks, after those of an outer holder."""
         if self.engine is None:
             return
         if self._outer is not None and self._outer.engine is self.engine:

@@ -160,7 +160,7 @@ class Program(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """In the place of a value that could not be computed.
+    """Stands for a value that could not be computed.
 
     Attributes:
         site: Where the operation that failed was issued.

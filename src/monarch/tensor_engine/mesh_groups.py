@@ -112,7 +112,7 @@ def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
 
 
 def meeting_of(engine: Engine) -> Meeting:
-    """Where the members of groups meet; lives as long as the engine."""
+    """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
         if len(set(engine.executor.procs._procs.hosts)) == 1:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")

@@ -207,7 +207,7 @@ class _FakeEnd:
 
 
 def _places(hosts: list[str], per_host: int) -> list[int]:
-    """For each rank, by the host it is on, the position of its process among those of the pipe."""
+    """The position of each rank's process among those of the pipe, by host."""
     order = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     taken: Counter[str] = Counter()
     places = []
@@ -232,7 +232,7 @@ class PipeEnd(Actor):
 
 
 class PipeProcess(Actor):
-    """In the process: runs the function on a thread, and speaks for it."""
+    """Runs the function on a thread of the pipe's process, and speaks for it."""
 
     def __init__(
         self,

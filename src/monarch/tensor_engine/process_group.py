@@ -38,7 +38,7 @@ class RemoteProcessGroup:
         return self._size
 
     def drop(self) -> None:
-        """It can't be passed on any more."""
+        """Drop the group, which can't be passed on any more."""
         self._dropped = True
 
     def __reduce__(self) -> Any:

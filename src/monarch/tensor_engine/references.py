@@ -50,7 +50,7 @@ _collecting = _Collecting()
 
 @contextmanager
 def collecting() -> Iterator[Found]:
-    """In here tensors and meshes are pickled as references, and noted."""
+    """A context in which tensors and meshes are pickled as references, and noted."""
     before, _collecting.found = _collecting.found, Found()
     try:
         yield _collecting.found

@@ -68,7 +68,7 @@ class Runner(StreamState):
             self._inbox.put(work)
 
     def start_thread(self, failed: Callable[[BaseException], object]) -> None:
-        """From now on work on a thread.
+        """Work on a thread from now on.
 
         Args:
             failed: Told what ended it, if that was no end that anybody wanted.
@@ -293,7 +293,7 @@ def _describe(call: Call) -> str:
 
 
 def _shapes(values: Sequence[Any]) -> list[Any]:
-    """Of a value whose memory was given back, which is None, there is none."""
+    """The shapes of values; one whose memory was given back, which is None, has none."""
     return [getattr(value, "shape", None) for value in values]
 
 

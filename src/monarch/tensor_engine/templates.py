@@ -15,7 +15,7 @@ EXACT = (int, bool, type(None))
 
 
 class Arguments(Protocol):
-    """Those of a template: `Input` and `Number` stand for what differs from call to call."""
+    """The arguments of a template: `Input` and `Number` stand for what differs per call."""
 
     @property
     def args(self) -> Any: ...

@@ -129,7 +129,7 @@ _worlds: dict[str, World] = {}
 
 
 def world(uid: str) -> World:
-    """That of an engine."""
+    """The default group of an engine."""
     return _worlds.setdefault(uid, World())
 
 

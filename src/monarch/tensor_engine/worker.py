@@ -146,7 +146,7 @@ class Worker(Actor):
             runner.do(functools.partial(self._forget, runner, stream))
 
     def _forget(self, runner: Runner, stream: int) -> None:
-        """On its own thread, which ends after this."""
+        """Forget the worker on its own thread, which ends after this."""
         with self._ending:
             del self._runners[stream]
             runner.close()

@@ -157,7 +157,7 @@ class Workers:
         self._tell_gone.append(tell)
 
     def _lost(self, address: ProcAddress, failure: Failure) -> None:
-        """On the poller's thread, or whichever has heard of it."""
+        """Tell of a loss; on the poller's thread, or any other that has heard of it."""
         if address in self._addresses:
             rank = self._addresses.index(address)
             for tell in self._tell_gone:

@@ -117,7 +117,7 @@ class SimulatedHost:
         return sum(1 for _ in self._table)
 
     def end(self, power: bool) -> None:
-        """Its agent ends; without `power` nobody is told by a closed connection."""
+        """End its agent; without `power` no peer is told by a closed connection."""
         self.alive, self.powered = False, power
         for stream in list(self.streams.values()):
             if power:
@@ -125,7 +125,7 @@ class SimulatedHost:
         self.streams.clear()
 
     def pause(self, seconds: float) -> None:
-        """Its agent stands still, while its machine takes connections and bytes for it."""
+        """Freeze its agent, while its machine takes connections and bytes for it."""
         if self._clock.now >= self._paused_until:
             self._paused_since = self._clock.now
         self._paused_until = max(self._paused_until, self._clock.now + seconds)

@@ -17,7 +17,7 @@ _DEFAULT = "default"
 
 
 class _WallClock:
-    """From start to stop, as the CPU sees it."""
+    """Measures from start to stop, as the CPU sees it."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -139,7 +139,7 @@ class ExecutionTimer:
 
     @classmethod
     def summary(cls) -> dict[str, dict[str, float]]:
-        """By name: ``count``, ``mean_ms``, ``total_ms``, ``min_ms``, ``max_ms``."""
+        """Figures by name: ``count``, ``mean_ms``, ``total_ms``, ``min_ms``, ``max_ms``."""
         return {
             name: _summary([clock.read() for clock in cls._of(name)])
             for name in list(cls._measured)

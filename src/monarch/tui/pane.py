@@ -136,7 +136,7 @@ class Pane(Container):
 
     @property
     def focused_first(self) -> Widget:
-        """Where keys go when the screen is opened."""
+        """The widget that gets keys when the screen is opened."""
         return self.listing
 
 

@@ -88,7 +88,7 @@ class Picture:
 
     @property
     def meshes(self) -> Mapping[str, Any]:
-        """By id."""
+        """The meshes by id."""
         found: Mapping[str, Any] = self.parts.get("meshes", {})
         return found
 

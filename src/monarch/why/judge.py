@@ -255,7 +255,7 @@ class _Case:
         )
 
     def _reached(self, number: int) -> list[int]:
-        """For whom a node waits."""
+        """The nodes that a node waits for."""
         found = []
         for target in self._edges.get(number, ()):
             found += [target] if target < len(self._nodes) else self._edges.get(target, [])

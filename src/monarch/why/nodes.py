@@ -87,7 +87,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For people: the actor and its rank; the mesh and the rank where it is none."""
+        """The name for people: the actor and its rank; the mesh and the rank where it is none."""
         if self.proc.mesh == CLIENT and not self.actor:
             return CLIENT
         return f"{self.actor or self.proc.mesh}[{self.proc.rank}]"
@@ -121,7 +121,7 @@ def told_apart(first: Stacks, second: Stacks) -> tuple[Stacks, Stacks]:
 
 
 def place(lines: Sequence[Line]) -> str:
-    """Where a stack is, for people: what the program has called, and from where."""
+    """The place of a stack, for people: what the program has called, and from where."""
     text = headline(lines)
     function, _, where = text.rpartition(" at ")
     called = _collective([line.frame for line in lines])
@@ -258,7 +258,7 @@ def _state(
     share: float,
     ran: bool,
 ) -> tuple[str, str]:
-    """Of one that is where it was."""
+    """The state of a node that is where it was."""
     if any(_EDITOR in frame.file for frame in thread.frames):
         return DEBUGGED, "is stopped in an editor"
     if any(_DEBUGGER in frame.file for frame in thread.frames):
@@ -288,7 +288,7 @@ def _collective(frames: Sequence[Frame]) -> str:
 
 
 def full_mailboxes(procs: Sequence[ProcStacks]) -> Iterator[tuple[ProcStacks, Mailbox]]:
-    """Those that take no more."""
+    """The mailboxes that take no more."""
     for proc in procs:
         for mailbox in proc.mailboxes:
             if mailbox.held:

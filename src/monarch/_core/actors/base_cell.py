@@ -85,7 +85,7 @@ class BaseCell:
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """In a forked child, which is another process: what this actor owns is not owned here."""
+        """Disown what the actor owns, in a forked child, which is another process."""
         for mesh in self.ownership.ended():
             handle = mesh.handle() if mesh.handle is not None else None
             if handle is not None:
@@ -150,7 +150,7 @@ class BaseCell:
             return self.ownership.group(strategy)
 
     def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
-        """Of the ranks that a restarter is about to start, those that can be."""
+        """The startable ones of the ranks that a restarter is about to start."""
         with self._owning:
             return self.ownership.startable(mesh.uid, ranks)
 

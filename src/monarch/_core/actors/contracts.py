@@ -124,7 +124,7 @@ class Owner(Protocol):
         """The group of a strategy in what it owns."""
 
     def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
-        """Of the ranks that a restarter is about to start, those that can be."""
+        """The startable ones of the ranks that a restarter is about to start."""
 
     def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:
         """A restarter has carried out its plan, or could not."""

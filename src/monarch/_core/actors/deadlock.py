@@ -109,7 +109,7 @@ class DeadlockDetector:
                 send_record(self._hub, probe.process, AskWhatKeeps(probe))
 
     def receive(self, probe: Probe) -> None:
-        """Somebody asks what keeps a call to an actor of this process unanswered; on any thread."""
+        """Take the question what keeps a call to a local actor unanswered; on any thread."""
         self._hub.poller.call_soon(functools.partial(self._chase, probe))
 
     def _chase(self, probe: Probe) -> None:
@@ -205,7 +205,7 @@ def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
 
 
 def _doing(cell: ActorCell, activity: object) -> str:
-    """In words, what an actor does in an activity."""
+    """Describe what an actor does in an activity."""
     active = cell.active
     handled = active.get(activity) or active.get(cell.serving)
     # its thread was stopped by one of its tasks

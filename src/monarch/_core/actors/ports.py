@@ -173,7 +173,7 @@ class ResponsePort(Port[Any]):
 
 
 class PortClosed(EOFError):
-    """No further value will come: whoever opened the port has ended."""
+    """The port has no further value: the actor that opened it has ended."""
 
 
 class PortReceiver(Generic[T]):

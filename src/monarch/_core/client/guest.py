@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Guest(client.Client):
-    """For the arguments see `Client`."""
+    """A client beside a running program; for the arguments see `Client`."""
 
     def ensure_agent(self) -> ProcAddress:
         return self.hub.address.agent

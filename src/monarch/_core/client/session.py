@@ -23,7 +23,7 @@ class Session(Protocol):
         """
 
     def report(self, failures: Sequence[MeshFailure], text: str) -> None:
-        """Nobody handled these; the text says so."""
+        """Report failures that no owner handled; the text says so."""
 
 
 class Prompt:

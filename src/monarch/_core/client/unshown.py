@@ -172,7 +172,7 @@ class Unshown:
         return asked, number
 
     def _shown(self, number: int, flush: bool) -> None:
-        """On the printer's thread, when it has written all that came before the mark."""
+        """Called on the printer's thread, when it has written all that came before the mark."""
         if flush:
             self._printer.flush()
         with self._lock:
@@ -185,7 +185,7 @@ class Unshown:
         asked.shown.resolve(None)
 
     def close(self) -> None:
-        """Nothing more will be shown: nobody waits for it."""
+        """Show nothing more: no answer waits for it."""
         with self._lock:
             self._closed = True
             if futures.unshown is self:

@@ -145,7 +145,7 @@ class ProcsEnded(NamedTuple):
 
 
 class LookAfter(NamedTuple):
-    """Somebody has waited long for an actor: does its thread still exist?
+    """A request to check the thread of an actor that a caller has waited long for.
 
     Who waits ──▶ its process.
 
@@ -352,7 +352,7 @@ class HostDescription(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """Is it there?
+    """A request for a sign of life.
 
     Client ──▶ its own agent, urgent, at each heartbeat. Answer: None; none in time means that it is
     lost.

@@ -85,7 +85,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             connection.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of every descriptor, without a word to anybody."""
+        """Let go of every descriptor in a forked child, and send nothing."""
         for connection in self:
             connection.abandon()
         self._door.abandon()

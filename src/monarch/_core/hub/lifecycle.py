@@ -129,7 +129,7 @@ class Lifecycle:
         return self.happen("fell" if failure.restarts else "ended", failure)
 
     def heard(self, failure: Failure) -> Instructions:
-        """Somebody else tells of an end."""
+        """Another process tells of an end."""
         if failure.restarts and 0 < failure.known <= self.connected:
             return ()
         return self.happen("news_fell" if failure.restarts else "news_ended", failure)

@@ -98,7 +98,7 @@ class LocalPeer:
     # events
 
     def end(self, failure: Failure) -> Collection[int]:
-        """Somebody else tells that the process is gone.
+        """Another process tells that this one is gone.
 
         Returns the numbers of the requests that this ends.
         """

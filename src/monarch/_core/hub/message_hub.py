@@ -358,7 +358,7 @@ class MessageHub(Peers):
         self.segments.forget()
 
     def abandon(self) -> None:
-        """In a forked child, another process: let go of every descriptor, without a word."""
+        """Let go of every descriptor in a forked child, and send nothing."""
         self.end = Failure(STOPPED, "it is that of the process which has forked this one")
         for receiver in self.actors.values():
             getattr(receiver, "abandon", lambda: None)()
@@ -429,7 +429,7 @@ class MessageHub(Peers):
 
 
 def _first_id() -> int:
-    """Where ids begin: elsewhere in each process, so that none means anything to the next one."""
+    """The first id, another in each process, so that no id means anything to the next one."""
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
 
 

@@ -64,7 +64,7 @@ class RemotePeer:
 
     @property
     def connection(self) -> Connection | None:
-        """Where its answers come from: the connection to the gateway."""
+        """The connection that its answers come from: the one to the gateway."""
         gateway = self._hub.peers.get(self._hub.address.agent)
         return None if gateway is None else gateway.connection
 
@@ -200,7 +200,7 @@ class Inflow:
         self._taken = 0
 
     def took(self, size: int, answers: int = 0) -> None:
-        """That many bytes were handed to whom they are for; `answers` is 1 for those of answers."""
+        """Count bytes that were handed to their receivers; `answers` is 1 for those of answers."""
         self._taken += size
         if self._taken >= _CREDIT_EVERY:
             taken, self._taken = self._taken, 0
@@ -265,7 +265,7 @@ class RemoteOrigin:
 
     @property
     def called(self) -> ProcAddress:
-        """By which address this process was called."""
+        """Note the address by which this process was called."""
         return self._route.source
 
     def send(self, frame: Frame) -> bool:

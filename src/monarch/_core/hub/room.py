@@ -66,7 +66,7 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
         self._end(self._hub.requests.get(number))
 
     def process_ended(self, address: ProcAddress) -> None:
-        """Nobody waits for room there any more."""
+        """Free all that wait for room there."""
         for key in [key for key in list(self) if key[0] == address]:
             self._end(self.get(key))
 

@@ -89,7 +89,7 @@ def get_or_spawn_controller(
 
 @handles(GetController)
 def _find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
-    """In the client."""
+    """Find or create a controller, in the client."""
     name = record.name
     table = _tables.setdefault(service.hub.address, _Table())
     with table.lock:

@@ -33,7 +33,7 @@ def active() -> list[tuple[type, type]]:
 
 
 def install(patches: list[tuple[type, type]]) -> None:
-    """In a proc: apply the patches that were in force when it was spawned."""
+    """Apply the patches that were in force when this proc was spawned."""
     for original, mock in patches:
         _patches.setdefault(original, []).append(mock)
 

@@ -225,7 +225,7 @@ class Connection(SendQueue):
         return not self._closed
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's socket without touching what both share."""
+        """Let go of the parent's socket in a forked child, without touching what both share."""
         self._closed = True
         fd = self._sock.detach()
         if fd >= 0:

@@ -48,7 +48,7 @@ class StreamEvents(Protocol):
     """Callbacks of a stream, on the poller's thread."""
 
     def answered(self) -> None:
-        """Of a stream that we open: the peer's host has taken the connection, and proofs follow."""
+        """The peer's host has taken a connection that we opened; proofs follow."""
 
     def ready(self) -> None:
         """The peer has proved who it is, and has let us in.
@@ -193,7 +193,7 @@ class ByteStream:
         self._read()  # what came right behind the greeting may be in OpenSSL's hands
 
     def failed(self, reason: str, final: bool, events: StreamEvents) -> None:
-        """There will be no stream. On the poller's thread."""
+        """The stream could not be made. On the poller's thread."""
         self._still_opening = None
         if not self._closed:
             self.close()

@@ -72,7 +72,7 @@ class Group(Lendable):
                 self._epoll.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the descriptor, and of nothing else.
+        """Let go of the descriptor in a forked child, and of nothing else.
 
         What it stands for is the parent's.
         """

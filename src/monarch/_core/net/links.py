@@ -42,10 +42,10 @@ class LinkHandler(Protocol):
         """Exactly once, in the order in which they were sent."""
 
     def link_up(self, host: str) -> None:
-        """For the first time; once for each name under which the peer is known here."""
+        """A link is up for the first time; called once for each name that the peer is known by."""
 
     def link_lost(self, host: str, reason: str) -> None:
-        """For good: what is not acknowledged may be lost; a later send starts a new link."""
+        """A link is lost for good, maybe with unacknowledged frames; a send starts a new one."""
 
     def called(self, name: str) -> None:
         """A peer has dialed us under this name."""

@@ -113,7 +113,7 @@ class Lendable:
             self._cut_short(error)
 
     def _look_after(self) -> None:
-        """On the poller's thread: take it back unless it was borrowed lately, or is now."""
+        """Take a loan back, on the poller's thread, unless it was borrowed lately, or is now."""
         now = time.monotonic()
         if now - self._returned < _LINGER:
             self._poller.call_later(_LINGER, self._look_after)

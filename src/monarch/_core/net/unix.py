@@ -75,7 +75,7 @@ def connect(address: ProcAddress) -> socket.socket:
 
 
 def path_of(address: ProcAddress) -> str:
-    """Where a process listens, or would.
+    """The path at which a process listens, or would.
 
     Raises:
         ConnectionRefusedError: None of our user's do, on that host.

@@ -54,7 +54,7 @@ class BlackBoxes:
             self._dead.append(DeadProc(entry.describe(), time.time(), empty_out(fd)))
 
     def all(self) -> list[DeadProc]:
-        """Those of the last hour."""
+        """The procs that failed within the last hour."""
         while self._dead and time.time() - self._dead[0].at > _KEPT:
             self._dead.popleft()
         return list(self._dead)

@@ -70,7 +70,7 @@ class StopWatch:
         self._wait()
 
     def end(self) -> None:
-        """It goes on, or has ended."""
+        """Stop watching: the process goes on, or has ended."""
         if self._silence is not None:
             self._silence.end()
 

@@ -99,7 +99,7 @@ class HostProcs:
         )
 
     def describe(self, ended: bool) -> list[HostedProc]:
-        """Those that have not ended; also those that have."""
+        """Describe the procs that have not ended; also those that have."""
         entries = [entry for mesh in self.meshes.values() for entry in mesh.procs.values()]
         return [entry.describe() for entry in entries if ended or entry.end is None]
 
@@ -212,7 +212,7 @@ class HostProcs:
                 self._happen(entry, "abandoned")
 
     def kill_leftovers(self) -> None:
-        """At the end: with this process go its procs, and here all that they have started."""
+        """Kill, at the end of this process, all that its procs have started."""
         self._leftovers.kill(
             pid for pid, (entry, _) in self._running.items() if entry.mesh.ends_groups
         )
@@ -385,7 +385,7 @@ class HostProcs:
             peer.end(entry.end._replace(restarts=False))
 
     def _announce(self, entry: ProcEntry) -> None:
-        """To the gateway, whether or not this process has talked to it."""
+        """Tell the gateway, whether or not this process has talked to it."""
         assert entry.end is not None
         self._hub.tell(entry.address, entry.end, ())
 

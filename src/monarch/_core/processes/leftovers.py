@@ -49,7 +49,7 @@ class Leftovers:
         self._look(group, 2 * _LOOKS, done)
 
     def kill(self, groups: Iterable[int]) -> None:
-        """At the end of this process: kill these groups, and those that have yet to end."""
+        """Kill these groups, and those that have yet to end, at the end of this process."""
         for group in {*self._ending, *groups}:
             signal_group(group, signal.SIGKILL)
 

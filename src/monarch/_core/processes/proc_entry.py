@@ -310,7 +310,7 @@ class ProcEntry:
         return self.happen("kill", now)
 
     def reached(self) -> None:
-        """It has let somebody in."""
+        """The proc has let a caller in."""
         self._unreached = 0.0
 
     def unreached(self, now: float) -> tuple[str, ...]:

@@ -243,7 +243,7 @@ class ProcOutput:
         self._show(printing, output._replace(runs=unshown), sink)
 
     def _show(self, printing: _Printing, output: Output, sink: OutputSink | None) -> None:
-        """To the client, as far as it wants to see it, and keeps up."""
+        """Send output to the client, as far as it wants to see it, and keeps up."""
         mesh = printing.entry.mesh
         wanted = mesh.wanted.get(printing.entry.rank)
         shown = output if wanted is None else wanted.view(mesh.uid, output)

@@ -1,4 +1,4 @@
-"""In the agent: answers to `ResolveProc`, as soon as it is known what became of a proc."""
+"""The agent's answers to `ResolveProc`, as soon as the state of a proc is known."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def read_table(table: bytes) -> tuple[Entry, ...]:
 
 
 def split(entries: Sequence[Entry], start: int, end: int, fanout: int) -> list[Branch]:
-    """At most `fanout` runs of about the same length."""
+    """Split hosts into at most `fanout` runs of about the same length."""
     count = end - start
     runs = min(fanout, count)
     bounds = [start + count * run // runs for run in range(runs + 1)] if runs else []
@@ -262,7 +262,7 @@ class Cast:
         return self._large
 
     def below(self, host: str) -> list[Branch]:
-        """At the root: each host below one that was handed the call, by itself, that one first."""
+        """The hosts below one that was handed the call, each by itself, that one first."""
         header = self.header
         assert header is not None
         entries = read_table(header.table)

@@ -163,7 +163,7 @@ class Gateway:
                 self.pass_on(route, frame)
 
     def link_lost(self, host: str, reason: str) -> None:
-        """Nothing that is sent to a host will arrive; it is called once for each link."""
+        """A link is lost: nothing that is sent to a host will arrive; called once for each link."""
         failure = host_lost(host, reason)
         self._casting.link_lost(host, failure)
         self.host_gone(host, failure)
@@ -217,7 +217,7 @@ class Gateway:
             )
 
     def _look_for_a_way(self, host: str, failure: Failure) -> None:
-        """Its root hands casts down again by another way, if it is still there."""
+        """Ask the root, if it is still there, to hand casts down again by another way."""
 
         def check() -> None:
             if host in {**self._behind, **self._above} and self.way_back(host) is None:

@@ -101,7 +101,7 @@ class Reordering:
         return number <= self._last.get(lane, 0)
 
     def forget(self, lane: Lane) -> None:
-        """Its process has ended."""
+        """Forget a process that has ended."""
         self._last.pop(lane, None)
         self._drop_early(lane)
 

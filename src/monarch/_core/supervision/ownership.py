@@ -233,7 +233,7 @@ class Ownership(Generic[M]):
         return instructions
 
     def _host_lost(self, lost: list[tuple[M, int]], failure: Failure) -> list[Instruction]:
-        """Nothing of this can start again, whatever its strategy."""
+        """Rule out restarts on a lost host, whatever the strategy."""
         undecided: set[Rank] = set()
         for mesh, rank in lost:
             if mesh.group is not None:
@@ -246,7 +246,7 @@ class Ownership(Generic[M]):
         ]
 
     def startable(self, uid: int | str, ranks: Sequence[int]) -> list[int]:
-        """Of the ranks that a plan is about to start, those that can be.
+        """The startable ones of the ranks that a plan is about to start.
 
         Where the process of an actor has failed meanwhile, the next plan starts both: to wait for
         that here would be to wait for oneself.

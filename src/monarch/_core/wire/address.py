@@ -1,4 +1,4 @@
-"""Where a process and an actor live. Addresses are small values: they hash, compare and pickle."""
+"""The addresses of processes and actors: small values that hash, compare and pickle."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ProcAddress(NamedTuple):
 
     @property
     def mesh(self) -> str:
-        """Of a proc: the id of the mesh that it was spawned with.
+        """The id of the mesh that a proc was spawned with.
 
         Of a client: its name, but for a guest's number.
         """
@@ -58,7 +58,7 @@ class ProcAddress(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Of a proc: its rank in that mesh."""
+        """The rank of a proc in that mesh."""
         return int(self.proc.rpartition(".")[2])
 
 

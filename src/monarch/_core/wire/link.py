@@ -138,7 +138,7 @@ class Owner(Protocol):
         """The next number for a `Join`."""
 
     def arm(self, link: Link) -> None:
-        """It may be due earlier than before."""
+        """Set the timer again: it may be due earlier than before."""
 
     def up(self, link: Link) -> None: ...
 
@@ -229,7 +229,7 @@ class Link:
             self.send(packed, now)
 
     def due(self) -> float:
-        """When `tick` has something to do."""
+        """The time at which `tick` has something to do."""
         limits = self._owner.limits
         if self.state == UP:
             return min(self._heard + limits.silence, self._sent + limits.interval, self._ack_at)
@@ -356,7 +356,7 @@ class Link:
             self.cut(str(error), now)
 
     def failed(self, reason: str, now: float) -> None:
-        """It will never be up (again)."""
+        """The link will never be up (again)."""
         self._reason = reason
         self._happen("failed", now)
 
@@ -405,7 +405,7 @@ class Link:
         self._let_go(politely=True)
 
     def _pause(self) -> None:
-        """When to dial next; at once if the link was up for a while."""
+        """The time of the next dial; at once if the link was up for a while."""
         limits = self._owner.limits
         if self.was_up and self._up_since < _NEVER:  # it was up until now
             self._deadline = self._heard + limits.reconnect

@@ -305,7 +305,7 @@ class RecordDecoder:
             self._filling, self._filled = self._begun.body, 0
 
     def _header(self, data: memoryview) -> tuple[int, int, int, int, int, int] | None:
-        """Its size, and what it says; None if it is not complete."""
+        """The size of a header, and its content; None if it is not complete."""
         if self.version is None:
             return self._greeting_header(data)
         if len(data) < RECORD_SIZE:

@@ -220,7 +220,7 @@ class LinkTable:
             stream.link.ready(number, now)
 
     def space(self, number: int) -> memoryview | None:
-        """Where the next bytes of a stream are best put, if they belong to something large."""
+        """The best place for the next bytes of a stream, if they belong to something large."""
         stream = self._streams.get(number)
         return None if stream is None or stream.over else stream.decoder.space()
 
@@ -255,7 +255,7 @@ class LinkTable:
 
     @property
     def due(self) -> float | None:
-        """When `tick` has something to do; None if never."""
+        """The time at which `tick` has something to do; None if never."""
         return self._due[0][0] if self._due else None
 
     def tick(self, now: float) -> None:

@@ -87,7 +87,7 @@ def _open_and_close(question: Future[Any]) -> None:
 
 
 class CudaLink(Link):
-    """To one buffer."""
+    """A link to one buffer."""
 
     path = "cuda"
     moves_devices = True

@@ -89,7 +89,7 @@ class NixlPath(Path):
 
 
 class NixlLink(Link):
-    """To one buffer."""
+    """A link to one buffer."""
 
     path = "nixl"
     moves_devices = True

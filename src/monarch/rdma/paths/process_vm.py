@@ -59,7 +59,7 @@ class VmPath(Path):
 
 
 class VmLink(Link):
-    """To one process."""
+    """A link to one process."""
 
     path = "vm"
     inline = True
@@ -186,7 +186,7 @@ def _ptrace_scope() -> int:
 
 @functools.cache
 def admit_tracers() -> None:
-    """Where Yama lets only ancestors in, let other processes of this user into this one, too.
+    """Let other processes of this user trace this one, where Yama admits only ancestors.
 
     Nothing is given away: a process of the same user may connect to this one's socket and have any
     code run here.

@@ -18,7 +18,7 @@ from .turns import Lane, Turns
 
 
 class Network:
-    """Who listens, by address.
+    """The listeners by address.
 
     Attributes:
         turns: The schedule.
@@ -71,7 +71,7 @@ class Network:
         self._tell(hub)
 
     def connected(self, link: LocalLink, one: ProcAddress, other: ProcAddress) -> None:
-        """There is a new link."""
+        """Note a new link."""
         link.hold(self._crosses(one, other))
 
     def _crosses(self, one: ProcAddress, other: ProcAddress) -> bool:
@@ -110,7 +110,7 @@ class Network:
 
 
 class LocalPoller:
-    """In the place of a `Poller`: what one hub has to do is a lane of the schedule."""
+    """Stands for a `Poller`: what one hub has to do is a lane of the schedule."""
 
     wakeups = 0
 

@@ -16,7 +16,7 @@ CloseHandler = Callable[["LocalLink", str], None]
 
 
 class Unlent:
-    """What no thread borrows: messages are brought by the schedule."""
+    """The base of what no thread borrows: messages are brought by the schedule."""
 
     fd = -1
     readable_by_borrower = False
@@ -111,10 +111,10 @@ class LocalLink(Unlent):
             self._on_frame(self, decode(data))
 
     def credit(self, count: int) -> None:
-        """Nothing crosses in shared memory."""
+        """Do nothing: nothing crosses in shared memory."""
 
     def flush(self, timeout: float) -> None:
-        """Nothing is queued here."""
+        """Do nothing: nothing is queued here."""
 
     def close(self) -> None:
         if not self.closed:

@@ -41,7 +41,7 @@ _here = threading.local()
 
 
 def my_turn() -> Turn | None:
-    """That of the calling thread, if it takes turns."""
+    """The turn of the calling thread, if it takes turns."""
     turn: Turn | None = getattr(_here, "turn", None)
     return turn
 
@@ -208,7 +208,7 @@ class Turns:
             raise Killed
 
     def wake(self, turn: Turn) -> None:
-        """What the thread waits for is there; on any thread."""
+        """Note that what the thread waits for is there; on any thread."""
         with self._changed:
             if turn.asleep:
                 turn.asleep = False
