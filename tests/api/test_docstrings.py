@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from api.test_layering import trees
 from api.test_public_names import PACKAGES, WITH_LIGHTNING, WITH_TORCH, exported, has_torch
 
 MODULES = [*PACKAGES, "monarch.elastic", *(WITH_TORCH if has_torch else []), *WITH_LIGHTNING]
@@ -222,3 +223,19 @@ def test_the_checks_find_what_is_missing(number: int) -> None:
     assert not NAMES_THE_RESULT.match("Do it.")
     if number < 1:
         raise ValueError(number)
+
+
+def test_no_summary_begins_with_a_pronoun_or_a_section() -> None:
+    """All of `src`: a summary names its subject, or begins with a verb."""
+    odd = [
+        f"{path}:{getattr(node, 'lineno', 1)}: {doc}"
+        for path, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+        and (doc := ast.get_docstring(node))
+        and re.match(
+            r"(Args|Raises|Returns):|(What|Who|Whom|Whose|Whoever|Whether|Nobody|Somebody|Those)\b",
+            doc,
+        )
+    ]
+    assert not odd

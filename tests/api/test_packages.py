@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +77,14 @@ def test_a_package_says_what_to_read_first(package: str) -> None:
         return
     orders = re.findall(r"\b[Rr]ead\b[^.]*(?:\.\w[^.]*)*", docstring(package))
     assert any(modules & names_in(order) for order in orders)
+
+
+def test_names_of_tests_have_at_most_80_characters() -> None:
+    tests = Path(__file__).parents[1]
+    long = [
+        name
+        for path in tests.rglob("test_*.py")
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+        if len(name) > 80
+    ]
+    assert not long
