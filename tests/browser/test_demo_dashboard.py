@@ -70,8 +70,9 @@ def seen(browser: Any) -> Iterator[tuple[Demo, Tab]]:
 @pytest.fixture
 def tab(seen: tuple[Demo, Tab]) -> Iterator[Tab]:
     seen[1].complaints.clear()
+    seen[1].refused.clear()
     yield seen[1]
-    assert seen[1].complaints == []
+    assert seen[1].complaints == [], seen[1].refused
 
 
 @pytest.mark.parametrize("by", ["mouse", "keyboard"])

@@ -127,7 +127,7 @@ def _now(call: Call) -> Any:
     at = moment(given, 0.0)
     if not 0 < at <= call.program.time()["now"]:
         raise ApiError("bad_request", f"at is a time after 1970 that is over, not {given[:80]!r}")
-    return as_of(call.program, at)
+    return as_of(call.program, at, call.abandoned)
 
 
 @route("GET", "/v1/time", seconds=0)

@@ -157,19 +157,26 @@ class Watched:
             raise SupervisionError("the program has ended")
         return found
 
-    def query(self, sql: str, role: str = VIEW, seconds: float = 10.0) -> QueryResult:
+    def query(
+        self,
+        sql: str,
+        role: str = VIEW,
+        seconds: float = 10.0,
+        abandoned: threading.Event | None = None,
+    ) -> QueryResult:
         """Rows that SQL finds in the tables.
 
         Args:
             sql: One statement that reads.
             role: Of who asks: tables of stacks are there for `ACT`.
             seconds: For all of it.
+            abandoned: See `Call`.
 
         Raises:
             QueryError: It is no such statement, or its answer is over a limit.
-            TimeoutError: It took too long.
+            TimeoutError: It took too long, or is abandoned.
         """
-        return run(sql, self.tables(role), Limits(seconds=seconds))
+        return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
 
     def tables(self, role: str) -> Tables:
         """Where the tables come from, for a role."""

@@ -8,6 +8,7 @@ program raises, see `app`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ STATUS = {
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "conflict": 409,
     "too_large": 413,
     "unsupported_media_type": 415,
@@ -116,6 +118,7 @@ class Call(NamedTuple):
         role: Of who asks.
         accept: Types of the answer that are taken, as the header has them.
         place: Where a stream goes on that was cut off; see `feeds.Event`.
+        abandoned: Set when nobody waits for the answer any more.
     """
 
     program: Watched
@@ -126,6 +129,7 @@ class Call(NamedTuple):
     role: str
     accept: str = ""
     place: str = ""
+    abandoned: threading.Event | None = None
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         """A number from the body, or the query.

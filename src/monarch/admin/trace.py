@@ -36,7 +36,7 @@ def _trace(call: Call) -> Page:
     given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)
     until = given[1] if given[1] >= 0 else call.program.time()["now"]
     since = given[0] if given[0] >= 0 else until - 60
-    query = partial(call.program.query, role=call.role, seconds=_SECONDS)
+    query = partial(call.program.query, role=call.role, seconds=_SECONDS, abandoned=call.abandoned)
     mesh, rank = call.query.get("mesh"), call.query.get("rank")
     found = trace(query, int(since * 1e6), int(until * 1e6), mesh, rank)
     return Page(found.content, "application/octet-stream")

@@ -176,7 +176,8 @@ def _query(call: Call) -> Any:
     """Rows that SQL finds in the tables of telemetry; who did not answer, and what was left out, is
     said. Tables of stacks are there for the role act.
     """
-    found = call.program.query(call.text("sql"), call.role, call.number("timeout", 10, 0.1, 30))
+    seconds = call.number("timeout", 10, 0.1, 30)
+    found = call.program.query(call.text("sql"), call.role, seconds, call.abandoned)
     return {
         "rows": found.rows,
         "columns": found.columns,
