@@ -252,7 +252,7 @@ def test_who_may_only_look_sees_why_buttons_do_nothing(
     tab.open("stacks")
     tab.wait_for("main p", "this needs one of the role act")
     assert page.get_by_role("button", name="look").is_disabled()
-    assert tab.complaints == []
+    assert tab.complaints == [], tab.refused
 
 
 def test_times_of_another_day_have_a_date(tab: Tab) -> None:

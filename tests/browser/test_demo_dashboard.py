@@ -236,7 +236,7 @@ def test_eight_ranks_have_a_track_each_and_the_straggler_is_seen(browser: Any) -
         tab.wait_for("article[aria-label='Mesh trainers']", "8 ")
         for view in PAGES:
             page_is_shown(tab, view)
-        assert tab.complaints == []
+        assert tab.complaints == [], tab.refused
         context.close()
 
 
@@ -345,7 +345,7 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         tab.wait_for("dl", "9999 (hosts=1249, gpus=7)")
         ranks.hover(position={"x": 1, "y": 1})
         tab.wait_for("dl", "0 (hosts=0, gpus=0)")
-        assert tab.complaints == []
+        assert tab.complaints == [], tab.refused
         an_earlier_time_of_ten_thousand_ranks_is_shown(tab, begun)
         tab.open("runs")
         # the list; a simulated program is not in it
