@@ -114,6 +114,23 @@ def test_a_page_of_a_thousand_ranks_complains_of_nothing_and_is_for_everybody(
     page.emulate_media(color_scheme="light")
 
 
+@pytest.mark.parametrize(
+    ("by", "said"), [("GPU busy", r"GPU busy\s*100 %"), ("step time", r"step time\s*1\.\d s")]
+)
+def test_colours_of_figures_that_are_asked_for_are_read_as_well(
+    tab: Tab, by: str, said: str
+) -> None:
+    page = tab.open("now")
+    tab.wait_for(".verdict.bad")
+    page.get_by_label("colour by").select_option(label=by)
+    page.wait_for_url(re.compile("by="))
+    ranks = page.get_by_role("slider", name="Ranks of trainers")
+    ranks.press("End")
+    tab.wait_for("dl", re.compile(said))
+    assert re.search(said, ranks.get_attribute("aria-valuetext") or "")
+    assert tab.violations() == []
+
+
 def says(tab: Tab, text: str) -> Any:
     """The canvas of the timeline, as soon as a screen reader reads this of the chosen track."""
     tab.page.locator(f"canvas[aria-label=Tracks][aria-valuetext*='{text}']").wait_for()
