@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -557,11 +558,7 @@ def test_a_host_refuses_paths_that_lead_elsewhere(path: str) -> None:
     good = Manifest([File("a.py", 0o644, 1, 0, NOTHING)], {"link": "/etc"}, {"a": 0o755})
     assert decode(good.encoded).id == good.id
     with pytest.raises(ValueError, match="leads out|two things"):
-        decode(
-            Manifest(
-                [*good.files, File(path, 0o644, 1, 0, NOTHING)], good.links, good.folders
-            ).encoded
-        )
+        decode(good.encoded + f'\n[{json.dumps(path)},420,1,0,"{NOTHING}"]'.encode())
     with pytest.raises(ValueError, match="leads out|two things"):
         decode(
             Manifest(
@@ -576,10 +573,12 @@ def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Pa
     for data in (
         b"",
         b"{}",
-        b"[1, 2, 3]",
-        b'[[["a"]], {}, {}]',
+        b"[1, 2]",
+        b"[{}, {}, {}]",
+        b'[{}, {}]\n["a"]',
         b"\xff",
-        b'[[["a", 493, 0, -1, "x"]], {}, {}]',
+        b'[{}, {}]\n["a", 493, 0, -1, "x"]',
+        b'[{}, {}]\n["a", 493, 0, 0, "%b"],["b", 493, 0, 0, "%b"]' % ((b"0" * 64,) * 2),
     ):
         with pytest.raises(ValueError, match=r".+"):
             decode(data)

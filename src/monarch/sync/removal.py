@@ -27,6 +27,10 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
         status = os.lstat(path, dir_fd=folder)
     except OSError:
         return False
+    return _is_as_sent(status, file)
+
+
+def _is_as_sent(status: os.stat_result, file: File) -> bool:
     _, mode, mtime, size, _ = file
     return (
         status.st_size == size and status.st_mtime_ns == mtime and status.st_mode == 0o100000 | mode
@@ -37,32 +41,36 @@ def holds_only(root: str, manifest: Manifest) -> bool:
     """Return whether a version is as it was when complete, compiled modules apart, which are
     removed.
     """
-    files = {file.path: file for file in manifest.files}
-    left = [""]
+    files, left = manifest.by_path, [""]
     found = 0
     for place in left:
-        with os.scandir(f"{root}/{place}") as entries:
-            for entry in entries:
-                path = place + entry.name
-                if entry.is_symlink():
-                    if manifest.links.get(path) != os.readlink(entry.path):
-                        return False
-                elif entry.is_dir():
-                    if entry.name == "__pycache__":
-                        shutil.rmtree(entry.path)
+        folder = os.open(f"{root}/{place}", _FOLDER)
+        try:
+            with os.scandir(folder) as entries:  # names below a descriptor are found faster
+                for entry in entries:
+                    path = place + entry.name
+                    if path in files:  # most of them
+                        if not _is_as_sent(entry.stat(follow_symlinks=False), files[path]):
+                            return False
+                    elif path in manifest.folders and entry.is_dir(follow_symlinks=False):
+                        left.append(f"{path}/")
+                    elif path in manifest.links and entry.is_symlink():
+                        if os.readlink(entry.name, dir_fd=folder) != manifest.links[path]:
+                            return False
+                    elif entry.name == "__pycache__" and entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(f"{root}/{path}")
                         continue
-                    if path not in manifest.folders:
+                    else:
                         return False
-                    left.append(f"{path}/")
-                elif path not in files or not is_intact(entry.path, files[path]):
-                    return False
-                found += 1
+                    found += 1
+        finally:
+            os.close(folder)
     return found == len(files) + len(manifest.links) + len(manifest.folders)
 
 
 def remove_unchanged(path: Path, manifest: Manifest) -> bool:
     """Remove what a version has from the client; whether nothing else was in it."""
-    _clear(str(path), None, "", manifest, {file.path: file for file in manifest.files})
+    _clear(str(path), None, "", manifest, manifest.by_path)
     if path.exists():
         return False
     Path(f"{path}.json").unlink(missing_ok=True)

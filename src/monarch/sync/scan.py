@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,12 @@ class Scanner:
                     self._workspace.rules_of(folder),
                     str(folder),
                 )
-        look.files.sort()
+        look.files.sort(key=itemgetter(0))  # by their paths
         manifest = Manifest(
             look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items()))
         )
         if len(self._workspace.dirs) > 1:
-            check(manifest)
+            check(manifest, manifest.files)
         if look.found_news or look.folders_seen.keys() != self._seen.keys():
             look.find_gone()
             self._touched = {**look.touched, **self._touched}
@@ -122,9 +123,12 @@ class Scanner:
         touched = self._touched
         now = [file for file in manifest.files if file.path in touched]
         gone = touched.keys() - {file.path for file in now}
-        there = {file.digest for file in manifest.files if file.path not in touched} | {
-            *touched.values()
-        }
+        digests = {file.digest for file in now}
+        there = {
+            file.digest
+            for file in manifest.files
+            if file.digest in digests and file.path not in touched
+        } | {*touched.values()}
         return Change(self.sent, now, sorted(gone), manifest.links, manifest.folders), there
 
     def keep(self, manifest: Manifest) -> None:
@@ -151,6 +155,8 @@ class Scanner:
         try:
             with open(fd, "w", encoding="ascii") as file:
                 file.write(content)
+            # else the kernel would have us wait until the new one is on the disk
+            self._path.unlink(missing_ok=True)
             os.replace(temporary, self._path)
         except BaseException:
             os.unlink(temporary)
@@ -184,7 +190,7 @@ class _Look:
         """Find files that were seen before, and are no more."""
         for folder, (place, _, names) in self._seen.items():
             now = self.folders_seen[folder][2] if folder in self.folders_seen else {}
-            for name, row in names.items():
+            for name, row in names.items() if now != names else ():
                 if type(row) is list and type(now.get(name)) is not list:
                     self.touched[place + name] = row[4]
 
