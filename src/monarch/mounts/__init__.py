@@ -2,9 +2,9 @@
 and the mounts of jobs.
 
 What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side:
-`view`, what is known of them; `blocks`, their content; `tree`, several views in one; `fuse`, which
-mounts that; `table`, the mounts of a machine; the actor `daemon`. `mount` ties these together;
-`place` tells where folders are.
+`view`, what is known of them; `blocks`, their content; `content`, how that comes; `tree`, several
+views in one; `fuse`, which mounts that; `table`, the mounts of a machine; the actor `daemon`.
+`mount` ties these together; `place` tells where folders are.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import Any
 from ..actor import Actor, Future, endpoint
 from ..errors import MountError
 from .blocks import Ask, Memory
+from .content import Content
 from .place import Place, place_of
 from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
 from .tree import Tree
@@ -101,8 +102,12 @@ class Daemon(Actor):
 
 
 def _asking(names: Any, content: Any) -> Ask:
+    reader = Content(content)
+
     def ask(what: str, *args: Any) -> Future[Any]:
-        future: Future[Any] = getattr(content if what == "read" else names, what).call_one(*args)
+        if what == "read":
+            return reader.read(*args)
+        future: Future[Any] = getattr(names, what).call_one(*args)
         return future
 
     return ask
