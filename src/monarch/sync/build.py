@@ -182,10 +182,22 @@ class Build:
                 sources = {files[path].digest: path for path in self._there}
                 for file in absent:
                     self._copy(f"{self._root}/{sources[file.digest]}", file)
-            for path, mode in self.manifest.folders.items():
-                os.chmod(f"{self._root}/{path}", mode)
+            self._set_modes()
             self.store.use(self.path, self.manifest)
         self._let_go()
+
+    def lay_by(self) -> bool:
+        """Leave it complete, and not in use; False where something is missing."""
+        if self._absent():
+            return False
+        self._set_modes()
+        self.store.write_list(self.path, self.manifest)
+        self._let_go()
+        return True
+
+    def _set_modes(self) -> None:
+        for path, mode in self.manifest.folders.items():
+            os.chmod(f"{self._root}/{path}", mode)
 
     def drop(self) -> None:
         """Give it up."""
@@ -212,8 +224,11 @@ class Build:
         try:
             done = False
             with open(source, "rb", buffering=0) as content:
-                while chunk := content.read(_COPY):
+                while not done:
+                    chunk = content.read(_COPY)
                     done = arriving.write(memoryview(chunk))
+                    if not chunk:
+                        break
             if not done:
                 raise ValueError(f"{source} has become shorter")
         except BaseException:

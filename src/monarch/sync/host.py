@@ -301,6 +301,7 @@ class _Host:
         def clean_up() -> None:  # when the client has its answer
             with suppress(OSError):
                 self._stayed[key] = build.store.clean_up()
+                build.store.make_spare()
 
         self._work.put(clean_up)
         return self._stayed.get(key, [])
