@@ -262,20 +262,17 @@ class Store:
         """
         stay = []
         with self._locked():
-            complete, spares = self._complete(), self._spares()
-            last = {path.name for path in [*complete[-_NEEDED - 1 :], *spares]}
-            wanted = {self._name_in_use(), *last}
+            whole = [*self._spares(), *self._complete()]
+            wanted = {self._name_in_use(), *(path.name for path in whole[-_NEEDED - 1 :])}
             for path in [path for path in self._versions.iterdir() if not path.suffix]:
-                if path not in complete and path not in spares:
+                if path not in whole:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
                     manifest = self._manifest_of(path.name)
                     if manifest is not None and not remove_unchanged(path, manifest):
                         stay.append(str(path))
             self._known = {
-                path.name: self._known[path.name]
-                for path in [*complete, *spares]
-                if path.name in self._known
+                path.name: self._known[path.name] for path in whole if path.name in self._known
             }
         return stay
 
