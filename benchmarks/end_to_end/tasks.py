@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
+from benchmarks.end_to_end.contenders import DASK, OURS, Contender, Quantity, Row, main
 from benchmarks.targets import Target
 from monarch.actor import Actor, endpoint, this_host
 from monarch.service import Service
@@ -127,7 +127,7 @@ ROW = Row(
         "ideal": Contender(ideally),
         "concurrent.futures": Contender(with_concurrent_futures),
         "Ray": Contender(with_ray, ("ray",)),
-        "Dask": Contender(with_dask, ("distributed",)),
+        "Dask": Contender(with_dask, requirement=DASK),
     },
     quantities={
         "all": Quantity(

@@ -48,7 +48,15 @@ class Meeting(NamedTuple):
     port: int = 0
 
     def store(self) -> Any:
+        """Connect to the store.
+
+        Raises:
+            RuntimeError: The engine has ended, and the file with it: torch would try for minutes to
+                open it, and let no other thread of Python run.
+        """
         if self.path:
+            if not os.path.isdir(os.path.dirname(self.path)):
+                raise RuntimeError("the tensor engine has ended")
             return dist.FileStore(self.path, -1)
         return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ..actor import Actor, Port, context, endpoint
+from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import engine_transfer, loans, torch_groups
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, here
@@ -39,6 +39,8 @@ class Worker(Actor):
         self._runners = {MAIN: self._main}
         self._ending = threading.Lock()
         self._spread = False
+        # after a restart: what it had is lost, and the controller is about to hear of it
+        self._lost = context().actor_instance.incarnation > 0
         self._failed: Callable[[BaseException], object] = context()._cell._fail
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
         workers[uid] = self
@@ -57,6 +59,8 @@ class Worker(Actor):
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
         """One way: nobody waits for it."""
+        if self._lost:
+            return
         for stream, batch in batches:
             if stream == ALL:
                 self._define(batch)
@@ -66,6 +70,8 @@ class Worker(Actor):
     @endpoint
     def ask(self, stream: int, method: str, args: tuple[Any, ...]) -> Any:
         """Return the answer of a method of the runner."""
+        if self._lost:
+            raise self._loss()
         return getattr(self._main, method)(*args)
 
     @endpoint(explicit_response_port=True)
@@ -73,11 +79,16 @@ class Worker(Actor):
         """As `ask`, where streams have threads: one of them answers, or with `ALL` the last of
         all.
         """
-        if stream == ALL:
+        if self._lost:
+            port.exception(self._loss())
+        elif stream == ALL:
             self._when_all_are_here(lambda: _answer(port, self._main, method, args))
         else:
             runner = self._runner(stream)
             runner.do(lambda: _answer(port, runner, method, args))
+
+    def _loss(self) -> SupervisionError:
+        return SupervisionError(f"rank {self.rank} was started again: the tensors that it had are lost")
 
     def value(self, ref: int) -> Any:
         """The value with an id, of whatever stream."""

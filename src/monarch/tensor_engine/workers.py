@@ -58,6 +58,7 @@ class Workers:
         self.target: int = self._workers._uid
         self.spread = False
         self.gone: dict[int, Failure] = {}
+        self._noting = threading.Lock()
         self._addresses = [self.address(rank) for rank in range(self.size)]
         self._tell_gone: list[Callable[[int], object]] = []
         self._cell.hub.peer_lost_hooks.append(self._lost)
@@ -73,6 +74,8 @@ class Workers:
 
     @property
     def is_usable(self) -> bool:
+        if any(failure.restarts for failure in self.gone.values()):
+            return False  # another engine can have these ranks, too
         hub = self._cell.hub
         living = [address for address in self._addresses if not hub.process_fate(address)]
         return bool(living) and not any(hub.fate(address, self.target) for address in living)
@@ -92,9 +95,16 @@ class Workers:
 
     def _look_who_is_gone(self) -> None:
         for rank, address in enumerate(self._addresses):
+            if rank in self.gone:
+                continue
             failure = self._cell.hub.fate(address, self.target)
-            if failure is not None and rank not in self.gone:
-                self.gone = {**self.gone, rank: failure}  # others may be reading it
+            if failure is not None:
+                self._note_gone(rank, failure)
+
+    def _note_gone(self, rank: int, failure: Failure) -> None:
+        """Also of one that starts again: what it had of this engine is lost."""
+        with self._noting:
+            self.gone = {rank: failure, **self.gone}  # others may be reading it
 
     def _merged(
         self, segments: list[Segment]
@@ -158,6 +168,7 @@ class Workers:
         """On the poller's thread, or whichever has heard of it."""
         if address in self._addresses:
             rank = self._addresses.index(address)
+            self._note_gone(rank, failure)
             for tell in self._tell_gone:
                 with suppress(RuntimeError):  # the system has no thread to give
                     threading.Thread(
