@@ -3,7 +3,7 @@ quick look.
 
 A task sleeps for a millisecond and returns a number. One client asks for all of them, as fast as it
 may, and adds up the answers. What takes part: this package, as a `monarch.service`;
-`concurrent.futures`; Ray's tasks and Dask's futures, where these are installed. The *ideal* is as
+`concurrent.futures`; Ray's tasks, where it is installed; Dask's futures. The *ideal* is as
 many processes that do their share in a loop, and hear of nothing: sleeping takes them some 6 %
 longer than a millisecond. Processes are started, and have done some tasks, before the clock starts.
 """

@@ -490,6 +490,6 @@ def test_what_can_not_be_batched_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"takes one list, `async def two\(self, items\)`"):
 
-        @batched(max_size=2)
+        @batched(max_size=2)  # type: ignore[arg-type]
         async def two(self: Any, items: list[int], more: int) -> list[int]:
             return items

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from .._arguments import seconds, whole
 from .._core.plane import (
@@ -153,6 +153,16 @@ class Service(Generic[A]):
     def name(self) -> str:
         """The name that it was made with. Replicas are called ``name-0``, ``name-1`` and so on."""
         return self._name
+
+    @property
+    def typed(self) -> A:
+        """This handle, as type checkers see a mesh of the actor: in
+        ``service.typed.generate.call_one(text)`` they know the endpoint, its arguments and its
+        result.
+
+        It is still a service, with `call_one`, `call`, `broadcast` and its own `options`.
+        """
+        return cast(A, self)
 
     def scale(self, replicas: int, *, drain: float = 60.0) -> Future[None]:
         """Have so many replicas from now on. Acts when called, on any handle.
