@@ -88,7 +88,9 @@ class Worker(Actor):
             runner.do(lambda: _answer(port, runner, method, args))
 
     def _loss(self) -> SupervisionError:
-        return SupervisionError(f"rank {self.rank} was started again: the tensors that it had are lost")
+        return SupervisionError(
+            f"rank {self.rank} was started again: the tensors that it had are lost"
+        )
 
     def value(self, ref: int) -> Any:
         """The value with an id, of whatever stream."""
