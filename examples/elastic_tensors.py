@@ -13,8 +13,8 @@ What to look for:
 
 * ``OneForOne``                what starts a dead rank again, and no other
 * ``keep``                     copies on the ranks: nothing comes to the program
-* ``spawn_tensor_engine``      a new mesh over the procs; living ranks still have the tensors of the old one
-* ``to_mesh``                  from the memory of one rank to all ranks of the new mesh, past the program
+* ``spawn_tensor_engine``      a new mesh over the procs; living ranks still have the old tensors
+* ``to_mesh``                  from the memory of one rank to all ranks of the new mesh
 """
 
 import logging

@@ -282,7 +282,7 @@ def main() -> None:
     print(f"\n{samples} answers in {seconds:.1f} s: {samples / seconds:,.0f} per second")
     first, last = fmean(rewards[:10]), fmean(rewards[-50:])
     print(f"right answers in the first 10 steps {first:.0%}, in the last 50 {last:.0%}")
-    # How fast it learns differs from run to run, as the order of the batches does; guesses give 8 %.
+    # How fast it learns differs from run to run, as the order of the batches does.
     assert last > first + 0.2, "the policy has not learned to add"
     if options.plot is not None:
         draw(rewards, options.plot)
