@@ -41,7 +41,7 @@ from monarch._core.wire.frame import CALL, REPLY, ROUTED, Decoder, Frame, decode
 from monarch._core.wire.link_limits import Limits
 from monarch._core.wire.link_table import Deliver, Dial, LinkTable, Write
 from monarch.testing import Costs, Simulation
-from monarch.testing.worker import Worker
+from monarch.testing.worker import SimulatedHost
 
 ROUNDS = 5
 LATENCY = (50e-6, 150e-6)  # seconds from host to host: a data centre
@@ -359,9 +359,9 @@ def directly(costs: Costs, fanout: int) -> None:
 def queries(fanout: int) -> None:
     """How many messages hosts send and get for one question, which each agent answers."""
     count: Counter[str] = Counter()
-    send = Worker.to_host
+    send = SimulatedHost.to_host
 
-    def counted(self: Worker, host: str, frame: Frame) -> None:
+    def counted(self: SimulatedHost, host: str, frame: Frame) -> None:
         count.update((self.name, host))
         send(self, host, frame)
 
@@ -383,12 +383,12 @@ def queries(fanout: int) -> None:
         simulation.run(until=simulation.attach())
         simulation.run(until=simulation.now + 1)
         count.clear()
-        Worker.to_host = counted  # type: ignore[method-assign]
+        SimulatedHost.to_host = counted  # type: ignore[method-assign]
         try:
             query = simulation.cast()
             simulation.run(until=query)
         finally:
-            Worker.to_host = send  # type: ignore[method-assign]
+            SimulatedHost.to_host = send  # type: ignore[method-assign]
         client = f"client-{simulation.seed}"
         of_hosts = sorted(number for host, number in count.items() if host != client)
         cells = (

@@ -55,6 +55,7 @@ class Policy(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(len(CHARACTERS), WIDTH)
         self.positions = nn.Embedding(PROMPT + ANSWER, WIDTH)
+        nn.init.zeros_(self.positions.weight)  # 2+3 and 3+2 are one thing, until it learns more
         self.norms = nn.ModuleList([nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)])
         self.attention = nn.Linear(WIDTH, 3 * WIDTH)
         self.mix = nn.Linear(WIDTH, WIDTH)
@@ -279,10 +280,10 @@ def main() -> None:
         print(f"{step:5}  {right:5.0%}  {min(ages)} to {max(ages)}  {'#' * round(40 * right)}")
     samples = len(reports) * TRAINERS * PROBLEMS * GROUP
     print(f"\n{samples} answers in {seconds:.1f} s: {samples / seconds:,.0f} per second")
-    first, last = fmean(rewards[:10]), fmean(rewards[-10:])
-    print(f"right answers in the first 10 steps {first:.0%}, in the last 10 {last:.0%}")
+    first, last = fmean(rewards[:10]), fmean(rewards[-50:])
+    print(f"right answers in the first 10 steps {first:.0%}, in the last 50 {last:.0%}")
     # How fast it learns differs from run to run, as the order of the batches does.
-    assert last > first + 0.1, "the policy has not learned to add"
+    assert last > first + 0.2, "the policy has not learned to add"
     if options.plot is not None:
         draw(rewards, options.plot)
 

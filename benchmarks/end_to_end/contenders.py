@@ -3,6 +3,7 @@
 A row is a module of this package with a `ROW`. `python -m benchmarks.end_to_end.tasks --rounds 5`
 runs one, from the repository's root, and `python -m benchmarks.end_to_end` all of them in turn. Who
 is not installed is left out, and said; who fails is not asked again, and has a line that says so.
+A contender with a `requirement` has an environment of its own, made by pip the first time.
 `--json` and `--plot` keep what was found in `benchmarks/results/`, or where they say.
 """
 
@@ -19,11 +20,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import processes, targets
+from benchmarks import environments, processes, targets
 from benchmarks.catalog import Better
 from benchmarks.machine import describe, scrub
 from benchmarks.report import number, times
@@ -32,6 +34,7 @@ from benchmarks.targets import Target
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 OURS = "pymonarch"
+DASK = "distributed==2026.8.0"  # needs what an environment with Ray may have in another version
 _FOUND = "FOUND "
 _LEAVE_S = 5.0  # how long what a contender started may outlive it
 
@@ -40,10 +43,14 @@ _LEAVE_S = 5.0  # how long what a contender started may outlive it
 class Contender:
     """`measure(**settings)` returns a number by quantity of its row; `needs` names modules that it
     imports.
+
+    With a `requirement`, such as ``"distributed==2026.8.0"``, it runs in an environment that has
+    that, and this package from its source.
     """
 
     measure: Callable[..., Mapping[str, float]]
     needs: tuple[str, ...] = ()
+    requirement: str | None = None
 
 
 @dataclass(frozen=True)
@@ -110,10 +117,13 @@ def turn(row: Row, name: str, settings: Mapping[str, int]) -> dict[str, float]:
     Raises:
         RuntimeError: It failed, or did not end within the limit of the row.
     """
-    command = [sys.executable, "-m", f"{__package__}.{row.name}", "--only", name]
+    requirement = row.contenders[name].requirement
+    python = environments.ensure_venv(requirement, _say) if requirement else sys.executable
+    command = [str(python), "-m", f"{__package__}.{row.name}", "--only", name]
     command += [part for key, value in settings.items() for part in (f"--{key}", str(value))]
     mark = processes.new_mark()
-    environment = {**os.environ, processes.MARK: mark, "PYTHONPATH": str(ROOT)}
+    paths = [str(ROOT), str(ROOT / "src")] if requirement else [str(ROOT)]
+    environment = {**os.environ, processes.MARK: mark, "PYTHONPATH": os.pathsep.join(paths)}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles a package at each start
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(
@@ -139,22 +149,43 @@ def turn(row: Row, name: str, settings: Mapping[str, int]) -> dict[str, float]:
     raise RuntimeError(scrub(f"{status}: {last[:200]}"))
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _versions(contender: Contender) -> dict[str, str]:
+    """What a contender runs with.
+
+    Raises:
+        ModuleNotFoundError: It names modules that are not installed.
+        EnvironmentProblem: Its own environment can't be made.
+    """
+    if contender.requirement:
+        environments.ensure_venv(contender.requirement, _say)
+        distribution, _, version = contender.requirement.partition("==")
+        return {distribution: version}
+    absent = [module for module in contender.needs if importlib.util.find_spec(module) is None]
+    if absent:
+        raise ModuleNotFoundError(", ".join(absent))
+    found = {}
+    for module in contender.needs:
+        with suppress(importlib.metadata.PackageNotFoundError):  # of the standard library
+            found[module] = importlib.metadata.version(module)
+    return found
+
+
 def compare(
     row: Row, settings: Mapping[str, int], rounds: int, take: Callable[..., dict[str, float]] = turn
 ) -> Found:
     """All rounds, in every second one the contenders in reverse. `take` is the seam for tests."""
     found = Found(row.name, settings, describe())
     for name, contender in row.contenders.items():
-        absent = [module for module in contender.needs if importlib.util.find_spec(module) is None]
-        if absent:
-            found.missing[name] = ", ".join(absent)
+        try:
+            found.versions |= _versions(contender)
+        except (ModuleNotFoundError, environments.EnvironmentProblem) as error:
+            found.missing[name] = str(error)
             continue
         found.rounds[name] = []
-        for module in contender.needs:
-            try:
-                found.versions[module] = importlib.metadata.version(module)
-            except importlib.metadata.PackageNotFoundError:
-                continue  # of the standard library
     for index in range(rounds):
         for name in [*found.rounds][:: -1 if index % 2 else 1]:
             if name in found.errors:
@@ -166,7 +197,7 @@ def compare(
                 )
             except RuntimeError as error:
                 found.errors[name] = told = str(error)
-            print(f"round {index + 1}, {name}: {told}", file=sys.stderr, flush=True)
+            _say(f"round {index + 1}, {name}: {told}")
     return found
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
-from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
+from benchmarks.end_to_end.contenders import DASK, OURS, Contender, Quantity, Row, main
 from benchmarks.targets import Target
 from monarch.actor import Actor, endpoint, this_host
 
@@ -160,7 +160,7 @@ ROW = Row(
         OURS: Contender(with_ours),
         "torchrun": Contender(with_torchrun, ("torch",)),
         "Ray": Contender(with_ray, ("ray",)),
-        "Dask": Contender(with_dask, ("distributed",)),
+        "Dask": Contender(with_dask, requirement=DASK),
     },
     quantities={
         "lines to write": Quantity("lines", {"torchrun": Target(1), "Ray": Target(1)}),

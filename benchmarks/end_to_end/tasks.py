@@ -3,7 +3,7 @@ quick look.
 
 A task sleeps for a millisecond and returns a number. One client asks for all of them, as fast as it
 may, and adds up the answers. What takes part: this package, as a `monarch.service`;
-`concurrent.futures`; Ray's tasks and Dask's futures, where these are installed. The *ideal* is as
+`concurrent.futures`; Ray's tasks, where it is installed; Dask's futures. The *ideal* is as
 many processes that do their share in a loop, and hear of nothing: sleeping takes them some 6 %
 longer than a millisecond. Processes are started, and have done some tasks, before the clock starts.
 """
@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.end_to_end.contenders import OURS, Contender, Quantity, Row, main
+from benchmarks.end_to_end.contenders import DASK, OURS, Contender, Quantity, Row, main
 from benchmarks.targets import Target
 from monarch.actor import Actor, endpoint, this_host
 from monarch.service import Service
@@ -127,7 +127,7 @@ ROW = Row(
         "ideal": Contender(ideally),
         "concurrent.futures": Contender(with_concurrent_futures),
         "Ray": Contender(with_ray, ("ray",)),
-        "Dask": Contender(with_dask, ("distributed",)),
+        "Dask": Contender(with_dask, requirement=DASK),
     },
     quantities={
         "all": Quantity(

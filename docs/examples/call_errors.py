@@ -1,4 +1,4 @@
-"""Errors of calls: their type, their ranks, and those that nobody reads."""
+"""Errors of calls: their type, their ranks, and unread ones."""
 
 import os
 import warnings
@@ -48,7 +48,7 @@ except ActorError as error:
 warnings.filterwarnings(
     "ignore", category=UnreadErrorWarning, message=r"loaders\.load\(\)"
 )  # known, and of no interest
-loaders.slice(gpus=1).load.call_one("/data")  # nobody will look at this future
+loaders.slice(gpus=1).load.call_one("/data")  # this future is never read
 # endregion
 
 monarch.actor.unhandled_fault_hook = lambda failure: None

@@ -10,17 +10,17 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from monarch.actor import Actor, current_rank, endpoint, this_host
-from monarch.data import DataFeed, Worker
+from monarch.data import DataFeed, LoaderInfo
 from monarch.supervision import OneForOne
 
 
 # region all
-def make_loader(worker: Worker) -> DataLoader[tuple[torch.Tensor, ...]]:
+def make_loader(loader: LoaderInfo) -> DataLoader[tuple[torch.Tensor, ...]]:
     """Every `count`-th batch of the samples, in an order that the seed says: the same whenever it
     is called.
     """
     order = torch.randperm(32, generator=torch.Generator().manual_seed(0))
-    batches = order.view(-1, 4)[worker.index :: worker.count]  # 8 batches of 4 samples in all
+    batches = order.view(-1, 4)[loader.index :: loader.count]  # 8 batches of 4 samples in all
     return DataLoader(TensorDataset(torch.arange(32)), batch_sampler=batches.tolist())
 
 

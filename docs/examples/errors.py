@@ -55,7 +55,7 @@ class Owner(Actor):
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         self.reports.append(failure.report())
-        return True  # handled: nobody above is told
+        return True  # handled: no owner above is told
 
     @endpoint
     def try_it(self) -> str:

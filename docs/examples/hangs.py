@@ -13,7 +13,7 @@ from monarch.actor import Actor, endpoint, this_host
 # region trainers
 class Trainer(Actor):
     def __init__(self) -> None:
-        self.data, _ = os.pipe()  # nobody writes to it: a loader that hangs
+        self.data, _ = os.pipe()  # has no writer: a loader that hangs
 
     @endpoint
     def train(self, fifth: "Trainer") -> None:

@@ -97,7 +97,7 @@ with trainers.spawn_procs() as procs:
 
 # region own
 class Lab(JobTrait):
-    """The machines of a lab, on which somebody starts workers by other means."""
+    """The machines of a lab, whose workers are started by other means."""
 
     def __init__(self, machines: list[str]) -> None:
         self.machines = machines

@@ -57,7 +57,7 @@ lines = failure.report().splitlines()
 print("\n".join(line for line in lines if "pid" not in line))
 
 # region exception
-workers.slice(gpus=0).raise_unheard.broadcast()  # nobody waits for an answer, so the actor ends
+workers.slice(gpus=0).raise_unheard.broadcast()  # no caller waits for an answer, so the actor ends
 failure = failures.get(timeout=30)
 assert failure.cause == "exception"
 assert isinstance(failure.exception, ValueError)  # rebuilt here

@@ -90,7 +90,7 @@ class Shards(Actor):
 
     @endpoint
     def train(self) -> None:
-        with self.shared.writing():  # whoever pulls meanwhile starts again
+        with self.shared.writing():  # a pull that overlaps starts again
             for index in range(len(self.rows)):
                 self.rows[index] += 1
 

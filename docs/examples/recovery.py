@@ -56,11 +56,11 @@ class Foreman(Actor):
         self.reports.append(
             f"{failure.mesh_name}{failure.ranks}: {failure.cause}, status {failure.exit_code}"
         )
-        # what is left of them; from here on their failures are nobody's concern
+        # what is left of them; from here on no owner hears of their failures
         self.workers.stop()
         self.procs.stop()
         self.hire()
-        return True  # handled: nobody above hears of it
+        return True  # handled: no owner above hears of it
 
     @endpoint
     def work(self, poison: bool = False) -> list[int] | None:

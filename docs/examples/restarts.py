@@ -37,7 +37,7 @@ caches = procs.spawn("caches", Cache, capacity=100)
 
 try:
     caches.slice(gpus=1).exit.call_one().get()
-except SupervisionError as error:  # in flight: it is not repeated, as nobody knows what it has done
+except SupervisionError as error:  # in flight: it is not repeated, as its effect is unknown
     assert error.failure.exit_code == 9
 
 # the same handle; the call waits for the restart

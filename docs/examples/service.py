@@ -52,7 +52,7 @@ service.scale(2, drain=30).get()  # those that go finish what they have
 
 # region session
 chat = service.pid.options(session="user 7", timeout=10)
-assert chat.call_one().get() == chat.call_one().get()  # the same replica, whoever asks
+assert chat.call_one().get() == chat.call_one().get()  # the same replica, from any process
 # endregion
 
 # region batches

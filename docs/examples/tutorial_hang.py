@@ -10,7 +10,7 @@ from monarch.why import why
 
 class Trainer(Actor):
     def __init__(self) -> None:
-        self.data, _ = os.pipe()  # nobody writes to it: a loader that hangs
+        self.data, _ = os.pipe()  # has no writer: a loader that hangs
 
     @endpoint
     def step(self, third: "Trainer") -> None:

@@ -1,4 +1,4 @@
-"""Tutorial 5: a rank is killed three times, and each time somebody else handles it."""
+"""Tutorial 5: a rank is killed three times, and each time another owner handles it."""
 
 # region worker
 import logging
@@ -36,7 +36,7 @@ class Foreman(Actor):
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         self.failures.append(f"{failure.mesh_name}{failure.ranks} was {failure.cause}")
-        return True  # handled: nobody above hears of it
+        return True  # handled: no owner above hears of it
 
     @endpoint
     def crew(self) -> Worker:

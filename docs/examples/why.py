@@ -15,7 +15,7 @@ from monarch.why import why
 class Trainer(Actor):
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.data, _ = os.pipe()  # nobody writes to it
+        self.data, _ = os.pipe()  # has no writer
 
     @endpoint
     def step(self, third: "Trainer", what: str) -> None:

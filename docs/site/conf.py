@@ -12,6 +12,7 @@ from typing import Any
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext.autodoc.mock import mock
 from sphinx.parsers import Parser
 
 # torch with it: once, and not in each process that Sphinx forks
@@ -114,7 +115,8 @@ class Exports:
     ) -> None:
         if what == "module":
             names = getattr(thing, "__all__", ())
-            homes = {each: getattr(getattr(thing, each), "__module__", name) for each in names}
+            with mock(app.config.autodoc_mock_imports):  # names may be imported on first use
+                homes = {each: getattr(getattr(thing, each), "__module__", name) for each in names}
             self.elsewhere = {
                 each for each in names if homes[each] != name and has_page(homes[each])
             }

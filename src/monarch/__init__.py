@@ -3,9 +3,9 @@
 Start with `monarch.actor`. This package itself only re-exports a few names, on first use, so that
 importing it is free.
 
-Layers, lowest first; imports point downwards only: `errors` and `config`; the engine `_core`
-(`shape`, `supervision`, `wire`, `net`, `calls`, `hub`, `actors`, `processes`, `client`, `mesh`);
-the public face `actor`; the planes and tools built on it.
+Layers, lowest first; imports point downwards only: `errors`, `config` and the private helpers beside
+them, which all may import; the engine `_core`; the public face `actor`; the planes and tools built
+on it. The docstring of each package says what lives there, what to read first, and what it imports.
 
 PYTEST_DONT_REWRITE: this package has a plugin of pytest's, which would complain where a program
 imports both.

@@ -1,5 +1,6 @@
-"""The TCP connections of process groups, so that they can be shut down under a collective that can't
-end.
+"""Finds and shuts down the TCP connections of process groups.
+
+A collective that can't end then fails.
 
 gloo has no abort. What ends a collective is a broken connection; that of a dead process breaks by
 itself, but only its neighbours in the collective see that, and nobody sees the loss of a machine.
@@ -23,7 +24,7 @@ class Connections:
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Those of this block count. `shut_down` reaches them while it runs, too."""
+        """Track the groups made in this block; `shut_down` reaches them while it runs, too."""
         self._before = _sockets()
         try:
             yield
@@ -57,8 +58,9 @@ def _sockets() -> dict[int, int]:
 
 
 def _shut_down(descriptor: int, inode: int) -> None:
-    """A copy of the descriptor is looked at, and shut down: the number may belong to something else
-    at any time.
+    """Shut down a connection through a copy of its descriptor.
+
+    The number may belong to something else at any time.
     """
     number = os.dup(descriptor)
     try:

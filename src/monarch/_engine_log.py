@@ -1,5 +1,6 @@
-"""Files for reports of bugs: what the engine notes (see `_lazy.note`), and the reports of failures
-that nobody handled.
+"""Files for reports of bugs: notes of the engine and reports of failures.
+
+`_lazy.note` writes the notes; the reports are of failures that no owner handled.
 
 Imported where there is something to write.
 """
@@ -112,9 +113,7 @@ def _let_go() -> Any:
 
 
 def keep_report(text: str) -> None:
-    """Keep the report of a failure that nobody handled, where the programs of this folder keep
-    things: for later.
-    """
+    """Keep the report of an unhandled failure in the folder where this program keeps its files."""
     if not os.path.isdir(os.path.dirname(FOLDER)):
         return
     with suppress(OSError):

@@ -1,5 +1,6 @@
-"""Imports on first use, so that importing this package costs little: names of packages, `logging`,
-notes.
+"""Imports on first use, so that importing this package costs little.
+
+Names of packages, `logging`, notes.
 """
 
 from __future__ import annotations
@@ -38,9 +39,7 @@ def lazy_names(
 
 
 def shown_by(name: str) -> Callable[[object], str]:
-    """A ``_repr_html_``: what notebooks show of an object, by that function of
-    `monarch.jupyter.html`.
-    """
+    """A ``_repr_html_`` that calls a function of `monarch.jupyter.html`."""
 
     def show(thing: object) -> str:
         shown: str = getattr(import_module(".jupyter.html", __package__), name)(thing)
@@ -60,15 +59,17 @@ class _Logger:
 
 
 def lazy_logger(name: str) -> logging.Logger:
-    """A logger for warnings that hardly any program sees: `logging`, and `traceback` with it, cost
-    4 ms to import.
+    """A logger for rare warnings, which imports `logging` when it is first used.
+
+    `logging`, and `traceback` with it, cost 4 ms to import.
     """
     return cast("logging.Logger", _Logger(name))
 
 
 def note(area: str, text: str, *args: object) -> None:
-    """Say what the engine did and why, for a report of a bug: on processes, links, failures,
-    bounds, and not on messages.
+    """Note what the engine did and why, for a report of a bug.
+
+    Notes are about processes, links, failures and bounds, not about messages.
 
     It goes to the loggers ``monarch.engine.*``, which are silent until somebody sets the level of
     ``monarch.engine``: a program that wants the notes in its own logging, or `engine_log`. Until

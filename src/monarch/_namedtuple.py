@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from typing import NamedTuple as NamedTuple
 
     def compile_constructors() -> None:
-        """Make those of all classes so far: for a process that forks, as each fork would make the
-        same ones again.
+        """Make the constructors of all classes so far.
+
+        A process that forks calls this; else each fork would make the same ones again.
         """
 
 else:
@@ -40,14 +41,13 @@ else:
             return type(name, (_Fields,), {**namespace, **getters, **own})
 
     class NamedTuple(metaclass=_FieldsFromAnnotations):
-        """Base of a class whose annotated names are its fields, in order; those with a value may be
-        left out.
+        """Base of a class whose annotated names are its fields, in order.
+
+        Those with a value may be left out.
         """
 
     class _Constructor:
-        """Stands for the constructor of a class until the first one is made, or somebody looks at
-        it.
-        """
+        """Placeholder of a constructor, until an instance is made or the signature is read."""
 
         def __get__(self, instance: Any, owner: type) -> Any:
             names = ", ".join(owner._fields)

@@ -1,5 +1,6 @@
-"""Public objects say where programs find them, not where they are defined: in pickles, in
-tracebacks, in what they print.
+"""Gives public objects the name of the module where programs find them.
+
+Pickles, tracebacks and representations show that name, not the place of the definition.
 
 So a pickle finds them by a name that stays, and imports with them all that they need.
 """
@@ -22,6 +23,7 @@ def publish(package: str, found: Mapping[str, Any], names: Iterable[str]) -> Non
     Args:
         package: Its ``__name__``.
         found: Objects by name, such as the package's ``globals()``.
+        names: The exported names.
     """
     for name in names:
         exported = found.get(name)

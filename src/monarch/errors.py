@@ -38,8 +38,9 @@ class MonarchError(Exception):
 
 
 class _Own(Generic[T]):
-    """An attribute that none of the exception whose type an `ActorError` shares can hide, not even
-    a property.
+    """An attribute that the shared exception type of an `ActorError` can't hide.
+
+    Not even a property of that type can.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -175,8 +176,12 @@ class SupervisionError(MonarchError, RuntimeError):
 
 
 def tell_of_others(ranks: Sequence[Any]) -> str:
-    """Say how many of how many ranks have failed, unless it is only the one that the error itself
-    describes.
+    """Return a text that says how many of the ranks have failed.
+
+    The text is empty if only the one that the error describes has.
+
+    Args:
+        ranks: Points of the ranks that have failed.
     """
     if len(ranks) < 2:
         return ""
@@ -184,7 +189,11 @@ def tell_of_others(ranks: Sequence[Any]) -> str:
 
 
 def name_some(ranks: Sequence[Any]) -> str:
-    """The first few, for messages."""
+    """Return the names of the first few ranks, for messages.
+
+    Args:
+        ranks: Points of the ranks.
+    """
     named = ", ".join(map(repr, ranks[:_NAMED]))
     return f"{named} and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else named
 
@@ -208,8 +217,7 @@ class CallTimeoutError(MonarchError, TimeoutError):
 
 
 class DeadlockError(MonarchError, RuntimeError):
-    """A wait that could only end after the code that waits has returned, alone or in a circle with
-    other actors.
+    """A wait that can't end: on the waiting code itself, alone or in a circle with other actors.
 
     Attributes:
         chain: Who waits for what, one text per wait, the one that raises first; empty where an
@@ -268,8 +276,9 @@ class SyncError(MonarchError, RuntimeError):
 
 
 class ElasticError(MonarchError, RuntimeError):
-    """A `monarch.elastic` group has fewer ranks left than it needs, and can't start more; its cause
-    is the last loss.
+    """A `monarch.elastic` group has fewer ranks left than it needs, and can't start more.
+
+    Its cause is the last loss.
     """
 
 
@@ -282,6 +291,4 @@ class InternalError(MonarchError, RuntimeError):
 
 
 class UnreadErrorWarning(RuntimeWarning):
-    """A call failed because its endpoint raised, and its future was dropped without having been
-    read.
-    """
+    """A call failed because its endpoint raised, and its future was dropped unread."""

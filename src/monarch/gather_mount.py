@@ -15,8 +15,9 @@ def gather_mount(
     remote_mount_point: str | os.PathLike[str],
     local_mount_point: str | os.PathLike[str],
 ) -> Mount:
-    """Show a folder of each host on this machine, read-only, until `Mount.close` or the end of this
-    program.
+    """Show a folder of each host on this machine, read-only.
+
+    It stays until `Mount.close` or the end of this program.
 
     What is written there is seen here, as it grows.
 

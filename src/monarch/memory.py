@@ -1,5 +1,6 @@
-"""GPU memory of the ranks of the active mesh: a record of allocations, and a picture, one file per
-rank.
+"""GPU memory of the ranks of the active mesh.
+
+It makes a record of allocations, and a picture, one file per rank.
 
 Files are those of torch, for https://docs.pytorch.org/memory_viz. On CPUs torch keeps no such
 record: there a call fails on the ranks, and says so.
@@ -22,8 +23,7 @@ def record_memory_history() -> None:
 
 
 def dump_memory_snapshot(dir_snapshots: str | os.PathLike[str]) -> None:
-    """Let each rank write what it has noted to ``<dir_snapshots>/snapshot_<rank>.pickle``, a path
-    on its own host.
+    """Let each rank write its record to ``<dir_snapshots>/snapshot_<rank>.pickle`` on its own host.
 
     Args:
         dir_snapshots: A folder, made if it is not there.

@@ -19,7 +19,7 @@ from monarch.tensor_engine import OpaqueObject, OpaqueRef, get_active_mesh, remo
 
 
 class Schedule(NamedTuple):
-    """In which steps to record, as ``torch.profiler.schedule`` has it.
+    """The steps to record, as ``torch.profiler.schedule`` has it.
 
     Attributes:
         wait: Steps of a cycle in which nothing happens; then
@@ -102,7 +102,11 @@ class profile:  # noqa: N801  # as torch calls it
 
 @contextmanager
 def record_function(name: str) -> Iterator[None]:
-    """Give what the ranks of the active mesh run for this block a name in their traces."""
+    """A context whose work on the ranks of the active mesh has a name in their traces.
+
+    Args:
+        name: The name.
+    """
     block = _begin(name)
     try:
         yield

@@ -1,5 +1,4 @@
-"""The running Monarch programs of this user on this machine, and a connection to one from another
-process.
+"""The running Monarch programs of this user on this machine, and connections to them.
 
 `find` lists them: each has a private folder with the socket of its host agent, so nothing has to be
 registered, or to be cleaned up. `connect` makes this process a client on the host of one, beside
@@ -98,8 +97,9 @@ class Program(NamedTuple):
 
 
 class Connection:
-    """This process as a client of a running program; closed as a context manager, or with the
-    process.
+    """This process as a client of a running program.
+
+    It is closed as a context manager, or with the process.
 
     Attributes:
         hub: From which control records are sent.
@@ -119,8 +119,9 @@ class Connection:
 
     @property
     def owner(self) -> ProcAddress | None:
-        """The client whose processes are meant by all that runs there; None on the host of a
-        worker: everybody's.
+        """The client whose processes belong to everything that runs there.
+
+        On the host of a worker it is None, as several clients may use it.
         """
         return None if self.program.is_worker else self.root
 
@@ -130,8 +131,7 @@ class Connection:
         return agents_of([self.description.agent.host, *self.description.hosts])
 
     def ask(self, process: ProcAddress, record: tuple[Any, ...]) -> Future[Any]:
-        """Send a control record with a single answer to a process of the program, on any of its
-        hosts.
+        """Send a control record with one answer to a process of the program, on any of its hosts.
 
         Returns:
             A future of the answer. It raises `SupervisionError` if the process has ended, and what
@@ -164,8 +164,9 @@ class Connection:
 
 
 def find() -> list[Program]:
-    """The programs of this user on this machine that have started a host, and the workers; the
-    oldest first.
+    """The workers, and the programs that have started a host, of this user on this machine.
+
+    The oldest is first.
     """
     found = [_program(*each) for each in hosts_here()]
     return sorted(
@@ -241,6 +242,7 @@ def procs_of(
     """List the procs on hosts, of any owner.
 
     Args:
+        hub: The hub that asks.
         agents: Of the hosts.
         silent: Called for each host that can't be reached, with its name and why.
         seconds: In which a host must answer.
@@ -292,7 +294,7 @@ class Gathering(Promise[R]):
         raise NotImplementedError
 
     def name_of(self, rank: int) -> str:
-        """By which `silent` knows one of those that are asked."""
+        """The name by which `silent` knows one of the processes that are asked."""
         return self._agents[rank].host
 
     def reply(self, frame: Any) -> bool:

@@ -1,4 +1,4 @@
-"""For pytest, which finds this by itself: a fault belongs to the test that caused it.
+"""A plugin that pytest finds by itself: a fault belongs to the test that caused it.
 
 A failure that nobody handled ends a program. In a test run it fails the test, unless the test has
 seen it as the error of a call; it ends neither the run nor another test. What the test waits for
@@ -31,8 +31,10 @@ _SHUTDOWN = 30.0  # seconds
 
 
 class _Run:
-    """Attributes:
-    test: The test that runs.
+    """The run of the tests.
+
+    Attributes:
+        test: The test that runs.
     """
 
     def __init__(self) -> None:
@@ -70,22 +72,26 @@ _run = sessions.current = _Run()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note the running test."""
     _run.test = item.nodeid
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
+    """Fail the test if an actor has failed during its call."""
     _run.check()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Fail the test if an actor has failed by its end."""
     _run.test = None
     _run.check()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Report what failed outside of tests, and end the processes of the program."""
     news = _run.news()
     if news:  # of fixtures of the whole session
         sys.stderr.write(news)
@@ -98,8 +104,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture
 def monarch_local(request: pytest.FixtureRequest) -> Iterator[LocalHosts]:
-    """Hosts in the process of the test: two, or as an indirect parameter says, such as
-    ``{"hosts": 4, "seed": 7}``.
+    """Hosts in the process of the test.
+
+    There are two, or as an indirect parameter says, such as ``{"hosts": 4, "seed": 7}``.
     """
     from .testing import local  # here: a run without Monarch imports nothing of it
 

@@ -1,5 +1,4 @@
-"""Random numbers under control: the whole state of the generators of the ranks of the active mesh,
-and determinism.
+"""Random numbers under control: generator states of the active mesh, and determinism.
 
 `monarch.builtins.random` has the pieces. All functions here need an active mesh.
 """
@@ -38,7 +37,11 @@ def get_state() -> State:
 
 
 def set_state(state: State) -> None:
-    """Go on from a state."""
+    """Go on from a state.
+
+    Args:
+        state: What `get_state` or `new_state` returned.
+    """
     set_rng_state_remote(state.cpu)
     if state.cuda:
         set_rng_state_all_cuda_remote(state.cuda)
@@ -54,8 +57,9 @@ def new_state(seed: torch.Tensor | int) -> State:
 
 
 def make_deterministic() -> None:
-    """Let the ranks use algorithms that give the same numbers each time, or fail; before they use
-    their GPUs.
+    """Have the ranks use deterministic algorithms, or fail.
+
+    Call it before they use their GPUs.
     """
     _use_deterministic_algorithms()
 

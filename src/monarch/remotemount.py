@@ -17,8 +17,9 @@ def remotemount(
     mntpoint: str | os.PathLike[str] | None = None,
     **tuning: Any,
 ) -> Mount:
-    """Show a folder of this machine on hosts, read-only, until `Mount.close` or the end of this
-    program.
+    """Show a folder of this machine on hosts, read-only.
+
+    It stays until `Mount.close` or the end of this program.
 
     Files are sent as they are read. `Mount.refresh` shows what has changed here since they were
     looked at.

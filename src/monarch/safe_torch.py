@@ -1,5 +1,6 @@
-"""torch, imported on a thread of its own that ends at once, for programs whose main thread must not
-be the first to load it.
+"""Imports torch on a thread that ends at once.
+
+It is for programs whose main thread must not be the first to load it.
 
 ``from monarch.safe_torch import torch``. Where torch is loaded already, nothing happens.
 """

@@ -1,5 +1,6 @@
-"""A TensorBoard log that is written on the ranks: values that are distributed tensors go there
-without a fetch.
+"""A TensorBoard log that is written on the ranks.
+
+Values that are distributed tensors go there without a fetch.
 
 Needs the package `tensorboard` where the ranks are.
 """

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow  # mypy takes half a minute
 SNIPPET = """
 import asyncio
 from monarch.actor import Actor, Accumulator, Channel, Port, endpoint, concurrent_endpoint, get_or_spawn_controller, send, this_host
+from monarch.service import Service, batched
 
 
 class Trainer(Actor):
@@ -40,6 +41,16 @@ class AsyncTrainer(Actor):
         return 1.0
 
 
+class Generator(Actor):
+    @batched(max_size=8)
+    async def generate(self, prompts: list[str]) -> list[int]:
+        return [len(prompt) for prompt in prompts]
+
+    @batched(max_size=8)
+    async def try_out(self, prompts: list[str]) -> list[int | Exception]:
+        return [len(prompt) for prompt in prompts]
+
+
 procs = this_host().spawn_procs(per_host={"gpus": 2})
 trainers = procs.spawn("t", Trainer, 0.1, label="y")
 asyncs = procs.spawn("a", AsyncTrainer)
@@ -62,6 +73,14 @@ reveal_type(trainers.train.call(0).get().values())  # values
 reveal_type(Accumulator(trainers.train, 0, lambda a, b: a + len(b)).accumulate(1))  # accumulate
 reveal_type(get_or_spawn_controller("c", Trainer, 0.1).get())  # controller
 reveal_type(trainers.stop())  # stop
+
+service = Service(this_host(), Trainer, (0.1,), replicas=2)
+generators = Service(this_host(), Generator)
+reveal_type(service)  # service
+reveal_type(service.typed.train.call_one(0))  # service.call_one
+reveal_type(service.typed.train.call(0).get())  # service.call
+reveal_type(generators.typed.generate.call_one("x"))  # batched
+reveal_type(generators.typed.try_out.call_one("x"))  # batched.errors
 
 
 async def main() -> None:
@@ -88,6 +107,9 @@ procs.spawn("t", Trainer, "no")  # error: constructor argument
 procs.spawn("t", Trainer)  # error: missing constructor argument
 asyncs.overlap.call_one("no")  # error: concurrent argument
 port.send("no")  # error: port value
+service.typed.train.call_one("no")  # error: service argument
+service.typed.trian.call_one(0)  # error: unknown endpoint of a service
+generators.typed.generate.call_one(["x"])  # error: batched argument
 """
 
 
@@ -146,6 +168,11 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ("accumulate", "Future[int]"),
         ("controller", "Trainer"),
         ("stop", "Future[None]"),
+        ("service", "Service[Trainer]"),
+        ("service.call_one", "Future[str]"),
+        ("service.call", "ValueMesh[str]"),
+        ("batched", "Future[int]"),
+        ("batched.errors", "Future[int]"),
         ("await", "str"),
         ("wait_for", "str"),
         ("point", "Point"),

@@ -7,15 +7,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks import processes
+from benchmarks import environments, processes
 from benchmarks.end_to_end import contenders
 from benchmarks.end_to_end.__main__ import rows
 from benchmarks.end_to_end.contenders import OURS, Contender, Found, Quantity, Row
 from benchmarks.end_to_end.programs.rank_killed import Plan
 from benchmarks.end_to_end.rank_killed import AGAIN, ALL, STILL, outcome
+from benchmarks.environments import EnvironmentProblem
 from benchmarks.targets import Target
 
 NUMBERS = {OURS: 2.0, "slow": 12.0, "slower": 24.0}
@@ -78,6 +80,38 @@ def test_who_is_not_installed_is_left_out_and_said() -> None:
     assert "absent was left out, as it is not installed: no_such_module_here" in contenders.table(
         a_row(), found
     )
+
+
+def a_row_with_an_environment() -> Row:
+    row = a_row()
+    other = Contender(nothing, requirement="slow==1.2")
+    return replace(row, contenders={**row.contenders, "slow": other})
+
+
+def test_who_has_a_requirement_is_there_if_its_environment_can_be_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    def make(requirement: str, say: Callable[[str], None]) -> Path:
+        made.append(requirement)
+        return Path("python")
+
+    monkeypatch.setattr(environments, "ensure_venv", make)
+    found = contenders.compare(a_row_with_an_environment(), {}, 1, numbers)
+    assert made == ["slow==1.2"]
+    assert found.samples("slow", "all") == [12.0]
+    assert found.versions["slow"] == "1.2"
+
+
+def test_who_has_no_environment_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(requirement: str, say: Callable[[str], None]) -> Path:
+        raise EnvironmentProblem("making .venv-slow failed at: install slow")
+
+    monkeypatch.setattr(environments, "ensure_venv", refuse)
+    found = contenders.compare(a_row_with_an_environment(), {}, 1, numbers)
+    assert "making .venv-slow failed" in contenders.table(a_row_with_an_environment(), found)
+    assert found.samples("slower", "all") == [24.0]
 
 
 def test_who_fails_is_not_asked_again_and_has_a_line_that_says_so() -> None:

@@ -107,7 +107,7 @@ def stuck(seen: Seen) -> Tab:
 def tab(seen: Seen) -> Iterator[Tab]:
     seen.tab.complaints.clear()
     yield seen.tab
-    assert seen.tab.complaints == []
+    assert seen.tab.complaints == [], seen.tab.refused
 
 
 def test_a_program_that_goes_on_is_fine(tab: Tab) -> None:

@@ -252,7 +252,29 @@ def test_who_may_only_look_sees_why_buttons_do_nothing(
     tab.open("stacks")
     tab.wait_for("main p", "this needs one of the role act")
     assert page.get_by_role("button", name="look").is_disabled()
-    assert tab.complaints == []
+    assert tab.complaints == [], tab.refused
+
+
+def test_programs_of_several_containers_are_listed(tab: Tab) -> None:
+    # of a process of another container the kernel tells no id
+    program = {"pid": 0, "since": 1.0, "kind": "program", "command": "train.py", "this": False}
+    answer = {"runs": [], "folder": "/runs", "programs": [program, program]}
+    tab.page.route("**/v1/runs*", lambda route: route.fulfill(json=answer))
+    page = tab.open("runs")
+    tab.wait_for("td", "in its container: monarch dashboard")
+    assert page.locator("main tbody tr").count() == 2
+    assert tab.complaints == [], tab.refused
+
+
+def test_where_two_tasks_of_a_rank_have_stopped_its_command_is_there(tab: Tab) -> None:
+    standing = {
+        "mesh": "trainers", "size": 16, "ranks": [3, 3], "hosts": ["h0"], "endpoint": "step",
+        "place": "train.py:7", "state": "debugged", "reason": "breakpoint", "lines": [],
+    }  # fmt: skip
+    tab.page.route("**/v1/why*", lambda route: route.fulfill(json={"classes": [standing]}))
+    tab.open("debugger")
+    tab.wait_for("article code", "attach trainer 3")
+    assert tab.complaints == [], tab.refused
 
 
 def test_times_of_another_day_have_a_date(tab: Tab) -> None:

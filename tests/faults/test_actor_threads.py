@@ -178,7 +178,7 @@ class ExitsWhenUnpickled:
 
 
 @pytest.mark.parametrize("actor", [Raises, RaisesAsync])
-def test_an_argument_that_exits_while_it_is_unpickled_does_not_leave_a_caller_waiting(
+def test_an_argument_that_exits_while_unpickled_leaves_no_caller_waiting(
     spawn: Spawn, faults: Faults, actor: type[Raises]
 ) -> None:
     raises = spawn(1).spawn("raises", actor)
@@ -458,7 +458,7 @@ def test_a_thread_that_vanishes_is_missed_however_an_actor_waits_for_it(
     assert there.alive.call_one().get(timeout=30), "only these actors have failed"
 
 
-def test_a_thread_that_vanishes_is_missed_by_the_client_and_its_actor_may_start_again() -> None:
+def test_a_vanished_thread_is_missed_and_its_actor_may_start_again() -> None:
     ran = run_script(VANISHES, timeout=60)
     assert ran.exit_code == 0, ran
     assert ran.stdout.splitlines() == ["True", "True", "[True, True]"], ran

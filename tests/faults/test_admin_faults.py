@@ -174,7 +174,7 @@ def test_a_door_leaves_no_descriptor_open(tmp_path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_program_that_dies_while_it_is_asked_is_an_error_and_the_end_of_the_interface(
+def test_a_program_that_dies_during_a_request_ends_the_interface(
     tmp_path: Path,
 ) -> None:
     with program_with_admin(tmp_path) as (program, _, door, asker):

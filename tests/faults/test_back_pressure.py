@@ -133,7 +133,7 @@ def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(
                 call.get(timeout=20)
 
 
-def test_a_producer_that_is_faster_than_its_consumer_makes_neither_of_them_grow_without_bound(
+def test_a_producer_faster_than_its_consumer_grows_neither_without_bound(
     spawn: Spawn,
 ) -> None:
     count, size = 800, 150_000

@@ -106,7 +106,7 @@ def test_what_a_process_was_handling_since_when_is_known_after_its_sigkill(
 
 
 @pytest.mark.parametrize("cls", [Victim, AsyncVictim])
-def test_with_telemetry_the_message_that_killed_a_process_is_known_to_the_microsecond(
+def test_telemetry_knows_the_fatal_message_to_the_microsecond(
     spawn: Spawn, faults: Faults, cls: type[Victim]
 ) -> None:
     name = f"killed_{cls.__name__}"

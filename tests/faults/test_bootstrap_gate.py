@@ -55,7 +55,7 @@ class Marks(Actor):
         return True
 
 
-def test_a_bootstrap_may_take_longer_than_messages_are_held_for_actors_that_are_not_there(
+def test_a_bootstrap_may_outlast_messages_held_for_absent_actors(
     spawn: Spawn, tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
@@ -113,9 +113,7 @@ def test_a_failed_bootstrap_is_what_every_call_raises_before_and_after_it(
     assert len(faults) == 0, "it is nobody's fault but that of the bootstrap function"
 
 
-def test_a_failed_bootstrap_is_what_the_procs_and_every_mesh_on_them_say_they_are_waiting_for(
-    spawn: Spawn, tmp_path: Path
-) -> None:
+def test_procs_and_their_meshes_name_a_failed_bootstrap(spawn: Spawn, tmp_path: Path) -> None:
     door, mark = tmp_path / "door", tmp_path / "mark"
     procs = spawn(1, bootstrap=raises_after(door))
     quiet = procs.spawn("quiet", Marks, str(mark))

@@ -167,9 +167,7 @@ def test_a_flood_within_one_process_waits_as_well(spawn: Spawn, tmp_path: Path) 
     assert busy.took.call_one().get(timeout=20) == 50
 
 
-def test_while_one_actor_is_full_others_on_its_process_are_called_over_the_same_connection(
-    spawn: Spawn, tmp_path: Path
-) -> None:
+def test_a_full_actor_does_not_block_others_on_its_connection(spawn: Spawn, tmp_path: Path) -> None:
     door = tmp_path / "door"
     with small_limits():
         procs = spawn(1)

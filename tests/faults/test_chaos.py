@@ -29,7 +29,7 @@ def run_chaos(folder: Path, *arguments: str) -> None:
     wait_until(lambda: not processes_tagged(tag), what="the end of all its processes")
 
 
-def test_random_faults_in_one_tree_have_the_consequences_that_they_must_have_and_no_others(
+def test_random_faults_in_a_tree_have_exactly_their_consequences(
     tmp_path: Path,
 ) -> None:
     run_chaos(tmp_path, "--minutes", shortened("0.5", "0.25"))

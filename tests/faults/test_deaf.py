@@ -50,7 +50,7 @@ class Caller(Actor):
 
 
 @pytest.mark.parametrize("how", ["become_another_program", "close_everything"])
-def test_a_process_that_runs_on_without_listening_is_ended_and_all_its_callers_are_told(
+def test_a_process_that_stops_listening_is_ended_and_its_callers_told(
     spawn: Spawn, faults: Faults, how: str
 ) -> None:
     procs = spawn(1, name="careless")

@@ -170,7 +170,7 @@ def test_arguments_whose_rebuilding_exits_do_not_end_the_actor(spawn: Spawn) -> 
     assert echo.say.call_one(1).get(timeout=PATIENCE) == 1
 
 
-def test_ctrl_c_while_an_answer_is_unpickled_ends_the_wait_and_the_answer_can_be_read() -> None:
+def test_ctrl_c_during_unpickling_ends_the_wait_and_keeps_the_answer() -> None:
     result = run_script("""
         import os, signal
         from monarch.actor import Actor, endpoint, this_host

@@ -53,7 +53,7 @@ def ask_for_many_procs(count: int) -> ScriptResult:
 # 20: the agent has no room for what it is passed; 55: the spawner cannot fork them all; 70: it
 # cannot even listen for all
 @pytest.mark.parametrize("count", [20, 55, 70])
-def test_procs_for_which_descriptors_are_missing_are_an_error_with_the_reason_and_harm_no_others(
+def test_a_spawn_without_descriptors_names_the_reason_and_harms_no_others(
     count: int,
 ) -> None:
     result = ask_for_many_procs(count)
@@ -176,9 +176,7 @@ def test_keeping_many_large_results_takes_no_descriptors(numpy: Any, spawn: Spaw
     assert mapped_messages() <= mapped_before
 
 
-def test_a_call_that_waits_for_a_descriptor_to_connect_with_does_not_spin_and_goes_out_in_the_end() -> (
-    None
-):
+def test_a_call_waiting_for_a_descriptor_does_not_spin_and_goes_out() -> None:
     result = run_script("""
         import os, resource, time
         from monarch.actor import Actor, endpoint, this_host
@@ -320,7 +318,7 @@ assert all("no descriptor is left in the process (limit 128" in error for error 
     assert result.exit_code == 0, str(result)
 
 
-def test_a_large_message_for_which_a_process_has_no_descriptor_is_told_with_the_reason() -> None:
+def test_a_large_message_without_a_descriptor_names_the_reason() -> None:
     result = run_script(
         _GREEDY
         + """

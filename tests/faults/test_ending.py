@@ -168,7 +168,7 @@ def test_procs_that_are_stopped_let_the_cleanup_of_a_failed_actor_finish(
     assert through.exists()
 
 
-def test_a_program_that_an_unhandled_fault_ends_lets_the_cleanup_of_the_failed_actor_finish(
+def test_an_unhandled_fault_lets_the_failed_actors_cleanup_finish(
     tmp_path: Path,
 ) -> None:
     through = tmp_path / "through"
@@ -465,9 +465,7 @@ class StumblesUnheardAsync(StumblesUnheard):
 
 
 @pytest.mark.parametrize("kind", [StumblesUnheard, StumblesUnheardAsync])
-def test_a_cleanup_whose_error_cannot_be_printed_runs_once_and_the_actor_ends_at_once(
-    spawn: Spawn, kind: Any
-) -> None:
+def test_a_cleanup_whose_error_cannot_be_printed_runs_once(spawn: Spawn, kind: Any) -> None:
     port, receiver = open_channel()
     with configured(cleanup_timeout="60s"):
         actor = spawn(1).spawn("a", kind, port)
@@ -559,7 +557,7 @@ class StartsOver(Actor):
         return self.workers.pid.call().get(timeout=20).values()
 
 
-def test_an_endpoint_that_catches_an_error_and_starts_over_with_new_procs_has_handled_the_failure(
+def test_an_endpoint_that_starts_over_with_new_procs_handled_the_failure(
     spawn: Spawn, faults: Faults
 ) -> None:
     actor = spawn(1).spawn("starts_over", StartsOver)

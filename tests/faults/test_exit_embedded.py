@@ -153,9 +153,7 @@ def test_it(monkeypatch):
     assert result.exit_code == 0, str(result)
 
 
-def test_without_the_plugin_a_fault_ends_the_run_with_status_1_and_is_shown_though_pytest_captures() -> (
-    None
-):
+def test_without_the_plugin_a_fault_ends_the_run_and_is_shown() -> None:
     result = run_pytest(
         "def test_it():\n    make().fail.broadcast(); time.sleep(600)\n", plugin="no:monarch"
     )
@@ -300,7 +298,7 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # Jupyter's own
-def test_cells_that_are_interrupted_or_meet_a_fault_leave_the_notebook_in_working_order(
+def test_interrupted_or_failed_cells_leave_the_notebook_working(
     notebook: Notebook,
 ) -> None:
     shown = notebook.run(

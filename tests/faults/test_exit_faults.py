@@ -118,7 +118,7 @@ def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_i
     assert result.left_behind == [], str(result)
 
 
-def test_what_the_program_registered_before_it_imported_monarch_runs_after_a_fault_too() -> None:
+def test_exit_functions_registered_before_the_import_run_after_a_fault() -> None:
     result = run_script(
         "import atexit; atexit.register(print, 'first of all')\n"
         + PREAMBLE
@@ -155,7 +155,7 @@ time.sleep(60)
     ],
     ids=["errors", "killed"],
 )
-def test_ranks_of_a_mesh_that_die_of_one_cause_are_reported_once_and_each_reaches_the_hook(
+def test_ranks_dying_of_one_cause_are_one_report_and_each_reaches_the_hook(
     deaths: str, reason: str
 ) -> None:
     result = run_script(

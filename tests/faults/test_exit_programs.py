@@ -197,7 +197,7 @@ def check(result: ScriptResult, ending: Ending, cleaned: Path, actors: int) -> N
 @pytest.mark.parametrize(
     ("situation", "how"), MATRIX, ids=[f"{name}: {how}" for name, how in MATRIX]
 )
-def test_a_program_ends_with_its_own_status_cleans_up_where_it_can_and_leaves_nothing(
+def test_a_program_ends_with_its_own_status_and_leaves_nothing(
     situation: str, how: str, tmp_path: Path
 ) -> None:
     cleaned = tmp_path / "cleaned"
@@ -241,7 +241,7 @@ def test_a_client_in_a_multiprocessing_child_ends_as_one_in_a_script_does(
 
 
 @pytest.mark.parametrize("how", ["ctrl-c", "sigkill"])
-def test_nothing_is_left_of_a_client_in_a_multiprocessing_child_when_both_are_signalled(
+def test_a_signalled_multiprocessing_child_leaves_nothing_of_its_client(
     how: str, tmp_path: Path
 ) -> None:
     cleaned = tmp_path / "cleaned"

@@ -193,7 +193,7 @@ def test_an_undecorated_method_that_forgets_is_found_too(spawn: Spawn) -> None:
 
 
 @pytest.mark.parametrize("how", ["answer_badly", "forget_in_a_thread"])
-def test_a_port_that_was_not_answered_is_forgotten_although_it_was_tried_or_taken_along(
+def test_an_unanswered_port_is_forgotten_though_tried_or_taken_along(
     spawn: Spawn, how: str
 ) -> None:
     forgetful = spawn(1).spawn("desk", Forgetful)

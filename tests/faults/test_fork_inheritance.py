@@ -128,9 +128,7 @@ def test_ranks_have_random_numbers_of_their_own(spawn: Spawn) -> None:
     assert len(set(numbers)) == 6
 
 
-def test_callbacks_of_futures_run_in_a_forked_child_although_they_ran_in_its_parent_before() -> (
-    None
-):
+def test_callbacks_of_futures_run_in_a_child_forked_after_the_first() -> None:
     source = """
         import os, sys, threading
         from monarch.actor import Actor, endpoint, this_host

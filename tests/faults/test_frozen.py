@@ -154,9 +154,7 @@ def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) ->
         """)
 
 
-def test_actors_that_wait_for_each_other_while_the_agent_stays_stopped_are_not_waited_for_forever() -> (
-    None
-):
+def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
     run("""
         procs, workers, pids = up(2)
         ready, is_ready = monarch.actor.Channel.open()

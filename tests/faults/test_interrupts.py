@@ -86,9 +86,7 @@ def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_r
     assert len(faults) == 0, faults.reports()
 
 
-def test_a_program_whose_sigterm_handler_exits_during_a_get_ends_with_that_status_and_no_fault() -> (
-    None
-):
+def test_a_sigterm_handler_that_exits_during_a_get_sets_the_status() -> None:
     result = run_script(
         """
         import signal, sys, time
@@ -169,7 +167,7 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
     assert result.left_behind == []
 
 
-def test_no_alarm_is_lost_and_no_call_either_when_handlers_raise_while_answers_arrive() -> None:
+def test_no_alarm_or_call_is_lost_when_handlers_raise_during_answers() -> None:
     result = run_script("""
         import signal, time
         from monarch.actor import Actor, endpoint, this_host

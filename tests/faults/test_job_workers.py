@@ -85,7 +85,7 @@ def test_no_worker_stays_a_zombie_when_all_have_died_at_their_start(
     pids: list[int] = []
     wait_ready = launch.wait_ready
 
-    def later(workers: Sequence[launch.Worker], *others: Any) -> None:
+    def later(workers: Sequence[launch.WorkerProcess], *others: Any) -> None:
         pids.extend(worker.pid for worker in workers)
         wait_until(lambda: all(map(is_zombie, pids)), what="the end of all workers")
         wait_ready(workers, *others)
@@ -119,7 +119,7 @@ def test_an_interpreter_that_does_not_start_says_why(tmp_path: Path) -> None:
         ProcessJob({"workers": 1}, env={"PYTHONHOME": "/nowhere"}).state(None)
 
 
-def test_workers_that_do_not_get_ready_are_an_error_after_the_time_limit_and_are_ended(
+def test_workers_not_ready_in_time_are_an_error_and_are_ended(
     tmp_path: Path,
 ) -> None:
     before = folders()

@@ -16,7 +16,7 @@ Each is listed with the tests that hold it; those of this module are what no oth
  2. A `CancelledError` that escapes an async endpoint is an error of that call.
     procs/test_async_actors.py
         test_an_escaping_cancelled_error_is_an_error_of_the_call_and_the_actor_serves_on
-        test_an_escaping_cancelled_error_in_a_broadcast_is_a_failure_and_not_a_silent_end
+        test_a_cancelled_error_escaping_a_broadcast_is_a_failure
     faults/test_actor_threads.py
         test_an_actor_that_cancels_every_task_of_its_loop_has_failed_and_is_not_silent
     faults/test_failure_matrix.py
@@ -67,11 +67,11 @@ Each is listed with the tests that hold it; those of this module are what no oth
     faults/test_frozen.py
         test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed
     faults/test_exit_programs.py
-        test_a_program_ends_with_its_own_status_cleans_up_where_it_can_and_leaves_nothing
+        test_a_program_ends_with_its_own_status_and_leaves_nothing
  7. No wait is for ever: lost replies, forgotten ports, calls to oneself, references whose owner is
     gone.
     faults/test_lost_links.py
-        test_a_link_that_breaks_while_the_process_lives_is_told_to_the_caller_and_to_the_owner
+        test_caller_and_owner_hear_of_a_broken_link_to_a_living_process
     faults/test_forgotten_ports.py
         test_a_caller_is_told_that_its_port_was_forgotten_and_the_actor_serves_on
         test_a_port_that_is_kept_is_forgotten_when_a_later_endpoint_lets_go_of_it
@@ -125,7 +125,7 @@ Each is listed with the tests that hold it; those of this module are what no oth
         test_choose_finds_the_ranks_that_are_alive
 14. A message over the size limit is an error at once, and the connection goes on.
     procs/test_errors.py
-        test_a_message_over_the_size_limit_is_an_error_at_once_and_the_connection_lives_on
+        test_a_message_over_the_limit_fails_at_once_and_the_connection_stays
 15. A failure says what failed under the names that the program gave; it can be sent, and nothing
     internal is ever told of.
     faults/test_known_pains.py
@@ -135,7 +135,7 @@ Each is listed with the tests that hold it; those of this module are what no oth
         test_a_proc_that_dies_while_it_is_set_up_is_told_of_under_its_own_name
         test_the_error_of_a_bootstrap_function_names_the_procs_it_ran_on
     procs/test_controllers.py
-        test_the_failure_of_a_controller_does_not_reach_the_clients_hook_and_is_told_to_whoever_asks_for_it
+        test_a_controllers_failure_skips_the_hook_and_reaches_its_callers
     procs/test_bootstrap.py
         test_a_proc_that_is_killed_while_idle_is_reported
         test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs

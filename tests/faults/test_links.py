@@ -128,7 +128,7 @@ def test_a_large_frame_that_is_cut_in_the_middle_arrives_whole() -> None:
         )
 
 
-def test_a_slow_network_that_takes_longer_than_the_timeout_for_one_frame_is_not_silent(
+def test_a_network_slower_than_the_timeout_per_frame_is_not_silent(
     quick: None,
 ) -> None:
     with End(LOCAL) as worker, End() as client, Proxy(worker.port, rate=MIB, delay=0.01) as proxy:
@@ -157,7 +157,7 @@ def test_a_silent_network_is_noticed_by_both_sides_within_the_bound() -> None:
             assert worker.ups == [client.name, client.name], "a new link"
 
 
-def test_a_worker_that_ends_without_a_word_is_lost_when_nobody_listens_there_any_more() -> None:
+def test_a_worker_gone_without_a_word_is_lost_once_its_port_is_closed() -> None:
     with End(LOCAL) as worker, End() as client:
         client.links.send(worker.name, numbered(0))
         worker.wait_frames(1)

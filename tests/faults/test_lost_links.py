@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
 
 
-def test_a_link_that_breaks_while_the_process_lives_is_told_to_the_caller_and_to_the_owner(
+def test_caller_and_owner_hear_of_a_broken_link_to_a_living_process(
     spawn: Spawn, faults: Faults, tmp_path: Path
 ) -> None:
     class Cuts(Actor):

@@ -122,7 +122,7 @@ def test_segments_vanish_when_the_sender_of_a_thousand_of_them_is_killed(
     wait_until(lambda: not users_of_segments(), what="the end of the segments")
 
 
-def test_a_message_of_many_medium_buffers_is_one_segment_and_each_part_may_be_written(
+def test_many_medium_buffers_share_a_segment_and_each_is_writable(
     spawn: Spawn,
 ) -> None:
     class Writer(Actor):

@@ -190,9 +190,7 @@ def test_who_may_not_look_into_the_owner_gets_the_bytes_in_messages_and_one_warn
     platform.machine() != "x86_64", reason="filters system calls by their numbers on x86-64"
 )
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
-def test_in_a_sandbox_that_forbids_it_the_bytes_go_in_messages_and_the_warning_names_the_sandbox(
-    spawn: Spawn, error: int
-) -> None:
+def test_a_sandbox_makes_bytes_go_in_messages_and_is_named(spawn: Spawn, error: int) -> None:
     owner, user, _ = actors(spawn)
     buffer = owner.make.call_one("a", SIZE).get()
     user.enter_sandbox.call_one(error).get()
@@ -297,9 +295,7 @@ class DiesWhileWriting(Actor):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_state_whose_writer_died_in_the_middle_is_torn_until_all_of_it_is_written_anew(
-    spawn: Spawn, faults: Faults
-) -> None:
+def test_a_state_whose_writer_died_is_torn_until_written_anew(spawn: Spawn, faults: Faults) -> None:
     shared = share_state({"a": array("d", [0.0] * 10)})
     into = {"a": array("d", [1.0] * 10)}
     with pytest.raises(SupervisionError):

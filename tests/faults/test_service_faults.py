@@ -275,7 +275,7 @@ def test_a_replica_that_dies_while_it_drains_is_not_replaced(tmp_path: Path) -> 
             [each.get(timeout=LIMIT) for each in held]
 
 
-def test_a_scale_acts_while_an_earlier_one_waits_and_none_once_the_service_is_stopped(
+def test_a_scale_acts_during_an_earlier_one_but_not_after_the_stop(
     tmp_path: Path,
 ) -> None:
     service = Service(this_host(), Replica, (str(tmp_path),), name="undecided")

@@ -289,7 +289,7 @@ def test_what_cannot_be_dialed_is_a_final_answer(net: Net, address: str) -> None
     assert final
 
 
-def test_a_name_that_does_not_exist_is_a_final_answer_and_one_that_nobody_knows_now_is_none(
+def test_an_unknown_name_is_final_and_a_failed_lookup_is_not(
     net: Net, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(code: int) -> None:
@@ -427,7 +427,7 @@ def test_an_address_of_another_host_is_refused_with_the_way_to_advertise_it(net:
         net.listen("tcp://192.0.2.7:0", TRUSTS["secret"])
 
 
-def test_the_socket_file_of_a_dead_process_is_no_obstacle_and_other_files_are_left_alone(
+def test_a_dead_socket_file_is_replaced_and_other_files_left_alone(
     net: Net, tmp_path: Path
 ) -> None:
     path = tmp_path / "worker"
@@ -502,7 +502,7 @@ def test_keepalive_can_be_switched_off(net: Net, monkeypatch: pytest.MonkeyPatch
 def test_a_stream_says_who_and_how_it_is(net: Net, way: tuple[str, Trust]) -> None:
     caller, guest = net.pair(*way)
     assert caller.stream.peer.startswith(way[0].partition("://")[0])
-    assert repr(caller.stream) == f"<Stream: {caller.stream.peer}, open, 0 bytes queued>"
+    assert repr(caller.stream) == f"<ByteStream: {caller.stream.peer}, open, 0 bytes queued>"
     assert "127.0.0.1:" in guest.stream.peer or "process" in guest.stream.peer
     caller.stream.close()
     assert "closed" in repr(caller.stream)

@@ -91,7 +91,7 @@ def test_a_call_to_a_proc_that_a_stuck_spawner_does_not_start_times_out() -> Non
     assert "timed out" in result.stdout
 
 
-def test_a_program_that_starts_and_never_serves_is_killed_and_the_error_names_its_rank() -> None:
+def test_a_program_that_never_serves_is_killed_and_its_rank_named() -> None:
     result = run_script("""
         import time
         import monarch.actor
@@ -147,7 +147,7 @@ def test_many_large_spawn_requests_while_the_spawner_forks_lock_nobody_up() -> N
     assert result.left_behind == []
 
 
-def test_procs_that_are_stopped_while_they_are_spawned_are_gone_and_their_callers_told(
+def test_procs_stopped_during_their_spawn_are_gone_and_callers_told(
     spawn: Spawn,
 ) -> None:
     survivor = spawn(1).spawn("survivor", Echo)

@@ -6,6 +6,7 @@ memory, hasty exits.
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,7 +28,8 @@ from monarch import (
     to_mesh,
 )
 from monarch.actor import Actor, SupervisionError, endpoint
-from monarch.tensor_engine import RemoteException, record
+from monarch.supervision import OneForOne
+from monarch.tensor_engine import RemoteException, record, spawn_tensor_engine
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -239,6 +241,53 @@ def test_ranks_beside_a_dead_one_go_on(spawn: Spawn, faults: Faults, spread: boo
         with living.activate():
             assert inspect(torch.ones(1)).item() == 1
         mesh.exit()  # those that live
+
+
+class Pids(Actor):
+    @endpoint
+    def pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+
+def test_ranks_that_were_started_again_are_lost_to_their_mesh_and_there_for_the_next(
+    spawn: Spawn,
+) -> None:
+    procs = spawn(3, restart=OneForOne())
+    pids = procs.spawn("pids", Pids).pid.options(retries=2)
+    before = pids.call().get().values()
+    with procs.activate() as mesh:
+        x = torch.ones(2) * mesh.rank("gpus")
+        inspect(x)
+
+    def run_on() -> None:
+        while True:  # until the death is known
+            inspect(x, gpus=1)
+
+    procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+    with mesh.activate(), pytest.raises(SupervisionError):
+        run_on()
+    after = pids.call().get().values()
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, True]
+    with mesh.activate(), pytest.raises(SupervisionError):
+        inspect(x, gpus=1)  # though its process answers
+    with procs.activate() as again:
+        assert again is not mesh
+        assert inspect(slice_mesh(x, gpus=2).to_mesh(again), gpus=1).tolist() == [2.0, 2.0]
+        assert inspect(reduce(torch.ones(1), "gpus")).item() == 3
+
+
+def test_a_rank_that_dies_after_the_end_of_an_engine_holds_up_nobody(
+    spawn: Spawn, faults: Faults
+) -> None:
+    procs = spawn(2)
+    with spawn_tensor_engine(procs).activate():
+        inspect(reduce(torch.ones(1), "gpus"))
+    gc.collect()  # nothing of the engine is left, and its ranks can meet no more
+    procs.slice(gpus=1).spawn("killer", Killer).die.broadcast()
+    faults.wait_for(1)
+    assert procs.slice(gpus=0).spawn("pids", Pids).pid.call_one().get(timeout=30)
 
 
 # no memory

@@ -53,7 +53,7 @@ def test_an_actor_that_had_stopped_itself_has_not_failed_when_its_process_dies(
     assert len(faults) == 1
 
 
-def test_an_owner_hears_of_ranks_that_it_spawns_on_dead_processes_whoever_knew_of_their_death(
+def test_an_owner_hears_of_ranks_spawned_on_processes_known_dead(
     spawn: Spawn, faults: Faults
 ) -> None:
     procs = spawn(2)

@@ -221,7 +221,7 @@ def test_results_and_lost_peers_are_not_warned_of(spawn: Spawn, faults: Faults) 
 # where and when
 
 
-def test_a_future_may_be_collected_where_a_lock_is_held_that_showing_the_warning_takes(
+def test_a_future_may_be_collected_under_the_lock_of_warnings(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Dialog, Page
+    from playwright.sync_api import Browser, BrowserContext, Dialog, Page, Response
 
 WEB = Path(__file__).parents[2] / "dashboard" / "web"
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
@@ -57,16 +58,25 @@ class Tab:
     Attributes:
         page: It.
         complaints: Errors on its console, and exceptions that nobody has caught.
+        refused: What the server has not answered as asked, and what it said.
     """
 
     def __init__(self, context: BrowserContext, url: str) -> None:
         self.page: Page = context.new_page()
         self.page.set_default_timeout(PATIENCE)
         self.complaints: list[str] = []
+        self.refused: list[str] = []
         self._url = url
         self.page.on("console", lambda said: self._hear(said.type, said.text))
         self.page.on("pageerror", lambda error: self._hear("error", str(error)))
         self.page.on("dialog", self._refuse)
+        self.page.on("response", self._read)
+
+    def _read(self, response: Response) -> None:
+        if response.status >= 400:
+            asked = f"{response.request.method} {response.url} {response.request.post_data or ''}"
+            said = f"{response.status} {response.text()[:400]}"
+            self.refused.append(f"{time.strftime('%X')} {asked[:400]}: {said}")
 
     def _hear(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):

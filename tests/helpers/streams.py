@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from helpers.waiting import PATIENCE
 from monarch._core.net.poller import Poller
-from monarch._core.net.stream import Listener, Stream, connect, listen
+from monarch._core.net.stream import ByteStream, Listener, connect, listen
 from monarch._core.net.trust import Trust
 from monarch._core.wire.channel import Channel, parse_channel
 
@@ -15,7 +15,7 @@ from monarch._core.wire.channel import Channel, parse_channel
 class Inbox:
     """What one stream has told; waits for it."""
 
-    stream: Stream
+    stream: ByteStream
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -88,7 +88,7 @@ class Door:
     def address(self) -> tuple[str, int]:
         return self.channel.host, self.channel.port
 
-    def _let_in(self, stream: Stream) -> Inbox:
+    def _let_in(self, stream: ByteStream) -> Inbox:
         inbox = Inbox()
         inbox.stream = stream
         with self._changed:

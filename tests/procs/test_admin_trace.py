@@ -24,6 +24,7 @@ pytest.importorskip("perfetto")
 
 from monarch.admin.saved import SavedRun
 from monarch.telemetry import window
+from monarch.telemetry.result import QueryResult
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,14 @@ def test_only_the_ranks_that_are_chosen_have_tracks(asker: Asker) -> None:
 def test_what_cannot_be_shown_is_refused(asker: Asker, query: str, said: str) -> None:
     status, code, message = asker.error("GET", f"/v1/trace?{query}")
     assert (status, code) == (400, "bad_request") and said in message
+
+
+def test_a_mesh_that_is_not_found_where_hosts_are_silent_may_be_there() -> None:
+    def unheard(sql: str) -> QueryResult:
+        return QueryResult([], [], None, {"tcp://h1:26600": "did not answer within 10 s"}, {})
+
+    with pytest.raises(TimeoutError, match=r"no mesh 'trainers'; tcp://h1:26600 did not answer"):
+        window.trace(unheard, 1, 2, "trainers")
 
 
 def test_the_file_of_a_run_has_the_same_and_too_much_is_refused(

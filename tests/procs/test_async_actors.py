@@ -59,7 +59,7 @@ def test_concurrent_bodies_start_in_the_order_of_sending(spawn: Spawn) -> None:
     assert [future.get() for future in futures] == list(range(100))
 
 
-def test_an_error_in_a_concurrent_endpoint_reaches_the_caller_and_the_actor_serves_on(
+def test_an_error_in_a_concurrent_endpoint_leaves_the_actor_serving(
     spawn: Spawn,
 ) -> None:
     actor = spawn(1).spawn("worker", Concurrent)
@@ -286,7 +286,7 @@ class Bounded(Actor):
         return self.most
 
 
-def test_an_endpoint_with_a_concurrency_overlaps_up_to_it_in_order_and_holds_up_no_other(
+def test_concurrency_bounds_overlap_in_order_and_blocks_no_other(
     spawn: Spawn,
 ) -> None:
     house = spawn(1).spawn("house", Bounded)
@@ -350,9 +350,7 @@ def test_an_escaping_cancelled_error_is_an_error_of_the_call_and_the_actor_serve
     assert actor.alive.call_one().get(timeout=20)
 
 
-def test_an_escaping_cancelled_error_in_a_broadcast_is_a_failure_and_not_a_silent_end(
-    spawn: Spawn, faults: Faults
-) -> None:
+def test_a_cancelled_error_escaping_a_broadcast_is_a_failure(spawn: Spawn, faults: Faults) -> None:
     actor = spawn(1).spawn("c", Cancelled)
     actor.cancel_yourself.broadcast()
     faults.wait_for(1)

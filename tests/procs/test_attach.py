@@ -137,9 +137,7 @@ def test_only_the_client_attaches() -> None:
 # who can't be reached
 
 
-def test_a_worker_that_is_not_there_is_an_error_within_the_time_for_it_that_names_host_and_reason() -> (
-    None
-):
+def test_an_absent_worker_is_a_timely_error_naming_host_and_reason() -> None:
     (port,) = free_ports(1)
     begin = time.monotonic()
     with configured(mesh_attach_config_timeout="1s"):
@@ -275,9 +273,7 @@ def test_a_worker_with_another_secret_refuses_at_once_and_both_sides_say_why(
         assert "127.0.0.1" in found.output(0)
 
 
-def test_a_host_that_is_attached_is_not_attached_by_another_secret_that_nobody_would_look_at() -> (
-    None
-):
+def test_an_attached_host_refuses_another_secret() -> None:
     another = "quite another secret, as long as it takes"
     with workers(1, tcp=True) as found:
         first = attach_to_workers(workers=found.addresses)
@@ -704,9 +700,7 @@ def test_a_client_that_goes_through_a_worker_dials_no_other() -> None:
         assert result.stdout == "[0]\n", str(result)
 
 
-def test_what_a_client_has_on_other_hosts_ends_with_it_also_where_it_goes_through_a_worker() -> (
-    None
-):
+def test_a_clients_procs_on_other_hosts_end_with_it_also_through_a_worker() -> None:
     script = (
         VIA
         + """
@@ -759,9 +753,7 @@ def test_shutdown_context_ends_what_runs_on_attached_hosts_and_leaves_the_worker
         assert all(process.poll() is None for process in found.processes)
 
 
-def test_a_script_that_ends_without_a_word_ends_what_it_started_and_its_output_is_complete() -> (
-    None
-):
+def test_a_script_that_just_ends_stops_its_procs_with_complete_output() -> None:
     script = """
     import os
     from monarch.actor import Actor, attach_to_workers, current_rank, endpoint
@@ -824,7 +816,7 @@ def test_two_threads_attach_the_same_hosts_at_once(two_workers: Workers) -> None
     assert os.getpid()
 
 
-def test_a_worker_that_speaks_another_version_of_the_protocol_is_told_from_one_that_is_not_there(
+def test_a_worker_of_another_protocol_version_is_told_from_an_absent_one(
     tmp_path: Path,
 ) -> None:
     package = Path(monarch.__file__).parent
@@ -882,7 +874,7 @@ def test_hosts_whose_addresses_are_not_known_yet_are_let_go_at_once(two_workers:
         hosts.spawn_procs()
 
 
-def test_what_was_asked_of_a_worker_that_comes_up_after_it_was_let_go_is_not_left_there() -> None:
+def test_requests_to_a_worker_that_comes_up_after_detach_leave_nothing() -> None:
     (port,) = free_ports(1)
     address = f"tcp://127.0.0.1:{port}"
     hosts = attach_to_workers(workers=[address])
@@ -901,7 +893,7 @@ def test_what_was_asked_of_a_worker_that_comes_up_after_it_was_let_go_is_not_lef
     late.get(timeout=PATIENCE)
 
 
-def test_many_clients_that_come_and_go_in_one_program_leave_no_threads_and_no_descriptors(
+def test_clients_that_come_and_go_leave_no_threads_or_descriptors(
     two_workers: Workers,
 ) -> None:
     for _ in range(10):

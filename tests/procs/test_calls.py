@@ -247,7 +247,7 @@ def test_an_unpicklable_argument_raises_at_the_caller_and_nothing_is_sent(spawn:
     assert recorder.recorded.call().get().values() == [[], []]
 
 
-def test_an_argument_that_cannot_be_rebuilt_is_an_error_of_the_call_and_the_actor_serves_on(
+def test_an_argument_that_cannot_be_rebuilt_is_an_error_of_the_call(
     spawn: Spawn,
 ) -> None:
     failing = spawn(1).spawn("f", Failing)

@@ -36,7 +36,7 @@ def test_the_status_is_that_of_the_command(tmp_path: Path) -> None:
     assert exec_command(this_host(), ["leaves.py"], workdir=str(tmp_path)).get() == 3
 
 
-def test_a_command_that_can_not_be_started_has_the_status_of_shells_and_the_job_ends_all_the_same(
+def test_an_unstartable_command_has_a_shells_status_and_the_job_ends(
     cluster: Home,
 ) -> None:
     said = cluster.monarch("exec", "--kill", "no-such-command", exit_code=127)

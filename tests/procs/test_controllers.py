@@ -47,7 +47,7 @@ def test_the_client_and_remote_actors_get_the_same_controller(spawn: Spawn) -> N
     assert get_or_spawn_controller("shared", Counter, 500).get().add.call_one(0).get() == 21
 
 
-def test_a_controller_runs_in_the_process_of_the_client_also_when_an_actor_asks_first(
+def test_a_controller_runs_in_the_client_also_when_an_actor_asks_first(
     spawn: Spawn,
 ) -> None:
     remote = spawn(2).spawn("asks", asks())
@@ -93,9 +93,7 @@ def test_a_controller_may_create_another_one() -> None:
     assert get_or_spawn_controller("outer", Outer).get().ask.call_one().get(timeout=20) == (7, 8)
 
 
-def test_the_failure_of_a_controller_does_not_reach_the_clients_hook_and_is_told_to_whoever_asks_for_it() -> (
-    None
-):
+def test_a_controllers_failure_skips_the_hook_and_reaches_its_callers() -> None:
     class Fragile(Actor):
         @endpoint
         def fail(self) -> None:

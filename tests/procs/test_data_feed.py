@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from monarch.actor import Actor, SupervisionError, current_rank, endpoint, this_host
-from monarch.data import Batches, DataFeed, Worker
+from monarch.data import Batches, DataFeed, LoaderInfo
 from monarch.supervision import OneForOne
 
 if TYPE_CHECKING:
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 LENGTH = 6  # items of each loader
 
 
-def numbers(worker: Worker) -> Iterator[tuple[int, int]]:
+def numbers(loader: LoaderInfo) -> Iterator[tuple[int, int]]:
     """The numbers of the batches, and the process that made them."""
     for item in range(LENGTH):
-        yield item * worker.count + worker.index, os.getpid()
+        yield item * loader.count + loader.index, os.getpid()
 
 
-def broken(worker: Worker) -> Iterator[int]:
+def broken(loader: LoaderInfo) -> Iterator[int]:
     yield 0
     raise ZeroDivisionError("sample 17 is empty")
 
 
-def large(worker: Worker) -> Iterator[dict[str, bytearray]]:
+def large(loader: LoaderInfo) -> Iterator[dict[str, bytearray]]:
     for item in range(3):
         yield {"tokens": bytearray([item]) * (1 << 20)}
 
 
-def reused(worker: Worker) -> Iterator[bytearray]:
+def reused(loader: LoaderInfo) -> Iterator[bytearray]:
     """Makes all items in the same memory."""
     memory = bytearray(1 << 20)
     for item in range(LENGTH):
@@ -50,7 +50,7 @@ class Counting:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def __call__(self, worker: Worker) -> Iterator[int]:
+    def __call__(self, loader: LoaderInfo) -> Iterator[int]:
         for item in range(1000):
             with open(self.path, "a") as file:
                 file.write("x")
@@ -175,7 +175,7 @@ def test_arguments_that_do_not_fit_are_refused(spawn: Spawn) -> None:
     procs = spawn(2)
     with pytest.raises(TypeError, match="mesh of processes"):
         DataFeed(None, numbers)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="function of a Worker"):
+    with pytest.raises(TypeError, match="function of a LoaderInfo"):
         DataFeed(procs, [1, 2])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prefetch"):
         DataFeed(procs, numbers, prefetch=0)

@@ -4,14 +4,11 @@ without.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from helpers.scripts import package_path
-from helpers.waiting import PATIENCE
+from helpers.kernels import Kernel
 
 for _name in ("ipykernel", "jupyter_client"):
     pytest.importorskip(_name, reason=f"starts a kernel; {_name} is not installed")
@@ -30,47 +27,6 @@ class Trainer(Actor):
 trainer = this_host().spawn_procs(name="trainers").spawn("trainer", Trainer)
 answer = trainer.step.call_one(4)
 """
-
-
-class Kernel:
-    """One of its own, as Jupyter starts it."""
-
-    def __init__(self) -> None:
-        from jupyter_client.manager import KernelManager
-
-        self._manager = KernelManager()
-        self._manager.start_kernel(env={**os.environ, "PYTHONPATH": package_path()})
-        self.client: Any = self._manager.client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
-
-    def run(self, cell: str, *typed: str, until: str = "") -> str:
-        """What the cell shows while these lines are typed at the prompts that it gives; and more,
-        until that is shown.
-        """
-        asked = self.client.execute(cell, allow_stdin=bool(typed))
-        shown = ""
-        for line in typed:
-            shown += self.client.get_stdin_msg(timeout=PATIENCE)["content"]["prompt"]
-            self.client.input(line)
-        idle = False
-        while not idle or until not in shown:
-            message = self.client.get_iopub_msg(timeout=PATIENCE)
-            kind, content = message["msg_type"], message["content"]
-            if kind == "stream":
-                shown += content["text"]
-            elif message["parent_header"].get("msg_id") != asked:
-                continue
-            elif kind == "error":
-                raise AssertionError("\n".join(content["traceback"]))
-            elif kind == "status":
-                idle = content["execution_state"] == "idle"
-        return shown
-
-    def close(self) -> None:
-        self.client.stop_channels()
-        self._manager.shutdown_kernel(now=True)
-        self._manager.cleanup_resources()
 
 
 @pytest.fixture

@@ -437,7 +437,7 @@ def test_a_result_that_has_arrived_is_not_lost_when_a_rank_dies(
     assert [future.get() for future in streamed] == [5, 5]
 
 
-def test_a_message_over_the_size_limit_is_an_error_at_once_and_the_connection_lives_on() -> None:
+def test_a_message_over_the_limit_fails_at_once_and_the_connection_stays() -> None:
     source = """
         from monarch.actor import Actor, endpoint, this_host
         from monarch.config import configure

@@ -39,7 +39,7 @@ def test_a_timed_out_get_leaves_the_call_running_and_a_later_get_returns_its_val
     assert future.get().values() == ["through", "through"]
 
 
-def test_a_timed_out_await_leaves_the_call_running_and_a_later_await_returns_its_value(
+def test_a_later_await_returns_the_value_that_a_timed_out_one_missed(
     spawn: Spawn, tmp_path: Path
 ) -> None:
     gate = spawn(1).spawn("gate", Gate)
@@ -253,7 +253,7 @@ def test_a_callback_may_wait_for_what_the_engine_goes_on_with_itself(spawn: Spaw
     assert seen.result(timeout=120) == 4
 
 
-def test_a_callback_that_raises_is_reported_and_harms_neither_the_future_nor_the_others(
+def test_a_raising_callback_is_reported_and_harms_no_other(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported: list[threading.ExceptHookArgs] = []

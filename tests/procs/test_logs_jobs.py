@@ -91,7 +91,7 @@ def said_by(found: list[dict[str, Any]], rank: int) -> list[str]:
 STEPS = ["step 1", "loss is 0.1", "unbuffered", "step 2", "loss is 0.2", "unbuffered"]
 
 
-def test_all_that_ranks_print_and_log_is_read_from_another_terminal_and_after_the_end(
+def test_logs_of_all_ranks_are_read_from_another_terminal_and_later(
     home: Home,
 ) -> None:
     home.run(TRAIN, "job")

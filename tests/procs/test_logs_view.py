@@ -293,7 +293,7 @@ def test_what_the_window_holds_is_shown_when_the_window_is_taken_away(
     assert sum("old" in line for line in found) == 1, found
 
 
-def test_what_the_window_holds_is_shown_when_logs_are_flushed_and_when_the_procs_stop(
+def test_a_flush_and_the_stop_of_procs_show_what_the_window_holds(
     spawn: Spawn, shown: Read
 ) -> None:
     procs = spawn(4, name="held")

@@ -570,7 +570,7 @@ def test_cloudpickle_itself_finds_in_each_actor_the_class_of_this_actor() -> Non
     )
 
 
-def test_an_actor_in_the_process_of_the_script_has_the_class_and_globals_of_the_script() -> None:
+def test_an_actor_in_the_scripts_process_has_its_class_and_globals() -> None:
     succeeds(
         """
         from monarch.actor import Actor, endpoint, this_proc

@@ -230,7 +230,7 @@ def test_an_async_bootstrap_function_runs_too(spawn_far: Spawn) -> None:
     )
 
 
-def test_a_bootstrap_function_that_raises_on_one_host_is_told_to_whoever_uses_the_procs(
+def test_a_bootstrap_that_raises_on_one_host_fails_uses_of_the_procs(
     cluster: Cluster,
 ) -> None:
     def bootstrap() -> None:
@@ -320,9 +320,7 @@ PRINTS = """
 """
 
 
-def test_output_of_other_hosts_reaches_the_terminal_of_the_client_in_whole_lines_with_mesh_and_rank() -> (
-    None
-):
+def test_output_of_other_hosts_arrives_in_lines_with_mesh_and_rank() -> None:
     script = (
         PRINTS
         + """
@@ -370,7 +368,7 @@ def test_each_client_sees_the_output_of_its_own_procs() -> None:
     )
 
 
-def test_the_last_words_of_a_process_on_another_host_are_in_the_report_of_its_failure() -> None:
+def test_a_failure_report_has_the_last_output_of_a_remote_process() -> None:
     script = (
         PRINTS
         + """
@@ -392,7 +390,7 @@ def test_the_last_words_of_a_process_on_another_host_are_in_the_report_of_its_fa
 # procs that end, and those that start again
 
 
-def test_a_proc_of_another_host_that_is_killed_is_told_to_the_owner_and_its_neighbours_live_on(
+def test_an_owner_hears_of_a_killed_remote_proc_whose_neighbours_live(
     cluster: Cluster, spawn_far: Spawn, faults: Faults
 ) -> None:
     procs = spawn_far({"gpus": 2})
@@ -446,7 +444,7 @@ def test_a_killed_proc_of_another_host_starts_again_with_its_actors(
     assert echo.say.call(1).get(timeout=20).values() == [1, 1, 1]
 
 
-def test_calls_to_a_rank_that_is_starting_again_are_held_for_it_wherever_they_come_from(
+def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(
     cluster: Cluster, spawn_far: Spawn
 ) -> None:
     class Asks(Actor):

@@ -31,7 +31,7 @@ def test_a_call_on_a_two_by_two_mesh_returns_values_in_row_major_order(spawn: Sp
     assert [point.rank for point, _ in values.items()] == [0, 1, 2, 3]
 
 
-def test_a_slice_numbers_its_messages_over_the_slice_and_its_instances_over_the_whole_mesh(
+def test_slices_number_messages_by_slice_and_instances_by_mesh(
     spawn: Spawn,
 ) -> None:
     ranks = spawn({"gpus": 2, "z": 2}).spawn("a", Ranks)

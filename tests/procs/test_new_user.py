@@ -193,7 +193,7 @@ procs = this_host().spawn_procs(per_host={"gpus": 2})
 
 
 @pytest.mark.parametrize("actor", ["Waits", "WaitsAsync", "Spins", "Deaf"])
-def test_control_c_during_a_call_that_never_returns_ends_the_script_promptly_and_quietly(
+def test_control_c_ends_a_call_that_never_returns_promptly_and_quietly(
     actor: str,
 ) -> None:
     result = run_script(

@@ -67,7 +67,7 @@ def interleave(
 # who fails shows the seed
 @pytest.mark.parametrize("seed", SEEDS, ids=[f"seed{index}" for index in range(len(SEEDS))])
 @pytest.mark.parametrize("recorder", [Recorder, AsyncRecorder])
-def test_interleaved_adverbs_and_slices_from_the_client_are_handled_in_the_order_of_sending(
+def test_interleaved_adverbs_and_slices_are_handled_in_sending_order(
     spawn: Spawn, recorder: type[Any], seed: int
 ) -> None:
     print("seed", seed)

@@ -224,9 +224,7 @@ def test_what_an_actor_configures_for_its_logs_counts() -> None:
     )
 
 
-def test_functions_of_logging_itself_keep_the_format_of_the_client_until_an_actor_sets_one() -> (
-    None
-):
+def test_logging_functions_keep_the_clients_format_until_an_actor_sets_one() -> None:
     result = run_script("""
         import logging
         from monarch.actor import Actor, endpoint, this_host

@@ -139,6 +139,11 @@ def test_a_call_goes_to_one_replica_and_gives_its_value(pair: Service[Replica]) 
     assert pair.greet.call_one(name="me").get(timeout=LIMIT) == "hi me"
 
 
+def test_the_typed_handle_is_the_service(pair: Service[Replica]) -> None:
+    assert pair.typed.pid.call_one().get() in pair.pid.call().get().values()
+    assert list(pair.typed.pid.call().get().extent) == ["replica"]
+
+
 def test_a_call_to_all_has_a_value_of_each_replica(pair: Service[Replica]) -> None:
     pids = pair.pid.call().get(timeout=LIMIT)
     assert pids.sizes == {"replica": 2}
@@ -490,6 +495,6 @@ def test_what_can_not_be_batched_is_refused() -> None:
 
     with pytest.raises(TypeError, match=r"takes one list, `async def two\(self, items\)`"):
 
-        @batched(max_size=2)
+        @batched(max_size=2)  # type: ignore[arg-type]
         async def two(self: Any, items: list[int], more: int) -> list[int]:
             return items

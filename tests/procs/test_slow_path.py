@@ -111,7 +111,7 @@ def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spaw
     assert not over(cost.called, {**ROUND_TRIP, "python": 36})
 
 
-def test_a_broadcast_costs_the_sender_one_send_for_each_rank_and_the_receivers_no_reply(
+def test_a_broadcast_costs_one_send_per_rank_and_no_reply(
     spawn: Spawn,
 ) -> None:
     actors = spawn(8).spawn("counted", Counted)

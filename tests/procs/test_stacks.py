@@ -236,7 +236,7 @@ def test_a_client_that_holds_the_gil_is_seen_by_its_agent(tmp_path: Path) -> Non
         program.process.kill()
 
 
-def test_stacks_of_attached_hosts_come_through_the_program_and_a_silent_host_is_named(
+def test_stacks_of_attached_hosts_name_a_silent_one(
     tmp_path: Path,
 ) -> None:
     # a host that is silent for so long is lost: whoever looks may need longer to start

@@ -87,7 +87,7 @@ def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
         assert counts() == before
 
 
-def test_all_that_is_sent_is_kept_from_the_next_spawn_on_though_many_were_left_out_before(
+def test_messages_are_kept_from_the_next_spawn_on_after_many_omissions(
     spawn: Spawn,
 ) -> None:
     with configured(telemetry="sampled"):

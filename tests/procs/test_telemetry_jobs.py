@@ -66,7 +66,7 @@ ASKS = (
 
 
 @pytest.mark.timeout(120)
-def test_a_job_is_asked_by_its_program_and_by_another_one_and_leaves_its_run_if_asked(
+def test_a_job_answers_two_programs_and_leaves_its_run_if_asked(
     home: Home,
 ) -> None:
     printed = home.run(ASKS)

@@ -149,7 +149,7 @@ def test_views_of_what_was_there_before_are_void_with_a_block_that_raises(mesh: 
     assert inspect(base[1:]).tolist() == [1]
 
 
-def test_numbers_that_the_program_knows_are_those_of_the_ranks_after_a_block_that_raised(
+def test_program_and_ranks_agree_on_numbers_after_a_block_that_raised(
     mesh: Any,
 ) -> None:
     step, view = torch.tensor(3.0), torch.tensor([1.0])

@@ -209,7 +209,7 @@ def test_addresses_and_all_else_are_given_by_keyword() -> None:
 # the three loops
 
 
-def test_start_worker_loop_forever_listens_when_it_returns_and_its_future_is_done_after_the_shutdown(
+def test_start_worker_loop_forever_listens_on_return_until_the_shutdown(
     tmp_path: Path,
 ) -> None:
     future = start_worker_loop_forever(address=f"ipc://{tmp_path}/w")
@@ -249,7 +249,7 @@ def test_run_worker_loop_until_shutdown_returns() -> None:
     assert out.decode() == "and on it goes\n"
 
 
-def test_run_worker_loop_forever_ends_the_process_with_status_0_and_runs_exit_functions(
+def test_run_worker_loop_forever_exits_with_0_and_runs_exit_functions(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -435,7 +435,7 @@ if __name__ == "__main__":
 """
 
 
-def test_clients_that_know_a_worker_by_different_names_can_use_what_the_other_has_there(
+def test_clients_with_different_names_for_a_worker_share_its_actors(
     tmp_path: Path,
 ) -> None:
     """Both its actors and the second program call there by either name, in turn, more than fits
@@ -646,7 +646,7 @@ def test_shutdown_lets_the_actors_clean_up(two_workers: Workers) -> None:
     assert [receiver.recv().get(timeout=PATIENCE)[0] for _ in range(2)] == ["cleaned"] * 2
 
 
-def test_shutdown_does_not_wait_for_an_endpoint_that_is_stuck_for_longer_than_the_grace(
+def test_shutdown_waits_for_a_stuck_endpoint_no_longer_than_the_grace(
     two_workers: Workers,
 ) -> None:
     from helpers.actors import Gate, open_channel

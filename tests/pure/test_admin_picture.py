@@ -95,7 +95,7 @@ def test_each_rank_has_a_place_in_the_columns_of_its_mesh() -> None:
     assert json.loads(json.dumps(shown)) == shown
 
 
-def test_before_there_is_a_verdict_all_ranks_are_shown_and_the_verdict_follows_at_once() -> None:
+def test_all_ranks_are_shown_before_the_verdict_which_follows_at_once() -> None:
     pytest.importorskip("starlette")
     from monarch.admin.more import _Now
 

@@ -18,6 +18,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from helpers.asgi import ask
+from monarch.admin import app as application
 from monarch.admin import feeds, helper, logs, routes
 from monarch.admin.app import App
 from monarch.admin.feeds import Event, Feed, Reader, Source
@@ -188,10 +189,12 @@ class Slow:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.abandoned: list[threading.Event | None] = []
         self.may = threading.Event()
         self.route = Route("GET", "/v1/slow/{who}", "view", self._answer, "", JSON, {}, 60.0)
 
     def _answer(self, call: Call) -> Any:
+        self.abandoned.append(call.abandoned)
         self.asked.append(call.path["who"])
         self.may.wait(60)
         return {}
@@ -248,10 +251,26 @@ def test_who_goes_while_he_is_answered_keeps_his_place_until_that_is_done(
         last = asyncio.ensure_future(ask(app, "GET", "/v1/slow/last", HEADERS))
         await asyncio.sleep(0)
         assert app._places.locked() and slow.asked == ["left"]
+        assert slow.abandoned[0] is not None and slow.abandoned[0].is_set()  # so that it ends early
         slow.may.set()
         assert (await last).status == 200
 
     asyncio.run(story())
+
+
+def test_a_body_that_does_not_come_is_no_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application, "_BODY_LIMIT", 0.01)
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    app = app_of(SimpleNamespace(ended=threading.Event(), saved=False))
+    asyncio.run(app({**scope("/v1/query"), "method": "POST"}, receive, send))
+    assert sent[0]["status"] == 408 and b"did not come within 0.01 s" in sent[1]["body"]
 
 
 def test_what_reads_files_does_not_wait_for_questions_to_the_program(

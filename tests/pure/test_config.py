@@ -763,7 +763,7 @@ def test_a_number_that_0_7_refuses_is_a_type_error_and_a_value_error(key: str, n
             configure(**{key: number})
 
 
-def test_a_variable_of_another_program_with_the_name_of_a_key_without_effect_is_ignored() -> None:
+def test_a_foreign_variable_named_like_a_key_without_effect_is_ignored() -> None:
     store = Store({"SCUBA_LOG_ENTER_EXIT": "verbose", "MONARCH_RDMA_MAX_NICS_PER_BUFFER": "all"})
     assert store.everything()["scuba_log_enter_exit"] is False
     assert store.load("rdma_max_nics_per_buffer") is None

@@ -262,7 +262,7 @@ def test_nothing_is_answered_where_nobody_waits(hub: Any, taking: Taking) -> Non
     assert origin.answers == []
 
 
-def test_a_request_is_answered_later_with_a_value_an_error_or_the_end_of_what_it_is_about(
+def test_a_request_is_answered_later_by_value_error_or_end_of_its_subject(
     hub: Any,
 ) -> None:
     origin = Origin()

@@ -23,7 +23,7 @@ def test_ranks_share_all_batches_and_each_goes_to_one(workers: int, world_size: 
 
 def test_a_loader_serves_one_rank() -> None:
     served = [
-        {Order(6, rank, 3).turn(position).worker for position in range(0, 60, 3)}
+        {Order(6, rank, 3).turn(position).loader for position in range(0, 60, 3)}
         for rank in range(3)
     ]
     assert served == [{0, 3}, {1, 4}, {2, 5}]

@@ -88,7 +88,7 @@ def test_equal_stacks_are_grouped_and_the_largest_group_comes_first() -> None:
     assert text.index("train.py:5") < text.index("1 rank: t 7") < text.index("train.py:9")
 
 
-def test_who_has_stopped_is_told_at_once_and_again_each_minute_while_nobody_is_attached() -> None:
+def test_stopped_actors_are_announced_at_once_and_each_minute_unattached() -> None:
     told: dict[int, float] = {}
     assert [each.number for each in due([row(0), row(1, driver="ada")], told, 5.0)] == [0]
     assert due([row(0), row(1, driver="ada")], told, 64.0) == []

@@ -235,7 +235,7 @@ def test_the_content_of_a_local_file_is_part_of_what_is_asked_for(project: Path,
     assert found[0] != found[1]
 
 
-def test_an_editable_line_brings_its_extras_and_one_of_a_repository_is_the_installers(
+def test_an_editable_line_brings_extras_and_a_repository_is_left_to_the_installer(
     project: Path,
 ) -> None:
     (project / "pyproject.toml").write_text(

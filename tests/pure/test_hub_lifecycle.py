@@ -94,7 +94,7 @@ def test_a_row_of_the_table(state: str, event: str) -> None:
     assert bool({"report", "part"} & {*instructions}) <= bool({"end", "turn"} & {*instructions})
 
 
-def test_an_answer_to_an_earlier_question_and_a_pause_that_was_overtaken_change_nothing() -> None:
+def test_outdated_answers_and_overtaken_pauses_change_nothing() -> None:
     life = Lifecycle("worker.0")
     life.happen("wanted")
     life.happen("refused")
@@ -279,7 +279,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_happens_in_any_order_each_call_is_answered_or_with_the_living_process(
+def test_in_any_order_of_events_each_call_is_answered_or_with_the_process(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visited: set[tuple[str, str]] = set()

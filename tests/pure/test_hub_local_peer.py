@@ -176,7 +176,7 @@ def test_the_end_of_an_incarnation_is_told_once_whatever_was_said_since(
     assert hub.open(peer.end(killed(time.monotonic()))) == list(hub.requests.items())
 
 
-def test_a_way_that_leads_to_the_next_incarnation_from_its_beginning_outlives_the_one_before(
+def test_a_connection_to_the_next_incarnation_outlives_the_one_before(
     hub: MessageHub, address: ProcAddress
 ) -> None:
     first_end = killed(time.monotonic())
@@ -216,7 +216,7 @@ def test_where_another_user_listens_the_agent_is_asked_at_once(
     assert same(peer.failure, ended)
 
 
-def test_what_was_not_sent_to_a_process_that_had_ended_waits_for_its_next_incarnation(
+def test_frames_unsent_to_an_ended_process_wait_for_its_next_incarnation(
     hub: MessageHub, address: ProcAddress
 ) -> None:
     hub.requests = {number: SimpleNamespace() for number in (1, 2, 3, 4)}
@@ -255,7 +255,7 @@ def test_a_call_about_to_be_sent_as_the_end_is_told_is_the_next_incarnations(
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before it is written", "when it was written"])
-def test_a_call_that_another_thread_sends_fails_only_if_the_process_that_ended_got_it(
+def test_another_threads_call_fails_only_if_the_ended_process_got_it(
     hub: MessageHub, address: ProcAddress, sent: bool
 ) -> None:
     peer = LocalPeer(hub, address)  # type: ignore[arg-type]

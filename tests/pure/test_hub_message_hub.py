@@ -71,7 +71,7 @@ def called(request: int) -> Frame:
     return Frame(CALL, 0, 0, ACTOR, 0, request, b"step", b"")
 
 
-def test_a_call_that_waits_for_a_restart_is_not_given_up_when_the_time_of_another_is_up(
+def test_a_call_waiting_for_a_restart_outlasts_the_time_of_another(
     hub: MessageHub, timers: list[Callable[[], None]]
 ) -> None:
     origin, actor = Origin(), Receiver()

@@ -308,7 +308,7 @@ def test_hosts_that_cannot_be_reached_are_said_and_the_files_that_are_here_are_s
     job.kill()
 
 
-def test_once_a_job_has_ended_the_hosts_that_are_shown_are_named_and_where_the_others_keep_theirs(
+def test_an_ended_jobs_shown_hosts_are_named_and_where_others_keep_logs(
     monarch: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Elsewhere, "_state", Fake._state)
@@ -407,7 +407,7 @@ def test_what_could_deceive_a_terminal_is_left_out(text: str, safe: str) -> None
     assert tame(text, False) == safe
 
 
-def test_colours_of_the_text_are_kept_for_a_terminal_that_has_them_and_end_with_the_line() -> None:
+def test_colours_are_kept_for_terminals_and_end_with_the_line() -> None:
     shown = show(line(0, "\x1b[31;1mred\x1b[2J"), colours=True)
     assert "\x1b[31;1mred\x1b[0m" in shown and "\x1b[2J" not in shown
 

@@ -535,6 +535,20 @@ def test_the_point_of_a_remote_mount_is_absolute_and_of_the_program(
         assert [each.point for each in job._mounts] == [absolute]
 
 
+def test_a_folder_or_interpreter_that_is_not_there_is_refused_when_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    job = MountingJob()
+    with pytest.raises(ValueError, match=r"must be one on this machine, got .*missing"):
+        job.remote_mount(tmp_path / "missing", python_exe=None)
+    with pytest.raises(ValueError, match=r"bin/python' should be the interpreter .* is no file"):
+        job.remote_mount(tmp_path, python_exe="bin/python")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    job.remote_mount(tmp_path, python_exe="bin/python")
+    assert [each.python for each in job._mounts] == ["bin/python"]
+
+
 def test_a_block_that_grew_is_joined_once(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a" * 1000)

@@ -384,7 +384,7 @@ def test_a_waiting_sender_goes_on_when_the_connection_ends(bench: Bench, how: st
     assert here.send(call(2)) is False
 
 
-def test_a_sender_gives_up_on_a_peer_that_never_reads_and_the_error_says_what_to_look_at(
+def test_a_sender_gives_up_on_a_peer_that_never_reads_with_advice(
     bench: Bench,
 ) -> None:
     here, _, _ = bench.half(buffer=4096, send_limit=1000, send_timeout=0.05)
@@ -525,7 +525,7 @@ def test_a_sender_waits_until_what_it_has_passed_in_shared_memory_has_been_read(
     got.frames.clear()
 
 
-def test_a_frame_that_passes_nothing_in_shared_memory_waits_for_none_of_it_to_be_read(
+def test_a_frame_without_shared_memory_waits_for_none_to_be_read(
     bench: Bench,
 ) -> None:
     one, other = bench.sockets()
@@ -740,9 +740,7 @@ def test_a_borrower_that_reads_the_peers_end_tells_it_once(bench: Bench) -> None
 
 
 @pytest.mark.parametrize("how", ["send", "send_encoded", "write_if_idle"])
-def test_nothing_counts_as_sent_once_the_peer_has_closed_though_nobody_has_read_its_end(
-    bench: Bench, how: str
-) -> None:
+def test_nothing_counts_as_sent_once_the_peer_closed_though_unread(bench: Bench, how: str) -> None:
     connection, peer, got = bench.half()
     frame: Any = call() if how == "send" else encode(call())[0]
     with borrowed(connection):
@@ -1014,7 +1012,7 @@ def test_no_descriptor_stays_when_a_connection_with_queued_segments_is_closed(be
     assert segment_descriptors() == []
 
 
-def test_no_descriptor_stays_when_the_receiver_closes_between_the_first_and_the_last_byte(
+def test_no_descriptor_stays_when_the_receiver_closes_within_a_frame(
     bench: Bench,
 ) -> None:
     _, peer, inbox = bench.half()
@@ -1029,7 +1027,7 @@ def test_no_descriptor_stays_when_the_receiver_closes_between_the_first_and_the_
     assert segment_descriptors() == []
 
 
-def test_a_descriptor_that_waits_for_the_rest_of_its_frame_is_not_inherited_by_programs(
+def test_a_descriptor_of_an_incomplete_frame_is_not_inherited(
     bench: Bench,
 ) -> None:
     _, peer, _ = bench.half()

@@ -160,7 +160,7 @@ def test_a_segment_has_no_name_and_is_not_inherited_by_programs() -> None:
         "pwrite",
     ],
 )
-def test_without_room_for_a_segment_the_socket_carries_the_buffers_and_it_is_said_once(
+def test_without_room_for_a_segment_the_socket_is_used_with_one_warning(
     call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*args: object) -> Any:

@@ -15,7 +15,7 @@ from monarch._core.hub.spawn_requests import SpawnRequest
 from monarch._core.net.poller import Timer
 from monarch._core.processes import output, proc_output
 from monarch._core.processes.output import Output, Source
-from monarch._core.processes.proc_entry import Mesh, ProcEntry
+from monarch._core.processes.proc_entry import ProcEntry, SpawnedMesh
 from monarch._core.processes.proc_output import ProcOutput
 from monarch._core.wire.address import ActorAddress, ProcAddress
 
@@ -119,7 +119,7 @@ class World:
             {},
         )
         self.entry = ProcEntry(
-            ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 0, now=10.0
+            ProcAddress("host", "uid.1"), SpawnedMesh(request, "machine"), 1, 0, now=10.0
         )
         (out, self.stdout), (err, self.stderr) = os.pipe(), os.pipe()
         self.output.follow(self.entry, out, err)

@@ -178,7 +178,7 @@ def test_another_call_at_the_same_place_in_memory_is_not_taken_for_the_one_befor
     assert since is not None and since / 1e9 >= 150
 
 
-def test_a_concurrent_call_that_stays_is_stuck_while_others_of_its_endpoint_come_and_go(
+def test_a_concurrent_call_is_stuck_though_others_of_its_endpoint_end(
     timers: Timers, pulse: ActorPulse, cell: Cell
 ) -> None:
     class Task: ...

@@ -153,7 +153,7 @@ def test_the_end_of_the_connection_is_told_and_then_it_waits_without(
     assert selector.select(0.001) == []
 
 
-def test_it_goes_from_connection_to_connection_also_where_a_closed_ones_number_is_used_again(
+def test_it_changes_connections_also_where_a_closed_number_is_reused(
     selector: ReadingSelector,
 ) -> None:
     for _ in range(3):

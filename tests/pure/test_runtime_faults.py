@@ -21,9 +21,7 @@ def test_ranks_of_one_mesh_with_one_reason_belong_together() -> None:
     assert merge(faults) == [faults]
 
 
-def test_other_meshes_reasons_and_causes_are_reported_on_their_own_in_the_order_in_which_they_came() -> (
-    None
-):
+def test_other_meshes_reasons_and_causes_are_own_reports_in_order() -> None:
     faults = [
         failure(0),
         failure(1, "another"),

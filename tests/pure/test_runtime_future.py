@@ -578,7 +578,7 @@ class Releasing(PendingOperation):
 # what a source hears
 
 
-def test_a_source_hears_of_waits_and_of_those_given_up_but_not_of_reads_of_a_done_future() -> None:
+def test_a_source_hears_of_waits_begun_and_given_up_but_not_of_reads() -> None:
     source = Recorder()
     future = pending(source)
     assert not future.done()
@@ -855,7 +855,7 @@ def test_an_error_of_the_body_reaches_every_reader() -> None:
             future.get(timeout=PATIENCE)
 
 
-def test_a_body_that_is_cancelled_from_inside_says_so_to_its_reader_and_to_nobody_else(
+def test_a_body_cancelled_from_inside_tells_its_reader_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hooked: list[Any] = []

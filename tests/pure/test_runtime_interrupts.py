@@ -215,7 +215,7 @@ def test_a_handler_that_raises_does_not_lose_other_signals(catch: Callable[[int]
     assert sorted(told) == ["SIGCHLD", "SIGPROF", "SIGRTMIN+3"]
 
 
-def test_a_signal_on_the_way_into_or_out_of_the_context_leaves_all_handlers_as_they_were(
+def test_a_signal_at_either_end_of_the_context_leaves_handlers_alone(
     catch: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch(signal.SIGUSR1)

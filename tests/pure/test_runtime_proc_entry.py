@@ -12,7 +12,7 @@ import pytest
 
 from monarch._core.hub.spawn_requests import SpawnRequest, Start
 from monarch._core.processes import proc_entry
-from monarch._core.processes.boxes import Boxes
+from monarch._core.processes.black_boxes import BlackBoxes
 from monarch._core.processes.host_procs import HostProcs
 from monarch._core.processes.proc_entry import (
     ASKED,
@@ -26,8 +26,8 @@ from monarch._core.processes.proc_entry import (
     STOPPING,
     TABLE,
     UP,
-    Mesh,
     ProcEntry,
+    SpawnedMesh,
 )
 from monarch._core.supervision import failure as causes
 from monarch._core.supervision.failure import Failure
@@ -72,7 +72,12 @@ def entry(restarts: bool = False, previous: Failure | None = None) -> ProcEntry:
         restarts=restarts,
     )
     return ProcEntry(
-        ProcAddress("host", "uid.1"), Mesh(request, "machine"), 1, 3, now=10.0, previous=previous
+        ProcAddress("host", "uid.1"),
+        SpawnedMesh(request, "machine"),
+        1,
+        3,
+        now=10.0,
+        previous=previous,
     )
 
 
@@ -156,7 +161,7 @@ def procs_without_processes() -> tuple[HostProcs, Any]:
         {},
         {},
     )
-    procs._past, procs._machine, procs.boxes = Tombstones(), "machine", Boxes()
+    procs._past, procs._machine, procs.boxes = Tombstones(), "machine", BlackBoxes()
     return procs, agent
 
 
@@ -422,7 +427,7 @@ def test_who_has_lost_the_connection_to_a_proc_that_runs_is_told_when_it_ends() 
     assert proc.outcome(15, 21, waited=True) == (True, proc.end)
 
 
-def test_who_asks_for_a_proc_that_may_start_again_waits_for_that_until_it_is_given_up() -> None:
+def test_a_question_about_a_proc_waits_until_its_restart_is_given_up() -> None:
     proc = up(restarts=True)
     proc.exited(SIGKILLED, "", 20)
     assert proc.outcome(0, 21)[0] is False
@@ -449,7 +454,7 @@ def test_who_asks_for_a_proc_that_is_being_stopped_is_told_unless_it_starts_agai
     assert proc.outcome(0, 23, waited=True)[0] is not restarts
 
 
-def test_who_has_lost_the_connection_to_an_earlier_incarnation_is_told_how_that_ended() -> None:
+def test_a_lost_connection_to_an_earlier_incarnation_is_explained() -> None:
     before = Failure(causes.EXITED, "the process exited with code 3")
     proc = entry(restarts=True, previous=before)
     assert proc.outcome(5, 11) == (True, before)

@@ -703,7 +703,7 @@ def test_an_actor_error_alone_can_be_copied_and_pickled(clone: Any) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="groups are of 3.11")
-def test_an_exception_that_cannot_be_made_anew_from_its_arguments_is_an_actor_error_alone() -> None:
+def test_an_exception_not_rebuilt_from_its_arguments_is_an_actor_error() -> None:
     group = vars(builtins)["ExceptionGroup"]
 
     class Forgetful(group):  # type: ignore[misc,valid-type]
@@ -730,9 +730,7 @@ def test_attributes_of_the_error_hide_those_of_the_original_which_is_still_there
     assert (original.message, original.rank) == ("message of a letter", "captain")
 
 
-def test_a_class_that_keeps_a_registry_of_its_subclasses_does_not_hear_of_the_callers_errors() -> (
-    None
-):
+def test_a_registry_of_subclasses_does_not_hear_of_the_callers_errors() -> None:
     before = list(Registered.known)
     assert isinstance(across(RegisteredOne("x")), RegisteredOne)
     assert Registered.known == before
@@ -774,7 +772,7 @@ def test_a_supervision_error_that_an_endpoint_lets_pass_keeps_its_failure() -> N
     assert got.endpoint == "trainers.train()"
 
 
-def test_the_text_of_a_remote_syntax_error_is_shown_although_python_shows_only_its_line() -> None:
+def test_a_remote_syntax_error_shows_its_text() -> None:
     if sys.version_info < (3, 11):
         pytest.skip("needs notes, which are of 3.11")
     got = across(SyntaxError("bad", ("file.py", 3, 4, "x = (")))

@@ -173,7 +173,7 @@ def test_the_parser_of_before_passes_arguments_on_to_the_command(
     assert ended.value.code == 0 and "running programs" in capsys.readouterr().out
 
 
-def test_an_address_has_brackets_if_its_kind_needs_them_and_a_name_that_is_none_is_said() -> None:
+def test_addresses_have_brackets_if_needed_and_wrong_names_are_refused() -> None:
     assert get_ipaddr("127.0.0.1", 80) == get_ipaddr("127.0.0.1", 80, AddrType.IPv4) == "127.0.0.1"
     assert get_ipaddr("::1", 80) == get_ipaddr("::1", 80, AddrType.IPv6) == "[::1]"
     assert (get_sockaddr("127.0.0.1", 80), get_sockaddr("::1", 8080)) == (

@@ -46,7 +46,7 @@ def test_an_extent_is_a_complete_mapping_from_label_to_size() -> None:
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyError])
-def test_an_unknown_label_of_an_extent_is_a_value_error_and_a_key_error_that_names_it(
+def test_an_unknown_label_is_a_value_error_and_a_key_error_naming_it(
     kind: type[Exception],
 ) -> None:
     with pytest.raises(kind) as caught:

@@ -219,7 +219,7 @@ def test_a_wrong_request_to_a_mesh_is_refused_with_what_is_wrong(
     assert named in str(caught.value)
 
 
-def test_what_derives_from_the_trait_without_being_a_mesh_says_so_when_it_is_used_as_one() -> None:
+def test_a_subclass_of_the_trait_that_is_no_mesh_says_so_on_use() -> None:
     class MyActor(MeshTrait):
         pass
 

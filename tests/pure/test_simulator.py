@@ -476,7 +476,7 @@ def test_streams_of_a_recorded_function_run_side_by_side() -> None:
         assert replayed == pytest.approx(sim.step().seconds)
 
 
-def test_a_recorded_function_in_which_parts_of_a_mesh_meet_says_that_it_cant_be_simulated() -> None:
+def test_a_recording_in_which_parts_of_a_mesh_meet_is_not_simulated() -> None:
     sim = simulator(1, 4)
     first = sim.mesh.slice(gpu=slice(0, 2))
 

@@ -13,7 +13,7 @@ import pytest
 from monarch._core.supervision.deadlock import (
     EVERYTHING,
     NOBODY,
-    Call,
+    CallId,
     Chaser,
     Probe,
     Wait,
@@ -22,8 +22,8 @@ from monarch._core.supervision.deadlock import (
     keeper,
 )
 
-CALL = Call("caller", 1)
-OTHER = Call("caller", 2)
+CALL = CallId("caller", 1)
+OTHER = CallId("caller", 2)
 
 
 def test_a_queued_call_is_kept_by_what_the_serving_code_waits_for() -> None:
@@ -55,7 +55,7 @@ def test_a_call_whose_response_port_was_handed_out_is_kept_by_nobody() -> None:
 
 def wait(began: float, process: str, *silent: str) -> Wait:
     return Wait(
-        WaitId(began, Call(process, 1)), tuple((name, 7) for name in silent), f"{process} waits"
+        WaitId(began, CallId(process, 1)), tuple((name, 7) for name in silent), f"{process} waits"
     )
 
 
@@ -132,9 +132,9 @@ class Activity:
 
     actor: Actor
     serving: bool
-    call: tuple[Call, str] | None = None  # with the actor that answers it
+    call: tuple[CallId, str] | None = None  # with the actor that answers it
     explicit: bool = False
-    waits_for: Call | None = None
+    waits_for: CallId | None = None
     noted: WaitId | None = None  # None for waits that something else may end, too
 
 
@@ -142,7 +142,7 @@ class Activity:
 class Actor:
     name: str
     process: str
-    inbox: deque[Call] = field(default_factory=deque)
+    inbox: deque[CallId] = field(default_factory=deque)
     serve: Activity = field(init=False)
     tasks: list[Activity] = field(default_factory=list)
 
@@ -179,7 +179,7 @@ class World:
         self.actors = {
             f"a{number}": Actor(f"a{number}", f"p{number % processes}") for number in range(actors)
         }
-        self.silent: dict[Call, set[str]] = {}
+        self.silent: dict[CallId, set[str]] = {}
         self.in_flight: list[tuple[str, object]] = []
         self.reports = 0
         self.broken: set[Cycle] = set()  # that another report has broken
@@ -222,9 +222,9 @@ class World:
         handler.call = actor.inbox.popleft(), actor.name
         handler.explicit = self.random.random() < 0.1
 
-    def new_call(self, process: str) -> Call:
+    def new_call(self, process: str) -> CallId:
         self.requests += 1
-        call = Call(process, self.requests)
+        call = CallId(process, self.requests)
         self.silent[call] = set()
         return call
 
@@ -295,7 +295,7 @@ class World:
         else:
             self.send(self.processes[probe.process].pass_on(probe, wait))
 
-    def keeper(self, actor: Actor, call: Call) -> Activity | None:
+    def keeper(self, actor: Actor, call: CallId) -> Activity | None:
         handled = {
             number: None if activity.explicit or activity.call is None else activity.call[0]
             for number, activity in enumerate(actor.activities)
@@ -407,7 +407,7 @@ def test_every_report_is_a_cycle_at_that_moment_and_no_cycle_stays(seed: int) ->
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_with_calls_to_meshes_every_report_is_a_cycle_then_or_until_another_report_broke_it(
+def test_reports_of_calls_to_meshes_are_cycles_until_one_is_broken(
     seed: int,
 ) -> None:
     """Cycles may share a wait here: giving that up breaks the other one while its probe is under

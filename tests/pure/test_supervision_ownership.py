@@ -106,9 +106,7 @@ def test_the_end_of_a_process_may_be_heard_of_in_several_ways_and_counts_once() 
     assert ownership.process_ended("p0", Failure(LINK, "the connection broke"), 0) == []
 
 
-def test_an_owner_cares_no_longer_for_what_it_stopped_nor_for_what_ran_on_procs_that_it_stopped() -> (
-    None
-):
+def test_an_owner_ignores_what_it_stopped_and_what_ran_on_stopped_procs() -> None:
     host, mesh, elsewhere = procs("procs", ["p0", "p1"]), actors(1, ["p0", "p1"]), actors(2, ["q0"])
     ownership = owning(host, mesh, elsewhere)
     assert all(ownership.cares_for(each) for each in (host, mesh, elsewhere))

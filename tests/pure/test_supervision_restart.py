@@ -291,9 +291,7 @@ def test_a_plan_does_not_start_actors_on_a_process_that_failed_meanwhile() -> No
     assert owner.startable(1, [1]) == []
 
 
-def test_what_could_not_be_started_again_is_told_once_per_rank_by_its_actors_if_it_had_any() -> (
-    None
-):
+def test_failed_restarts_are_told_once_per_rank_by_its_actors_if_any() -> None:
     owner: Owner = Ownership()
     group = RestartGroup(AllForOne(max_restarts=1))
     owner.created(OwnedMesh("procs", "procs", ["p0", "p1"], True, str, group))

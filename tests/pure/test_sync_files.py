@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -392,6 +393,50 @@ def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs
     assert folders[3] == folders[0] and folders[4] == folders[1], "they are recycled"
 
 
+def test_a_spare_version_becomes_the_next_one_until_an_old_one_can(
+    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spares() -> list[Path]:
+        return [path for path in store.current.parent.glob("versions/spare*") if path.is_dir()]
+
+    linked: list[str] = []
+    link = os.link
+
+    def note(source: str, target: str, **options: Any) -> None:
+        linked.append(os.path.basename(target))
+        link(source, target, **options)
+
+    monkeypatch.setattr("monarch.sync.build.os.link", note)
+    for text, made in (("1", 1), ("22", 1), ("333", 0), ("4444", 0)):
+        write(project, {"a.py": text, "b/c.py": "same", "empty": ""})
+        linked.clear()
+        bring(store, scan(project))
+        assert "c.py" not in linked and content(store.current) == content(project)
+        assert store.clean_up() == [] and content(store.current) == content(project)
+        store.make_spare()
+        assert [content(path) for path in spares()] == [content(project)] * made
+        store.clean_up()
+        assert len(spares()) == made
+
+
+def test_what_a_program_has_changed_is_in_no_spare_version(project: Path, store: Store) -> None:
+    write(project, {"a.py": "1", "b.py": "2"})
+    bring(store, scan(project))
+    (store.current / "a.py").write_text("by a program")
+    store.make_spare()
+    assert len(os.listdir(store.current.parent / "versions")) == 2  # one, and its list
+
+
+def test_an_empty_file_that_was_only_touched_arrives_with_its_time(
+    project: Path, store: Store
+) -> None:
+    write(project, {"empty": ""})
+    bring(store, scan(project))
+    os.utime(project / "empty", (1, 1))
+    assert bring(store, scan(project)) == []
+    assert os.stat(store.current / "empty").st_mtime == 1
+
+
 def test_a_version_with_a_file_of_a_program_is_not_recycled(project: Path, store: Store) -> None:
     write(project, {"a.py": "0"})
     for number in range(1, 6):
@@ -557,11 +602,7 @@ def test_a_host_refuses_paths_that_lead_elsewhere(path: str) -> None:
     good = Manifest([File("a.py", 0o644, 1, 0, NOTHING)], {"link": "/etc"}, {"a": 0o755})
     assert decode(good.encoded).id == good.id
     with pytest.raises(ValueError, match="leads out|two things"):
-        decode(
-            Manifest(
-                [*good.files, File(path, 0o644, 1, 0, NOTHING)], good.links, good.folders
-            ).encoded
-        )
+        decode(good.encoded + f'\n[{json.dumps(path)},420,1,0,"{NOTHING}"]'.encode())
     with pytest.raises(ValueError, match="leads out|two things"):
         decode(
             Manifest(
@@ -576,10 +617,12 @@ def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Pa
     for data in (
         b"",
         b"{}",
-        b"[1, 2, 3]",
-        b'[[["a"]], {}, {}]',
+        b"[1, 2]",
+        b"[{}, {}, {}]",
+        b'[{}, {}]\n["a"]',
         b"\xff",
-        b'[[["a", 493, 0, -1, "x"]], {}, {}]',
+        b'[{}, {}]\n["a", 493, 0, -1, "x"]',
+        b'[{}, {}]\n["a", 493, 0, 0, "%b"],["b", 493, 0, 0, "%b"]' % ((b"0" * 64,) * 2),
     ):
         with pytest.raises(ValueError, match=r".+"):
             decode(data)

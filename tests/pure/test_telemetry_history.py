@@ -19,9 +19,7 @@ def run(
         look(history, begin + second, [(uid, rate * second, 0) for uid in range(actors)])
 
 
-def test_counts_of_seconds_are_kept_for_ten_minutes_and_those_of_ten_seconds_for_six_hours() -> (
-    None
-):
+def test_counts_are_kept_by_second_for_10_minutes_and_by_10_s_for_6_hours() -> None:
     history = History(MUCH)
     run(history, 7 * 3600)
     end = 1_000_000 + 7 * 3600

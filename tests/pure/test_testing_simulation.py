@@ -289,7 +289,7 @@ def test_it_runs_from_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--kill must be 0 to 3, got 4" in capsys.readouterr().err
 
 
-def test_a_cut_of_two_seconds_is_mended_soon_after_it_ends_at_whatever_moment_it_began() -> None:
+def test_a_cut_of_two_seconds_is_mended_soon_whenever_it_began() -> None:
     """Half of the time that a link has: the worst of 1,500 such cases took 1.06 s. 293 is that
     one.
     """

@@ -660,9 +660,7 @@ def encoded(sequence: int, acknowledged: int = 0) -> bytes:
         (RECORD_HEADER.pack(1, 0, 0, 0, ACK), "1 bytes where 0 are the most"),
     ],
 )
-def test_a_peer_that_makes_no_sense_loses_its_stream_and_when_it_does_so_again_its_link(
-    said: bytes, why: str
-) -> None:
+def test_a_peer_sending_nonsense_loses_its_stream_and_then_its_link(said: bytes, why: str) -> None:
     wires = Wires(1)
     a = wires.host("a")
     raw = Raw(a)

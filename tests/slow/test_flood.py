@@ -63,7 +63,7 @@ class Producer(Actor):
         return sent, memory()
 
 
-def test_a_flood_of_messages_that_come_faster_than_they_are_handled_takes_bounded_memory(
+def test_a_flood_faster_than_its_handling_takes_bounded_memory(
     spawn: Spawn,
 ) -> None:
     with configured(mailbox_limit=5000, send_buffer_limit=4 * MEGABYTE):

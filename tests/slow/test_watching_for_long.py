@@ -92,4 +92,4 @@ def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, 
     )
     assert not grows(page, helper)
     assert helper[-1] < 150 * MEGABYTE
-    assert tab.complaints == []
+    assert tab.complaints == [], tab.refused

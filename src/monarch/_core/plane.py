@@ -1,5 +1,4 @@
-"""The inside that is published for planes: all that `rdma`, `tensor_engine` and what follows may
-import of the engine.
+"""The published inside of the engine: all that `rdma`, `tensor_engine` and others may import.
 
 Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs/planes.md says what
 each name here is for, and how a plane is written. Nothing of the core imports this module, so
@@ -16,7 +15,7 @@ from .actors.contracts import Owner
 from .actors.endpoint import describe_class
 from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of
-from .actors.request import Gather, StopCall, Stream
+from .actors.request import Gather, StopCall, StreamCall
 from .calls.failed_call import FailedCall, Reply
 from .calls.future import when_done
 from .calls.message import SETTLE, TRACE, UPDATE_CLASS, encode_meta
@@ -56,14 +55,14 @@ from .wire.reducers import Dumped, Reducer, register_lender
 if TYPE_CHECKING:
     from .client.guest import join
     from .net.peer_credentials import check_same_user
-    from .processes.boxes import DeadProc
+    from .processes.black_boxes import DeadProc
     from .shape.rank_selector import RankSelector
     from .wire.channel import parse_channel
     from .wire.picklers import is_importable
 
 # what few processes need: a look at a thousand imports this module in each of them, at once
 _LATER = {
-    "DeadProc": "processes.boxes",
+    "DeadProc": "processes.black_boxes",
     "RankSelector": "shape.rank_selector",
     "is_importable": "wire.picklers",
     "check_same_user": "net.peer_credentials",
@@ -126,7 +125,7 @@ __all__ = [
     "Slice",
     "Source",
     "StopCall",
-    "Stream",
+    "StreamCall",
     "activities",
     "actors_of",
     "after",

@@ -1,4 +1,8 @@
-"""The actor API. Names only: each is documented where it is defined, below `monarch._core`."""
+"""The actor API. Names only: each is documented where it is defined, below `monarch._core`.
+
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.mesh`, `_core.processes`,
+`_core.shape`, `_core.supervision`, `_core.wire`.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Names of the actor API that lead to planes, imported when they are used; and one that has no
-meaning here.
+"""Names of the actor API that lead to planes, imported when they are used.
+
+One of them has no meaning here.
 """
 
 from __future__ import annotations
@@ -9,7 +10,11 @@ from typing import Any
 
 
 def debug_controller() -> Any:
-    """The debugger's controller, in Monarch 0.7. Here there is none."""
+    """The debugger's controller of Monarch 0.7, which does not exist here.
+
+    Raises:
+        NotImplementedError: Always; the message says what to use.
+    """
     raise NotImplementedError(
         "monarch.actor.debug_controller: the debugger has no actor here; run `monarch debug`, or"
         " monarch.debugger.debug()"
@@ -17,15 +22,32 @@ def debug_controller() -> Any:
 
 
 def span(name: str, **fields: Any) -> Any:
-    """A part of the program that takes time, as a context manager; see `monarch.telemetry.span`."""
+    """A part of the program that takes time, as a context manager; see `monarch.telemetry.span`.
+
+    Args:
+        name: Name of the part.
+        **fields: Details, by name.
+    """
     return import_module("monarch.telemetry.spans").span(name, **fields)
 
 
 def traced(function: Any = None, *, name: str | None = None) -> Any:
-    """Trace each call of a function, as a decorator; see `monarch.telemetry.traced`."""
+    """Trace each call of a function, as a decorator; see `monarch.telemetry.traced`.
+
+    Args:
+        function: The function; None where options are given.
+        name: Name of the spans; None for the name of the function.
+
+    Returns:
+        The traced function, or a decorator.
+    """
     return import_module("monarch.telemetry.spans").traced(function, name=name)
 
 
 def get_meter(name: str = "monarch") -> Any:
-    """A meter for counters, gauges and histograms; see `monarch.telemetry.Meter`."""
+    """A meter for counters, gauges and histograms; see `monarch.telemetry.Meter`.
+
+    Args:
+        name: Name of the meter.
+    """
     return import_module("monarch.telemetry.metrics").get_meter(name)

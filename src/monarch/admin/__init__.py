@@ -1,5 +1,6 @@
-"""The admin interface of a program over HTTP: what runs, why it does not go on, and what can be
-done.
+"""The admin interface of a program over HTTP.
+
+It tells what runs and why it does not go on, and stops or kills what it is asked to.
 
 `door` belongs to the program: it listens, and starts a process of its own for the rest when
 somebody comes. That one, `helper`, connects to the program from beside, as `monarch why` does, and
@@ -7,6 +8,10 @@ serves `app`, which looks at each request (`guard`, `keys`) and finds what answe
 of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard, `more` and `logs`
 those that it has not, `front` the files of the dashboard. `program` is what the routes ask; `feeds`
 are events that go on; `openapi` describes the table.
+
+Read `routes`, then `program` and `app`.
+
+Imports `actor`, `control`, `dashboard`, `logs`, `programs`, `stacks`, `telemetry`, `trust`, `why`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the admin interface listens: on this machine alone, or for others, with TLS."""
+"""The address of the admin interface: on this machine alone, or for others, with TLS."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ _BACKLOG = 128
 
 
 class Address(NamedTuple):
-    """Attributes:
-    host: A name, or a number.
-    port: 0 for any that is free.
+    """A TCP address to listen at.
+
+    Attributes:
+        host: A name, or a number.
+        port: 0 for any that is free.
     """
 
     host: str

@@ -56,7 +56,7 @@ _ACTIVITY = f"""
 
 @route("GET", "/api/health", seconds=0)
 def _health(call: Call) -> Any:
-    """That this server answers."""
+    """A sign that this server answers."""
     return {"status": "ok"}
 
 
@@ -105,8 +105,9 @@ def _message_activity(call: Call) -> Any:
     fields={"hide_system": Field("boolean", "Changes nothing: no node here is of Monarch's own")},
 )
 def _dag(call: Call) -> Any:
-    """Hosts, procs and actors as nodes, and edges between them: who belongs to whom, who sends to
-    whom.
+    """Hosts, procs and actors as nodes, with edges between them.
+
+    An edge says who owns whom, or who sends to whom.
     """
     call.flag("hide_system")
     return call.program.shared("dag", lambda: _graph(call.program))
@@ -171,8 +172,9 @@ def _status_events(call: Call) -> Any:
 
 @route("GET", "/api/actors/{id}/messages")
 def _messages_of(call: Call) -> Any:
-    """What an actor has sent and received; the latest 200 messages that are remembered, the last
-    one first.
+    """The messages that an actor has sent and received.
+
+    The latest 200 messages that are remembered, the last one first.
     """
     actor = _id(call.path["id"])
     return _rows(call, "messages", f"(from_actor_id = {actor} OR to_actor_id = {actor})", _LATEST)
@@ -195,7 +197,7 @@ def _messages(call: Call) -> Any:
     "GET", "/api/message_status_events", fields={"message_id": Field("string", "Of this message")}
 )
 def _message_status_events(call: Call) -> Any:
-    """What became of messages, the last event first; 10,000 at most."""
+    """The events of messages, the last one first; 10,000 at most."""
     return _rows(call, "message_status_events", _where(call, "message_id"))
 
 
@@ -226,7 +228,7 @@ _PROC_REF = Field("string", "Of a proc, as `/v1/root` leads to it", required=Tru
 
 @route("POST", "/api/pyspy/capture", role=ACT, seconds=30.0, fields={"proc_ref": _PROC_REF})
 def _capture(call: Call) -> Any:
-    """What py-spy says of a process."""
+    """A dump by py-spy of a process."""
     proc = call.text("proc_ref")
     return {"proc_ref": proc, "result": call.program.py_spy(proc)}
 

@@ -1,5 +1,6 @@
-"""The server, as an ASGI application: looks at a request, finds its route, has it answered on a
-thread, within a time.
+"""The server, as an ASGI application.
+
+It checks a request, finds its route, and has a thread answer it within a time limit.
 
 Routes that ask the program take a place in a queue, of which some are served at a time; nobody is
 sent away. Routes that read files have a queue of their own, so that they do not wait for questions
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -118,12 +120,12 @@ class App:
             body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
         except asyncio.TimeoutError:
             raise ApiError(
-                "bad_request", f"the body did not come within {_BODY_LIMIT:g} s"
+                "request_timeout", f"the body did not come within {_BODY_LIMIT:g} s"
             ) from None
         base = str(request.base_url).rstrip("/") + (f"/runs/{run}" if run else "")
         call = Call(
             self._program, names, dict(request.query_params), body, base, role,
-            headers.get("accept", ""), headers.get("last-event-id", ""),
+            headers.get("accept", ""), headers.get("last-event-id", ""), threading.Event(),
         )  # fmt: skip
         stranger = next((name for name in call.query if name not in chosen.fields), None)
         if stranger is not None and path.startswith("/v1/") and method != "POST":
@@ -192,6 +194,8 @@ class App:
         finally:
             for each in (asking, over, gone):  # who still waits for a place leaves the queue
                 each.cancel()
+            if call.abandoned is not None:
+                call.abandoned.set()
 
     async def _in_turn(self, chosen: Route, call: Call, begun: asyncio.Event) -> Any:
         places = self._readers if chosen.reads else self._places

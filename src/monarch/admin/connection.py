@@ -1,5 +1,6 @@
-"""The connections of the server, each of which somebody may hold open and do nothing: what ends
-each wait is here.
+"""The connections of the server, and the time limits that close them.
+
+A client may hold a connection open and do nothing; what ends each wait is here.
 
 The head of a request must have come within some seconds, whatever comes meanwhile. Who takes
 nothing of an answer for some seconds is cut off. There are so many connections at a time, and no

@@ -1,5 +1,6 @@
-"""The admin interface of a program, as the program has it: it listens, and starts the helper
-process when somebody comes.
+"""The admin interface inside the program that it is about.
+
+It listens, and starts the helper process at the first connection.
 
 The client, or the command `monarch admin`, holds the listening socket, so that a port that is taken
 is an error at once, and the address stays while the helper starts, also when it has been killed. A
@@ -265,8 +266,9 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
 
 
 def _identity(pid: int) -> str:
-    """Of a process, among all of the cluster: its id may have been that of another one, or is that
-    of one elsewhere.
+    """The id of a process, unique in the cluster.
+
+    A pid alone is not: another host may use it now, or this host used it before.
     """
     stat = stat_of(pid)  # of one that is gone there is none, and the helper will see that
     return f"{socket.gethostname()} {pid} {stat[STARTED] if stat else ''}"

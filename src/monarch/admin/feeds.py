@@ -27,11 +27,13 @@ proxy closes it.
 
 
 class Event(NamedTuple):
-    """Attributes:
-    name: What it is.
-    data: What `json` takes.
-    place: What a reader says who was cut off, in the header `Last-Event-ID`, to go on behind this;
-    empty: as the event before.
+    """An event of a feed.
+
+    Attributes:
+        name: What it is.
+        data: What `json` takes.
+        place: The value of `Last-Event-ID` by which a reader that was cut off goes on behind this
+            event; empty: as the event before.
     """
 
     name: str
@@ -70,7 +72,7 @@ class Source:
         return ()
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """End the feed, when no page shows it."""
 
 
 class Feed:
@@ -194,7 +196,7 @@ class Reader:
         self._wake()
 
     def end(self) -> None:
-        """There will be no more; from any thread."""
+        """Send no more; from any thread."""
         self._over = True
         self._wake()
 

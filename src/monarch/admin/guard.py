@@ -51,8 +51,7 @@ class Guard:
         self._names = frozenset(name.lower() for name in names)
 
     def check_sender(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse what comes by another name, by a method that there is not, or from a page of
-        another server.
+        """Refuse a request with a foreign Host, an unknown method, or the Origin of another server.
 
         Args:
             method: In capitals.
@@ -102,8 +101,10 @@ def _name_of(host: str) -> str:
 
 
 def _cookies(text: str) -> dict[str, str]:
-    """By hand: `SimpleCookie` drops all that follow one that it can't read, and browsers send those
-    of other servers of this host.
+    """Parse the cookies of a request by hand.
+
+    `SimpleCookie` drops all that follow one that it can't read, and browsers send those of
+    other servers of this host.
     """
     pairs = (each.partition("=") for each in text.split(";"))
     return {name.strip(): value.strip() for name, _, value in pairs}

@@ -92,9 +92,10 @@ def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent, also while a thread holds the interpreter
-    and lets nobody see that standard input has ended. Who started it is the thread of the door,
-    which waits for its end.
+    """Have the kernel end this process with its parent.
+
+    That works while a thread holds the interpreter and nothing can notice that standard input
+    has ended. The parent thread is that of the door, which waits for the end of this process.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -104,9 +105,7 @@ def _die_with(parent: int) -> None:
 async def _serve(
     server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float
 ) -> None:
-    """Until the program ends, or the process that has started this one, or nobody has asked for so
-    long.
-    """
+    """Serve until the program or the parent process ends, or no request came for long enough."""
     loop = asyncio.get_running_loop()
 
     def over() -> None:

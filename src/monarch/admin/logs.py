@@ -1,5 +1,6 @@
-"""The routes of logs: what ranks have printed and logged, on all hosts, as their agents read it
-from files.
+"""The routes of logs, printed and recorded.
+
+The agents of all hosts read them from files.
 """
 
 from __future__ import annotations
@@ -53,9 +54,10 @@ _FIELDS = {
     },
 )
 def _logs(call: Call) -> Any:
-    """The last lines that ranks have printed and logged, by time, on all hosts, of ranks that have
-    ended as well. Hosts choose at the files: lines that do not match push out none that do.
-    `left_out` counts older ones that match.
+    """The last lines of ranks on all hosts, printed and logged, in order of time.
+
+    Ranks that have ended are included. Hosts filter at the files: lines that do not match push
+    out none that do. `left_out` counts older ones that match.
     """
     wanted = _filter(call)._replace(until=moment(call.text("until", ""), 0.0))
     limit = call.integer("limit", 1000, 1, _MOST_LINES)
@@ -114,8 +116,9 @@ class _Following(Source):
 
 
 def _counted(known: Counter[LogLine], line: LogLine) -> bool:
-    """Return whether the line is one of those already sent; a rank may say the same twice in a
-    microsecond.
+    """Return whether the line is one of those already sent.
+
+    A rank may say the same twice in a microsecond.
     """
     known[line] -= 1
     return known[line] >= 0
@@ -129,7 +132,7 @@ def _collect(program: Watched, wanted: LineFilter) -> Collected:
 
 
 def matching(found: Collected, wanted: LineFilter) -> Collected:
-    """Those lines alone that match, where no host has chosen them."""
+    """Keep the lines that match, where no host has filtered them."""
     matches, points = wanted.matcher(), _points(found)
     rows = found.rows("logs")
     kept = [row for row, line in zip(rows, _made(rows, points), strict=True) if matches(line)]
@@ -142,7 +145,7 @@ def _points(found: Collected) -> dict[Any, str]:
 
 
 def _lines(found: Collected) -> list[LogLine]:
-    """By time."""
+    """Return the lines in order of time."""
     return sorted(_made(found.rows("logs"), _points(found)), key=lambda line: line.time)
 
 

@@ -1,5 +1,6 @@
-"""Routes that Monarch 0.7 has not: why, stacks, waits, meshes, events, snapshots, the end of
-meshes.
+"""Routes that Monarch 0.7 does not have.
+
+They are about why, stacks, waits, meshes, events, snapshots and the end of meshes.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 @route("GET", "/v1/access", seconds=0)
 def _access(call: Call) -> Any:
-    """What who asks may do here: the `role`, and whether what is looked at is the file of a run,
-    which is only read (`saved`).
+    """The rights of the requester.
+
+    It follows from the `role`, and from whether the target is the file of a run, which is
+    read-only (`saved`).
     """
     return {"role": call.role, "saved": call.program.saved}
 
@@ -62,8 +65,9 @@ def _access(call: Call) -> Any:
     },
 )
 def _why(call: Call) -> Any:
-    """The verdict: fine, slow or stuck, in one sentence; what each rank does; who waits for whom;
-    failures; silent hosts.
+    """The verdict in one sentence: fine, slow or stuck.
+
+    With it: what each rank does, who waits for whom, failures, silent hosts.
     """
     if "seconds_apart" in call.query:
         return why(call.program.connection, call.number("seconds_apart", 1, 0.1, 10)).to_json()
@@ -89,7 +93,7 @@ def _stacks(call: Call) -> Any:
 
 @route("GET", "/v1/waits")
 def _waits(call: Call) -> Any:
-    """Who waits for whom right now, with the names of both."""
+    """All waits of now: the waiting rank and the awaited one, by name."""
     found = call.program.collect("waits", "actors")
     actors = rows_by(found.rows("actors"), "id")
     rows = [
@@ -119,7 +123,7 @@ def _meshes(call: Call) -> Any:
     fields={"at": Field("string", "As of then, from what is retained; see `since` of logs")},
 )
 def _now(call: Call) -> Any:
-    """What a front page shows: the verdict, each rank of each mesh as columns, failures."""
+    """The content of the front page: the verdict, each rank of each mesh as columns, failures."""
     given = call.text("at", "")
     if not given:
         verdict, rows = _looked(call.program)
@@ -127,7 +131,7 @@ def _now(call: Call) -> Any:
     at = moment(given, 0.0)
     if not 0 < at <= call.program.time()["now"]:
         raise ApiError("bad_request", f"at is a time after 1970 that is over, not {given[:80]!r}")
-    return as_of(call.program, at)
+    return as_of(call.program, at, call.abandoned)
 
 
 @route("GET", "/v1/time", seconds=0)
@@ -145,15 +149,16 @@ def _now_events(call: Call) -> Events:
 
 @route("GET", "/metrics", answers=CONTENT_TYPE)
 def _metrics(call: Call) -> Page:
-    """Metrics of all processes in the text format of Prometheus; who did not answer is
-    `monarch_silent`.
+    """Metrics of all processes in the text format of Prometheus.
+
+    Who did not answer is `monarch_silent`.
     """
     return Page(exposition(call.program.metrics.get()), CONTENT_TYPE)
 
 
 @route("GET", "/v1/events", seconds=0, answers=EVENTS)
 def _events(call: Call) -> Events:
-    """What becomes of actors and procs, as it happens: an event `status` for each change."""
+    """The events of actors and procs, as they happen: a `status` for each change."""
     program = call.program
     return Events(program.feed("events", lambda: Feed(lambda: _Life(program), program.ended)))
 
@@ -180,8 +185,9 @@ def _snapshot(call: Call) -> Page:
     },
 )
 def _profile(call: Call) -> Page:
-    """What all processes do for some seconds, as a file for ui.perfetto.dev; of actors that were
-    spawned with telemetry.
+    """A profile of all processes for some seconds, as a file for ui.perfetto.dev.
+
+    It covers actors that were spawned with telemetry.
     """
     recording = Profile(torch=call.flag("torch"), connection=call.program.connection)
     recording.record(call.number("seconds", 10, 0.1, 120))
@@ -200,8 +206,9 @@ def _profile(call: Call) -> Page:
     fields={"reason": Field("string", "What those are told who still call it")},
 )
 def _stop(call: Call) -> Any:
-    """Stop a mesh of procs, by its name or id, as its owner would; the answer comes when its
-    processes are gone.
+    """Stop a mesh of procs, by its name or id, as its owner would.
+
+    The answer comes when its processes are gone.
     """
     uid, owner = _owned(call)
     reason = call.text("reason", "stopped by the admin interface")
@@ -312,8 +319,9 @@ def _looked(program: Watched) -> tuple[Verdict, Collected]:
 
 
 class _Now(Source):
-    """The first look is a glance without a verdict, which takes a second and more: who opens the
-    page sees all ranks at once. The verdict on the same rows follows.
+    """The first look is a glance without a verdict, since a verdict takes over a second.
+
+    A page that opens shows all ranks at once. The verdict on the same rows follows.
     """
 
     def __init__(self, program: Watched) -> None:

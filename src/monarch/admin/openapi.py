@@ -1,5 +1,6 @@
-"""Descriptions of the routes, from their table: the OpenAPI document, a guide in markdown, and the
-table of docs/admin.md.
+"""Descriptions of the routes, from their table.
+
+They are the OpenAPI document, a guide in Markdown, and the table of docs/admin.md.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ def guide(base: str) -> str:
 
 
 def table() -> str:
-    """The routes in markdown, by path: they are registered in whichever order their modules are
-    imported.
+    """The routes in Markdown, by path.
+
+    They are registered in whichever order their modules are imported.
     """
     lines = ["| route | role | for |", "| --- | --- | --- |"]
     routes = sorted(ROUTES, key=lambda each: (each.path, each.method))

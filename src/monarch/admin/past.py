@@ -1,5 +1,6 @@
-"""The picture of the front page as of a moment that is over, from what tables of events retain: of
-a running program, and of a file.
+"""The picture of the front page at a past moment.
+
+It is made from the retained rows of event tables, of a running program or of a file.
 
 Stacks are of the moment of a question alone, so this is no verdict: it says who handled a call
 then, and what had failed.
@@ -8,8 +9,10 @@ then, and what had failed.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..why.model import RUNS
@@ -56,15 +59,18 @@ of messages in a second.
 """
 
 
-def as_of(program: Watched, at: float) -> dict[str, Any]:
+def as_of(program: Watched, at: float, abandoned: threading.Event | None = None) -> dict[str, Any]:
     """All that is shown, as `picture` has it.
 
     Args:
+        program: The program, or the file of a run.
         at: When, in seconds since 1970.
+        abandoned: See `Call`.
     """
     at_us = int(at * 1e6)
-    found = program.query(_RANKS.format(at=at_us, recently=at_us - _RECENTLY), seconds=_SECONDS)
-    failures = program.query(_FAILURES.format(at=at_us), seconds=_SECONDS).rows
+    query = partial(program.query, seconds=_SECONDS, abandoned=abandoned)
+    found = query(_RANKS.format(at=at_us, recently=at_us - _RECENTLY))
+    failures = query(_FAILURES.format(at=at_us)).rows
     hosts = list(dict.fromkeys(row["host"] for row in found.rows if row["host"] is not None))
     numbers = {host: number for number, host in enumerate(hosts)}
     meshes: dict[str, dict[str, Any]] = {}

@@ -1,5 +1,7 @@
-"""The content of a dashboard's front page, as plain data: the verdict, each rank of each mesh as
-columns, failures; and the changes from one picture to the next. Pure.
+"""The content of a dashboard's front page, as plain data.
+
+It has the verdict, each rank of each mesh as columns, the failures, and the changes from one
+picture to the next. Pure.
 
 A column is a list with a value for each rank, in the order of the ranks; a client that keeps it as
 an array draws ten thousand ranks in milliseconds, and a delta changes single places of it.
@@ -163,7 +165,7 @@ def delta(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _told_by(mesh: str) -> str | int:
-    """What rows say of the mesh of a standing: its name, or its id where several have the name."""
+    """The mesh of a standing, as rows name it: its name, or its id where several have the name."""
     name, _, uid = mesh.rpartition("#")
     return mesh_id(uid) if name else mesh
 

@@ -1,6 +1,4 @@
-"""The program that is looked at: what is asked of it, and shared by all who ask at the same
-time.
-"""
+"""The program under inspection, and its answers, shared by simultaneous requests."""
 
 from __future__ import annotations
 
@@ -103,20 +101,20 @@ class Watched:
 
     @property
     def folder(self) -> str:
-        """Where files of its runs are."""
+        """The folder with files of its runs."""
         return self.connection.program.folder
 
     @property
     def pid(self) -> int | None:
-        """Of its client; None if it has ended."""
+        """The pid of its client; None if it has ended."""
         return self.connection.program.pid
 
     def time(self) -> dict[str, Any]:
-        """What time it is there, and whether it goes on."""
+        """The time there, and whether it goes on."""
         return {"now": time.time(), "runs": True}
 
     def wait(self) -> None:
-        """For its end."""
+        """Wait for its end."""
         fault = self.connection.ask(self.connection.root, AwaitFault(picture.TABLES))
         self.connection.wait()
         with suppress(SupervisionError, TimeoutError):  # no failure has ended it
@@ -157,27 +155,35 @@ class Watched:
             raise SupervisionError("the program has ended")
         return found
 
-    def query(self, sql: str, role: str = VIEW, seconds: float = 10.0) -> QueryResult:
+    def query(
+        self,
+        sql: str,
+        role: str = VIEW,
+        seconds: float = 10.0,
+        abandoned: threading.Event | None = None,
+    ) -> QueryResult:
         """Rows that SQL finds in the tables.
 
         Args:
             sql: One statement that reads.
             role: Of who asks: tables of stacks are there for `ACT`.
             seconds: For all of it.
+            abandoned: See `Call`.
 
         Raises:
             QueryError: It is no such statement, or its answer is over a limit.
-            TimeoutError: It took too long.
+            TimeoutError: It took too long, or is abandoned.
         """
-        return run(sql, self.tables(role), Limits(seconds=seconds))
+        return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
 
     def tables(self, role: str) -> Tables:
-        """Where the tables come from, for a role."""
+        """The source of the tables, for a role."""
         return Processes(self.connection) if role == ACT else _Viewed(self.connection)
 
     def expect(self) -> None:
-        """Look at what the front page shows, for somebody who opens it: the page asks for that
-        when it has been loaded.
+        """Look at what the front page shows, for a page that opens.
+
+        The page asks for that when it has been loaded.
         """
 
         def look() -> None:

@@ -1,5 +1,6 @@
-"""The table of routes, from which the server serves, the OpenAPI document is written, and the tests
-of security are made.
+"""The table of routes.
+
+The server serves from it; the OpenAPI document and the tests of security are made from it.
 
 A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json`
 takes, or a `Page`, or `Events`. What it raises as an `ApiError` is the answer; so is what the
@@ -8,6 +9,7 @@ program raises, see `app`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ STATUS = {
     "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
+    "request_timeout": 408,
     "conflict": 409,
     "too_large": 413,
     "unsupported_media_type": 415,
@@ -116,6 +119,7 @@ class Call(NamedTuple):
         role: Of who asks.
         accept: Types of the answer that are taken, as the header has them.
         place: Where a stream goes on that was cut off; see `feeds.Event`.
+        abandoned: Set when nobody waits for the answer any more.
     """
 
     program: Watched
@@ -126,6 +130,7 @@ class Call(NamedTuple):
     role: str
     accept: str = ""
     place: str = ""
+    abandoned: threading.Event | None = None
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         """A number from the body, or the query.
@@ -232,7 +237,7 @@ class Route(NamedTuple):
 
     @property
     def segments(self) -> list[str]:
-        """Of its path."""
+        """The segments of its path."""
         return self.path[1:].split("/")
 
     @property
@@ -247,7 +252,7 @@ class Route(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of what is in braces."""
+        """The names in braces."""
         return [each[1:-1] for each in self.segments if each[:1] == "{"]
 
 
@@ -295,7 +300,7 @@ def find(raw_path: str) -> tuple[list[Route], dict[str, str]]:
 
 
 def methods(routes: Sequence[Route]) -> Iterator[str]:
-    """Those that routes of one path take; all others are refused."""
+    """The methods of the routes of one path; all others are refused."""
     for each in routes:
         yield each.method
         if each.method == "GET":

@@ -1,5 +1,6 @@
-"""Runs that have left a file, where a program keeps them; each is served below ``/runs/ID/``, by
-the routes of a running program.
+"""Runs that have left a file, where a program keeps them.
+
+Each is served below ``/runs/ID/``, by the routes of a running program.
 
 Files are those in the folder of the program, and those that its jobs have kept there.
 """
@@ -53,7 +54,8 @@ def opened(folder: str, name: str) -> SavedRun:
     """A run by its id.
 
     Args:
-        folder: Of the program.
+        folder: Folder of the program.
+        name: Id of the run, as its file is named.
 
     Raises:
         ApiError: There is none.
@@ -71,8 +73,10 @@ def opened(folder: str, name: str) -> SavedRun:
 
 @route("GET", "/v1/runs", seconds=60.0, reads=True)
 def _runs(call: Call) -> Any:
-    """Runs that have left a file in the folder of the program, the latest first, each served below
-    `/runs/{id}/`; what of this user runs on this machine.
+    """Runs that have left a file in the program's folder, the latest first.
+
+    Each is served below `/runs/{id}/`. With them: the programs of this user that run on this
+    machine.
     """
     folder = call.program.folder
     return {
@@ -83,7 +87,7 @@ def _runs(call: Call) -> Any:
 
 
 def _files(folder: str) -> list[KeptFile]:
-    """Those that are there, the latest first.
+    """The files that exist, the latest first.
 
     No other database is opened: its lock would make the program fail that writes it.
     """

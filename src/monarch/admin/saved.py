@@ -90,7 +90,7 @@ class SavedRun(Watched):
         return made
 
     def wait(self) -> None:
-        """For ever: a file does not end."""
+        """Wait for ever: a file does not end."""
         threading.Event().wait()
 
     def tables(self, role: str) -> Tables:
@@ -125,8 +125,9 @@ class SavedRun(Watched):
 
 
 class _OfFile(Shared[T]):
-    """The rows read from a file, until another takes its place; of a removed one, the rows read
-    before.
+    """The rows read from a file, until another takes its place.
+
+    Of a removed one, the rows read before.
 
     Args:
         path: The file.
@@ -148,7 +149,7 @@ class _OfFile(Shared[T]):
 
 
 class _NoProgram:
-    """In place of a connection."""
+    """Stands for a connection where there is no program."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise ApiError(

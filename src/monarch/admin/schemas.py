@@ -134,7 +134,7 @@ ADMIN: dict[str, Any] = {
 
 
 def error(codes: Iterable[str]) -> dict[str, Any]:
-    """Of an error.
+    """The schema of an error.
 
     Args:
         codes: That there are.

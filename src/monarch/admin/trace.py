@@ -28,15 +28,16 @@ _SECONDS = 60.0
     },
 )
 def _trace(call: Call) -> Page:
-    """What ranks did in a time that is retained, as a file for ui.perfetto.dev: messages, spans,
-    steps. It is refused where there are more than 100,000 of one kind: then a shorter time, or
-    fewer ranks.
+    """A timeline of a retained period, as a file for ui.perfetto.dev.
+
+    It has messages, spans and steps. A period with more than 100,000 of one kind is refused:
+    ask for a shorter one, or fewer ranks.
     """
     # refused before anything is asked
     given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)
     until = given[1] if given[1] >= 0 else call.program.time()["now"]
     since = given[0] if given[0] >= 0 else until - 60
-    query = partial(call.program.query, role=call.role, seconds=_SECONDS)
+    query = partial(call.program.query, role=call.role, seconds=_SECONDS, abandoned=call.abandoned)
     mesh, rank = call.query.get("mesh"), call.query.get("rank")
     found = trace(query, int(since * 1e6), int(until * 1e6), mesh, rank)
     return Page(found.content, "application/octet-stream")

@@ -1,5 +1,6 @@
-"""The tree of hosts, procs and actors as Monarch 0.7 gives it: nodes that name each other by
-references. Pure.
+"""The tree of hosts, procs and actors as Monarch 0.7 gives it.
+
+Its nodes name each other by references. Pure.
 
 A reference is ``root``; ``host:agent@HOST``; ``PROC@HOST``; ``ACTOR<ID>.PROC@HOST``. It stands in
 the path of a URL as one segment.
@@ -92,7 +93,7 @@ class Tree:
 
     @property
     def references(self) -> list[str]:
-        """Of all nodes."""
+        """The references of all nodes."""
         return [ROOT, *self._parents]
 
     def row(self, reference: str) -> Mapping[str, Any]:
@@ -315,7 +316,7 @@ def with_texts(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def url_of(base: str, reference: str) -> str:
-    """Where a node is."""
+    """The URL of a node."""
     return f"{base}/v1/{quote(reference, safe='')}"
 
 

@@ -24,8 +24,9 @@ from .tree import ROOT
     fields={"code": Field("string", "Of the link", required=True)},
 )
 def _login(call: Call) -> Link:
-    """Exchange a link, once, for a cookie that lets this browser in; `monarch admin` prints
-    links.
+    """Exchange a link, once, for a cookie that lets this browser in.
+
+    `monarch admin` prints links.
     """
     return Link(call.query.get("code", ""))
 
@@ -50,7 +51,7 @@ def _openapi_of_v1(call: Call) -> Any:
 
 @route("GET", "/v1/admin", seconds=0)
 def _admin(call: Call) -> Any:
-    """Who serves this."""
+    """The user and the process that serve this."""
     root = call.program.connection.hub.address
     return {
         "actor_id": f"mesh_admin.{root}",
@@ -62,8 +63,9 @@ def _admin(call: Call) -> Any:
 
 @route("GET", "/v1/root", seconds="mesh_admin_tree_timeout")
 def _root(call: Call) -> Any:
-    """The root of the tree: its children are hosts, whose children are procs, whose children are
-    actors.
+    """The root of the tree.
+
+    Its children are hosts, whose children are procs, whose children are actors.
     """
     return call.program.tree.get().find(ROOT)
 
@@ -94,9 +96,7 @@ def _schema_of_errors(call: Call) -> Any:
 
 @route("GET", "/v1/config/{proc}", seconds="mesh_admin_config_dump_bridge_timeout")
 def _config(call: Call) -> Any:
-    """The configuration that is in force in a process, secrets left out, and where each value comes
-    from.
-    """
+    """The configuration of a process, without secrets, and where each value comes from."""
     process = call.program.proc(call.path["proc"])
     limit: float = config.value("mesh_admin_config_dump_bridge_timeout")
     return {"entries": call.program.ask(process, GetSettings(), limit)}
@@ -104,16 +104,19 @@ def _config(call: Call) -> Any:
 
 @route("GET", "/v1/pyspy/{proc}", role=ACT, seconds=30.0)
 def _py_spy(call: Call) -> Any:
-    """What py-spy says of a process: its threads and their stacks, with C functions where it can
-    see them.
+    """A dump by py-spy of a process: its threads and their stacks.
+
+    C functions are among them where py-spy can see them.
     """
     return call.program.py_spy(call.path["proc"])
 
 
 @route("POST", "/v1/pyspy_dump/{proc}", role=ACT, seconds=30.0)
 def _py_spy_dump(call: Call) -> Any:
-    """The same, kept under an id: `/v1/pyspy_dumps/{id}` gives it, as long as this server runs and
-    100 others have not followed.
+    """A stored py-spy dump, kept under an id.
+
+    `/v1/pyspy_dumps/{id}` gives it, as long as this server runs and 100 others have not
+    followed.
     """
     found = call.program.py_spy(call.path["proc"])
     name = str(uuid.uuid4())
@@ -173,10 +176,13 @@ def _profile(call: Call) -> Page:
     },
 )
 def _query(call: Call) -> Any:
-    """Rows that SQL finds in the tables of telemetry; who did not answer, and what was left out, is
-    said. Tables of stacks are there for the role act.
+    """Rows that SQL finds in the tables of telemetry.
+
+    The answer names what was left out and what did not answer. Tables of stacks are there for
+    the role act.
     """
-    found = call.program.query(call.text("sql"), call.role, call.number("timeout", 10, 0.1, 30))
+    seconds = call.number("timeout", 10, 0.1, 30)
+    found = call.program.query(call.text("sql"), call.role, seconds, call.abandoned)
     return {
         "rows": found.rows,
         "columns": found.columns,

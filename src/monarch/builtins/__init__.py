@@ -1,8 +1,13 @@
-"""Functions for the ranks of a mesh, ready to be called: logging in `monarch.builtins.log`, random
-numbers in `monarch.builtins.random`.
+"""Functions for the ranks of a mesh, ready to be called.
+
+`monarch.builtins.log` has logging, `monarch.builtins.random` random numbers.
 
 Each is what `monarch.remote` makes: ``log_remote("at step", step)`` runs on every rank of the
 active mesh.
+
+Read `random`; `log` is the same, shorter.
+
+Imports `tensor_engine`.
 """
 
 from __future__ import annotations

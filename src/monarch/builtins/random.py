@@ -65,8 +65,9 @@ def manual_seed_all_cuda_remote(seed: int) -> None:
 
 @remote
 def get_rng_state_all_cuda_remote() -> list[torch.Tensor]:
-    """The states of the generators of a rank's GPUs: a list of distributed tensors, empty where
-    there is none.
+    """The states of the generators of a rank's GPUs.
+
+    They are a list of distributed tensors, empty where there is no GPU.
 
     How many there are, and how large, the ranks tell at the first call.
     """

@@ -33,6 +33,8 @@ For programs: `configure`, `configured`, `get_global_config`, `get_runtime_confi
 Lives here: names, types, defaults and layers. What a value does belongs to the code that reads it.
 Layer L0: of `monarch`, only this layer is imported, and nothing that is slow to import. Read next:
 `_table.py`, then `_store.py`. `python -m monarch.config` prints docs/config.md.
+
+Imports no other package of `monarch`.
 """
 
 from __future__ import annotations
@@ -73,8 +75,9 @@ os.register_at_fork(
 
 
 def configure(**keys: object) -> None:
-    """Set knobs for this process and for what it spawns from now on; all of them, or none if one is
-    wrong.
+    """Set knobs for this process and for what it spawns from now on.
+
+    All are set, or none if one is wrong.
 
     Durations are texts such as "30s", "1h 30m", "250ms", or seconds as a number, or a
     `datetime.timedelta`. Sizes are bytes, or texts such as "10 GiB". docs/config.md lists the keys.
@@ -100,6 +103,12 @@ def configured(**keys: object) -> _GeneratorContextManager[dict[str, Any]]:
     `clear_runtime_config` in the block are undone with it. Blocks nest; blocks of several threads
     may overlap, and each takes back only its own. Also works as a decorator of a sync function.
 
+    Args:
+        **keys: Knobs, as for `configure`.
+
+    Returns:
+        The context manager.
+
     Raises:
         ValueError, TypeError: as `configure`; nothing has changed then.
     """
@@ -119,8 +128,9 @@ def get_global_config() -> dict[str, Any]:
 
 
 def get_runtime_config() -> dict[str, Any]:
-    """Return only what `configure` and `configured` set here: a new dict, in the form of
-    `get_global_config`.
+    """Return only what `configure` and `configured` set here.
+
+    It is a new dict, in the form of `get_global_config`.
     """
     return STORE.runtime()
 
@@ -134,8 +144,9 @@ def clear_runtime_config() -> None:
 
 
 def value(name: str) -> Any:
-    """Return the parsed value in force for the knob `name`: durations in float seconds, sizes in
-    int bytes.
+    """Return the parsed value in force for the knob `name`.
+
+    Durations are float seconds, sizes are int bytes.
 
     Internal to the package. Any thread; no lock is taken when the value is cached.
 
@@ -149,8 +160,9 @@ def value(name: str) -> Any:
 
 
 def read_defaults() -> None:
-    """Read the texts of all defaults: for a process that forks, as each fork would read the same
-    ones again.
+    """Read the texts of all defaults.
+
+    A process that forks calls this; else each fork would read the same ones again.
 
     Internal to the package.
     """
@@ -159,8 +171,9 @@ def read_defaults() -> None:
 
 
 def exported() -> dict[str, Any]:
-    """Return what a child is to be given through `inherit`: all that is not a default, as plain
-    picklable values.
+    """Return the values that a child gets through `inherit`.
+
+    They are all that differ from the defaults, as plain picklable values.
 
     Internal to the package.
 
@@ -171,8 +184,7 @@ def exported() -> dict[str, Any]:
 
 
 def settings() -> list[dict[str, Any]]:
-    """Return all knobs by name, as texts, with their defaults and where their values come from, as
-    Monarch 0.7 says it.
+    """Return all knobs by name with value, default and source, as texts, as Monarch 0.7 does.
 
     Internal to the package.
     """
@@ -186,11 +198,9 @@ def inherit(mapping: Mapping[str, Any], *, drop_configured: bool = False) -> Non
     different releases.
 
     Args:
-        mapping: from `exported()`, or any dict of knob names to values that `configure` takes.
-            drop_configured: also
-        forget this process's `configure` calls. For a process forked from the one that exported,
-        where
-            they are copies of calls that the mapping already contains and would hide later changes.
+        mapping: From `exported()`, or any dict of knob names to values that `configure` takes.
+        drop_configured: Also forget this process's `configure` calls. A forked process sets it:
+            its copies of calls are in the mapping already, and would hide later changes.
 
     Raises:
         TypeError: a value can't be read; nothing has changed then.

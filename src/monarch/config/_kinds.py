@@ -193,8 +193,9 @@ def _int_from_text(text: str) -> object:
 def count(
     minimum: int = 0, maximum: int = 2**63 - 1, *, example: int = 16, optional: bool = False
 ) -> Kind:
-    """Return the kind of whole numbers in a range; `optional` ones may be None, "none" in the
-    environment.
+    """Return the kind of whole numbers in a range.
+
+    `optional` ones may be None, "none" in the environment.
     """
 
     def keep(raw: object) -> int | None:

@@ -1,5 +1,6 @@
-"""Decorators that run a pytest test once per setting. pytest and inspect are imported when one is
-used.
+"""Decorators that run a pytest test once per setting.
+
+The modules `pytest` and `inspect` are imported when one is used.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ _PARAMETER = "_config_overrides"
 
 
 def parametrize_config(**sets: Collection[object]) -> Callable[[TestFunction], TestFunction]:
-    """Run the decorated pytest test once for every combination of the given settings, each inside
-    `configured`.
+    """Run the decorated test once per combination of the settings, each inside `configured`.
 
         @parametrize_config(proc_spawn_method={"fork", "exec"}, prefix_with_rank={True, False})
         def test_output(): ...    # runs four times
@@ -31,6 +31,9 @@ def parametrize_config(**sets: Collection[object]) -> Callable[[TestFunction], T
 
     Args:
         **sets: for each configuration key, the values to try.
+
+    Returns:
+        The decorator.
 
     Raises:
         ValueError: no key at all, or one that does not exist.
@@ -46,11 +49,16 @@ def parametrize_config(**sets: Collection[object]) -> Callable[[TestFunction], T
 def parametrize_config_pointwise(
     **sequences: Sequence[object],
 ) -> Callable[[TestFunction], TestFunction]:
-    """Run the decorated pytest test once per position of the given sequences, each time inside
-    `configured`.
+    """Run the decorated test once per position of the sequences, each inside `configured`.
 
     As `parametrize_config`, but the first values of all keys go together, then the second ones, and
     so on.
+
+    Args:
+        **sequences: For each configuration key, its values, as many as for the others.
+
+    Returns:
+        The decorator.
 
     Raises:
         ValueError: no key at all, one that does not exist, or sequences of different lengths.

@@ -155,7 +155,7 @@ class Store:
         return found
 
     def _source(self, knob: Knob, configured: dict[str, Any]) -> str:
-        """Where the value comes from that somebody has set."""
+        """The layer that the value comes from."""
         if knob.name in configured:
             return "Runtime"
         text = self._environ.get(knob.env, "")
@@ -176,8 +176,9 @@ class Store:
         return default_of(knob) if chosen is None else chosen[0]
 
     def _chosen(self, knob: Knob, configured: dict[str, Any]) -> tuple[Any] | None:
-        """Return the stored form of what somebody has set; None for the default, which takes longer
-        to read.
+        """Return the stored form of a value that was set; None for the default.
+
+        The default takes longer to read.
         """
         if knob.name in configured:
             return (configured[knob.name],)
@@ -196,8 +197,9 @@ _defaults: dict[str, Any] = {}
 
 
 def default_of(knob: Knob) -> Any:
-    """Return the stored form of its default, which is read once: forks have what was read
-    before.
+    """Return the stored form of the default, which is read once.
+
+    Forks inherit what was read before.
     """
     try:
         return _defaults[knob.name]
@@ -210,8 +212,9 @@ STORE = Store(os.environ)
 
 
 def find(name: str) -> Knob:
-    """Return the knob with this name or alias; ValueError names the nearest ones if there is
-    none.
+    """Return the knob with this name or alias.
+
+    The ValueError for an unknown one names the nearest ones.
     """
     try:
         return BY_NAME[name]

@@ -1,5 +1,7 @@
-"""The table of knobs. docs/config.md is generated from it: after a change,
-`python -m monarch.config > docs/config.md`.
+"""The table of knobs.
+
+From it docs/config.md is generated: after a change, run `python -m monarch.config >
+docs/config.md`.
 """
 
 from __future__ import annotations

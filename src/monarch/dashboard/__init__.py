@@ -3,6 +3,8 @@
 The admin interface serves them, and answers what they ask.
 
 Nothing here knows of a program: it is files.
+
+Imports no other package of `monarch`.
 """
 
 from __future__ import annotations

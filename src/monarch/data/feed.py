@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Worker:
+class LoaderInfo:
     """Which loader makes the batches.
 
     Attributes:
@@ -45,10 +45,10 @@ class Loader(Actor):
     """
 
     def __init__(
-        self, make_loader: Callable[[Worker], Iterable[Any]], count: int, prefetch: int
+        self, make_loader: Callable[[LoaderInfo], Iterable[Any]], count: int, prefetch: int
     ) -> None:
         self._make = make_loader
-        self._worker = Worker(current_rank().rank, count)
+        self._info = LoaderInfo(current_rank().rank, count)
         self._prefetch = prefetch
         self._items: Iterator[Any] | None = None
         self._next = 0
@@ -62,7 +62,7 @@ class Loader(Actor):
         if item in self._passed:
             return self._passed.pop(item)
         if self._items is None or item < self._next - 1:
-            self._items, self._next = iter(self._make(self._worker)), 0
+            self._items, self._next = iter(self._make(self._info)), 0
             self._passed.clear()
         try:
             while self._next <= item:
@@ -94,7 +94,7 @@ class DataFeed(Generic[T]):
     Args:
         procs: Where the loaders live. Their number must be a multiple of that of the ranks which
             share them.
-        make_loader: Is called with a `Worker` in its process, and returns an iterable of batches,
+        make_loader: Is called with a `LoaderInfo` in its process, and returns an iterable of batches,
             such as a ``torch.utils.data.DataLoader``: the same batches in the same order whenever
             it is called.
         prefetch: Batches that each rank has under way or at hand, at least 1.
@@ -108,7 +108,7 @@ class DataFeed(Generic[T]):
     def __init__(
         self,
         procs: ProcMesh,
-        make_loader: Callable[[Worker], Iterable[T]],
+        make_loader: Callable[[LoaderInfo], Iterable[T]],
         *,
         prefetch: int = 2,
         name: str = "loaders",
@@ -116,7 +116,7 @@ class DataFeed(Generic[T]):
         if not isinstance(procs, ProcMesh):
             raise TypeError(f"procs must be a mesh of processes, got {procs!r}")
         if not callable(make_loader):
-            raise TypeError(f"make_loader must be a function of a Worker, got {make_loader!r}")
+            raise TypeError(f"make_loader must be a function of a LoaderInfo, got {make_loader!r}")
         self._prefetch = whole(prefetch, "prefetch")
         self._count = procs.extent.nelements
         self._name = name
@@ -187,8 +187,9 @@ class Batches(Generic[T]):
 
     @property
     def position(self) -> int:
-        """Batches that all ranks together have taken, once each has taken as many as this one:
-        where to go on.
+        """Position where training goes on: batches that all ranks together have taken.
+
+        It counts up to here once each rank has taken as many as this one.
         """
         return self._position
 
@@ -198,6 +199,9 @@ class Batches(Generic[T]):
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Go on at a saved position, of any number of ranks.
+
+        Args:
+            state: What `state_dict` returned.
 
         Raises:
             KeyError, TypeError, ValueError: There is none in it, or no step of so many ranks begins
@@ -243,7 +247,7 @@ class Batches(Generic[T]):
 
     def _ask(self) -> None:
         turn = self._order.turn(self._asked)
-        self._coming.append(self._calls[turn.worker](turn.item))
+        self._coming.append(self._calls[turn.loader](turn.item))
         self._asked += self._order.world_size
 
     def __repr__(self) -> str:

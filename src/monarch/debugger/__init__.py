@@ -1,5 +1,6 @@
-"""``breakpoint()`` in actors: a pdb session on the rank that stops, which terminals reach through
-the client.
+"""``breakpoint()`` in actors.
+
+It opens a pdb session on the rank that stops, which terminals reach through the client.
 
 ::
 
@@ -12,6 +13,8 @@ All three talk in the control records of `protocol`; nothing of this package is 
 process before the first of them, or the first breakpoint.
 
 Read `protocol`, then `session`.
+
+Imports `_core.plane`, `actor`, `programs`.
 """
 
 from __future__ import annotations

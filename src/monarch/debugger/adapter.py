@@ -1,5 +1,6 @@
-"""An editor debugs a rank: in the proc, what speaks the Debug Adapter Protocol to it, which is
-`debugpy`'s debugger.
+"""Debug a rank from an editor: the side of the proc.
+
+What speaks the Debug Adapter Protocol there is `debugpy`'s debugger.
 
 That wants a socket to its editor. It gets one end of a pair; what it says there goes to the
 terminal as answers to `Attach`, and what the editor says comes as `Said`. So nothing listens here.
@@ -72,7 +73,7 @@ class _Session:
             thread.start()
 
     def said(self, data: bytes | None) -> None:
-        """Of the editor; None when it has left.
+        """The message of the editor; None when it has left.
 
         On the I/O thread, which never waits for the debugger.
         """
@@ -123,8 +124,9 @@ class _Session:
 
 
 class _Stopped(Followed):
-    """An actor, as long as an editor that has stopped it is attached, and it handles the message at
-    which that was.
+    """An actor that an editor has stopped.
+
+    This lasts until the editor detaches, or the message at which the actor stopped is handled.
     """
 
     def __init__(
@@ -134,13 +136,13 @@ class _Stopped(Followed):
         self._aside = aside
 
     def wait(self, frames: Sequence[FrameType]) -> None:
-        """It waits from here on."""
+        """Note that the call waits from here on."""
         self._say(
             (PROMPT, "", place_of("in an editor", [(frame, frame.f_lineno) for frame in frames]))
         )
 
     def go_on(self) -> None:
-        """It does not."""
+        """Note that it waits no longer."""
         if not self.ended:
             self._say((RUNNING, "", None))
         if self._aside:

@@ -22,7 +22,6 @@ def set_breakpoint(request: ControlRequest, record: SetBreakpoint) -> None:
 
     On a thread of its own: the source may have to come from the client.
     """
-
     if record.ranks and not selected("", record.ranks):
         request.answer()
         return
@@ -56,7 +55,7 @@ def _set(name: str, line: int, condition: str) -> tuple[str, str]:
 
 
 def list_breakpoints(request: ControlRequest, record: ListBreakpoints) -> None:
-    """In words."""
+    """List the breakpoints in words."""
     found = [each for several in bdb.Breakpoint.bplist.values() for each in several]
     request.answer(
         [f"{each.file}:{each.line}" + (f" if {each.cond}" if each.cond else "") for each in found]
@@ -64,8 +63,9 @@ def list_breakpoints(request: ControlRequest, record: ListBreakpoints) -> None:
 
 
 def selected(name: str, ranks: str) -> list[Any]:
-    """The actors of this process that are meant: of that name if one is given, and of these
-    ranks.
+    """The actors of this process that a command means.
+
+    They have that name, if one is given, and are of these ranks.
     """
     wanted = RankSelector(ranks) if ranks else None
     return [
@@ -94,8 +94,9 @@ def clear_breakpoint(request: ControlRequest, record: ClearBreakpoint) -> None:
 
 
 def find_file(name: str) -> str:
-    """The file of loaded code whose path ends so; else what the name says from the working
-    directory.
+    """The file of loaded code whose path ends in `name`.
+
+    Where none does, the name is relative to the working directory.
     """
     if os.path.isabs(name):
         return name
@@ -104,8 +105,9 @@ def find_file(name: str) -> str:
 
 
 def _files() -> Iterator[str]:
-    """Of modules, and of actors whose class has come by value, as those of the client's script
-    do.
+    """The files of loaded modules, and those of actors whose class came by value.
+
+    Classes of the client's script do that.
     """
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

@@ -62,7 +62,7 @@ Completer = Callable[[str, int, int], "list[str]"]
 
 
 class Terminal(Protocol):
-    """Where a person, or a script, types."""
+    """The terminal of a person, or of a script."""
 
     def read(self, prompt: str, complete: Completer) -> str:
         """The next line, without its end.
@@ -448,8 +448,9 @@ def _text(error: BaseException) -> str:
 
 
 def debug() -> None:
-    """Debug the actors of this program that have stopped, at this terminal or in this cell of a
-    notebook; returns after `quit`.
+    """Debug the stopped actors of this program, here at the terminal or in a notebook's cell.
+
+    It returns after `quit`.
     """
     Console(current_hub().root, _Input()).run()
 

@@ -1,5 +1,6 @@
-"""An editor debugs ranks: at the terminal, a port on this machine for each rank that is to be
-debugged, relayed to its process.
+"""Debug ranks from an editor: the side of the terminal.
+
+Each rank gets a port on this machine, relayed to its process.
 
 Only processes of the same user may connect: the Debug Adapter Protocol is code execution. What ends
 a relay: the editor hangs up, or the rank's process, or its debugger, ends; or the editor has not
@@ -46,6 +47,9 @@ def find(
     """The procs of a mesh that an expression for ranks means, in order.
 
     Args:
+        connection: To the program.
+        mesh: Name or id of the mesh.
+        ranks: The expression.
         silent: Called for each host that can't be reached, with its name and why.
 
     Raises:

@@ -1,5 +1,6 @@
-"""In a process that runs actors: what stops them, and what the root client and terminals ask of
-it.
+"""The debugger inside a process that runs actors.
+
+It stops them, and answers the root client and terminals.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def stop(frame: FrameType) -> None:
 
 
 def keep(error: BaseException) -> None:
-    """An endpoint has raised, and `debug_on_error` is set: keep it where it is until somebody has
-    looked.
+    """Keep an endpoint that raised where it is until a terminal has looked.
+
+    This happens where `debug_on_error` is set.
     """
     hub = current_hub()
     # it was cancelled, or quit

@@ -1,5 +1,6 @@
-"""In the root client, with `configure(debug_adapter=True)`: a port for each rank that has actors,
-at which editors find it.
+"""A port for each rank that has actors, in the root client, for editors.
+
+`configure(debug_adapter=True)` opens them.
 
 Procs tell that they are there. Then, and when one has ended, a thread asks the agents of the hosts
 who is, opens ports and closes them, says where editors can attach, and writes the entries for their
@@ -131,7 +132,7 @@ class Editors:
         return True
 
     def _write_entries(self) -> str:
-        """Those of all ranks; says where they are."""
+        """Write the entries of all ranks, and say where they are."""
         entries = [
             _entry(f"{mesh}[{rank}]", self._numbers[mesh, rank])
             for mesh, rank in sorted(self._ports)

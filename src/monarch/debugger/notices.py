@@ -1,5 +1,6 @@
-"""The client's notices of stopped ranks: at once, and again each minute while no terminal is
-attached.
+"""The client's notices of stopped ranks.
+
+One comes at once, and one each minute while no terminal is attached.
 
 If it is a terminal at which the program waits, Enter attaches to them there; without line editing,
 as a program that ends meanwhile must leave the terminal as it was. One thread does both; it ends
@@ -86,9 +87,10 @@ class Notices:
 
 
 def due(rows: list[Row], told: dict[int, float], now: float) -> list[Row]:
-    """Of those that wait for somebody, whom it is time to tell of.
+    """The activities that wait for a terminal and whose notice is due.
 
     Args:
+        rows: Rows of activities that wait for a terminal.
         told: When each was told of last, by number; updated.
         now: The time, in seconds.
     """
@@ -126,8 +128,9 @@ def say(text: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether a person may press Enter: a terminal of ours that no other program reads, as a
-    prompt of Python's would.
+    """Return whether a person may press Enter at this terminal.
+
+    It must be ours, and no other program may read it, as a prompt of Python's would.
     """
     try:
         descriptor = sys.stdin.fileno()
@@ -152,8 +155,9 @@ def _in_a_cell() -> str:
 
 
 def _enter_pressed() -> bool:
-    """Takes the line, if the program waits for an answer; one that reads its input itself is to
-    have it.
+    """Take the line, if the program waits for an answer.
+
+    A program that reads its input itself is to have it.
     """
     if (
         not _has_terminal()

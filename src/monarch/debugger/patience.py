@@ -1,5 +1,6 @@
-"""Time limits of calls to actors in the debugger do not run out, whoever has made the call; nor do
-those of calls to actors that wait for one, directly or by way of others.
+"""Suspends time limits of calls to actors in the debugger, whichever process called.
+
+It does the same for calls to actors that wait for one, directly or through others.
 
 The root client knows who is in the debugger. It tells each proc of the program when that changes,
 and once a second as long as somebody is: a proc answers which of its actors wait for one of those,
@@ -124,7 +125,7 @@ def _replace(actors: set[ActorAt]) -> None:
 
 
 def take(hub: Hub, request: ControlRequest, record: InDebugger) -> None:
-    """In a proc: take note of them."""
+    """Take note of them, in a proc."""
     _replace(set(record.actors))
     request.answer(_waiting_here() if record.actors else [])
 

@@ -44,7 +44,7 @@ class Line(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a rank has stopped.
+    """The place at which a rank has stopped.
 
     Attributes:
         why: ``breakpoint()``, or what else has stopped it.
@@ -56,7 +56,7 @@ class Place(NamedTuple):
 
     @property
     def line(self) -> Line:
-        """Where exactly."""
+        """The exact position."""
         return self.stack[-1] if self.stack else Line("?", 0, "?", "")
 
 
@@ -199,9 +199,10 @@ class Type(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """Tell whether a terminal is attached: sessions kept only until one looks are kept as long as
-    it does. Root client
-    ──▶ proc.
+    """Tell whether a terminal is attached.
+
+    Sessions that are kept only until one looks are kept as long as it does. Root client ──▶
+    proc.
     """
 
     number: int

@@ -1,5 +1,6 @@
-"""A TCP port for the debugger, where the environment asks for one with Monarch's own variables: for
-`nc`, and old scripts.
+"""A TCP port for the debugger, where Monarch's own variables ask for one.
+
+It is for `nc`, and for old scripts.
 
 Whoever connects must first type the token that the client has printed. Then it is as at any
 terminal.

@@ -1,5 +1,6 @@
-"""One stopped activity of an actor: pdb, on its thread, whose input and output go by way of the
-root client.
+"""One stopped activity of an actor.
+
+It is a pdb on the actor's thread, whose input and output go through the root client.
 
 A session begins when a thread or task stops that has none, and ends with the message that it
 handled: when the endpoint returns or raises. In between it stops and goes on, any number of times.
@@ -79,7 +80,7 @@ class Followed:
         self.end("the endpoint has raised" if error is not None else "the endpoint has returned")
 
     def end(self, why: str) -> None:
-        """Nobody will stop any more."""
+        """End the session for good."""
         if not self.ended:
             self.ended = True
             self._say((ENDED, why, None))
@@ -151,11 +152,12 @@ class Session(Followed, pdb.Pdb):
             raise self.quit_error()
 
     def post_mortem(self, error: BaseException, limit: float | None) -> bool:
-        """Keep an endpoint at the frame where it has raised; whether it did.
+        """Keep an endpoint at the frame where it has raised, and return whether that was possible.
 
         The error goes on afterwards.
 
         Args:
+            error: The exception that the endpoint raised.
             limit: Seconds for which it waits without anybody attached; None for ever.
         """
         trace = tracing.own_traceback(error)
@@ -192,8 +194,9 @@ class Session(Followed, pdb.Pdb):
         super().end(why)
 
     def stop_here(self, frame: FrameType) -> bool:
-        """As `bdb` has it, but only in what the program has called: nobody steps into what the
-        engine calls.
+        """Step as `bdb` does, but only in what the program has called.
+
+        A step never enters what the engine calls.
         """
         each: FrameType | None = frame
         while each is not None and not tracing.of_engine(each):
@@ -283,8 +286,9 @@ class Session(Followed, pdb.Pdb):
                 self.stdin = self.stdout = own
 
     def do_clear(self, arg: str) -> Any:
-        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints; all of them, without asking,
-        if none is named.
+        """cl(ear) [filename:lineno | bpnumber ...]: clear breakpoints.
+
+        All of them are cleared, without asking, if none is named.
         """
         if arg:
             return super().do_clear(arg)
@@ -301,7 +305,7 @@ class Session(Followed, pdb.Pdb):
     do_restart = do_run
 
     def do_debug(self, arg: str) -> Any:
-        """debug code: step through the code, in a debugger inside of this one."""
+        """Debug code: step through the code, in a debugger inside of this one."""
         result = super().do_debug(arg)
         # or the debugger, which has not been called by a trace function, would be traced
         sys.settrace(None)
@@ -373,9 +377,10 @@ class _Output:
 
 
 class _Streams:
-    """While lines of sessions run, the streams of `sys` are others, which tell threads apart: each
-    session's output goes to whoever is attached to it, and that of all other threads where it went
-    before. They come with the first line, and go after the last.
+    """Streams of `sys` that tell threads apart, while lines of sessions run.
+
+    Each session's output goes to the terminal that is attached to it, and that of all other
+    threads where it went before. They come with the first line, and go after the last.
     """
 
     def __init__(self) -> None:
@@ -407,7 +412,7 @@ class _Streams:
 
 
 class _Stream:
-    """That of the running thread, or else that which was there before."""
+    """The stream of the running thread, or else the one that was there before."""
 
     def __init__(self, before: Any, outputs: dict[int, _Output]) -> None:
         self._before = before
@@ -434,7 +439,7 @@ class _Console(code.InteractiveConsole):
 
 
 def place_of(why: str, stack: Sequence[tuple[FrameType, int]]) -> Place:
-    """Where it has stopped, by frames and their lines, the innermost last."""
+    """The place at which it has stopped, by frames and their lines, the innermost last."""
     return Place(why, tuple(map(_line_of, stack[-_MOST_FRAMES:])))
 
 

@@ -1,5 +1,6 @@
-"""Source lines of modules that exist at the client alone, for tracebacks and the debugger of other
-processes.
+"""Source lines of modules that exist at the client alone.
+
+Tracebacks and the debugger of other processes show them.
 
 A file that this process does not have is asked for once. What ends the wait: the answer, the end of
 the client, `_PATIENCE`.
@@ -34,8 +35,9 @@ _asked: set[str] = set()
 
 
 def fetch(file: str) -> list[str]:
-    """The lines of a file that this process does not have, for `linecache`, which keeps them; none
-    if the client hasn't either.
+    """The lines of a file that this process does not have, for `linecache`, which keeps them.
+
+    It is None if the client does not have them either.
     """
     hub = current_hub()
     if (
@@ -72,8 +74,9 @@ def _text(reply: Reply) -> str | None:
 
 
 def answer(request: ControlRequest, record: GetSource) -> None:
-    """At the client: the text of a module that this program has loaded, or of a cell; of no other
-    file.
+    """The text of a module that this program has loaded, or of a cell; asked at the client.
+
+    Other files are refused.
     """
     threading.Thread(
         target=lambda: request.answer(read(record.file)), name="monarch-debugger", daemon=True

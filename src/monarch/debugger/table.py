@@ -1,4 +1,4 @@
-"""In the root client: who is in the debugger, and which terminal is attached to whom.
+"""The table of the root client: ranks in the debugger, and the terminal of each.
 
 All of it on the I/O thread.
 """

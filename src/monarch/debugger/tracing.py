@@ -1,5 +1,6 @@
-"""Tracing of threads, by `sys.settrace`, while something wants it: a session that steps, a
-breakpoint, an interrupt.
+"""Tracing of threads, by `sys.settrace`, while something wants it.
+
+That is a session that steps, a breakpoint, or an interrupt.
 
 One function traces all threads. It asks, at each event, which session the running thread or task
 has; so several tasks of one event loop may be stepped through at a time. A thread that nothing
@@ -102,8 +103,10 @@ def trace(frame: FrameType, event: str, arg: Any) -> Any:
 
 
 class Paused:
-    """While code of the debugger runs, nothing is traced here; afterwards what has to be, or by
-    whom it was before: a tool that measures coverage, for one.
+    """Suspend tracing in this thread while code of the debugger runs.
+
+    Afterwards the earlier trace function is back, or the one that is wanted now: a tool that
+    measures coverage has one, too.
     """
 
     def __enter__(self) -> None:
@@ -139,9 +142,7 @@ watcher = _Watcher()
 
 
 def attend(frame: FrameType) -> FrameType:
-    """Have the frames of the program traced from here on down to where the engine has called it;
-    the last of these.
-    """
+    """Have the frames of the program traced from here down to where the engine has called it."""
     bottom = frame
     for each in _frames(frame):
         each.f_trace = trace
@@ -158,8 +159,9 @@ def own_traceback(error: BaseException) -> TracebackType | None:
 
 
 def own_frames(frame: FrameType | None) -> list[FrameType]:
-    """The frames of the program that have called one, or what the engine runs for it, and it; the
-    innermost last.
+    """The frames of the program that lead to one, and it.
+
+    Those that the engine runs for it are included. The innermost is last.
     """
     while frame is not None and of_engine(frame):
         frame = frame.f_back
@@ -206,8 +208,9 @@ _Function: Any = ctypes.PYFUNCTYPE(
 
 
 def _arrive(_object: Any, frame: FrameType, _event: int, _argument: Any) -> int:
-    """Runs in a thread whose tracing was turned on by another one, in C: from here on, it is as
-    any.
+    """Runs in a thread whose tracing was turned on by another one, in C.
+
+    From here on, it is as in any other thread.
     """
     sys.settrace(trace)
     return 0
@@ -237,8 +240,9 @@ def _set_trace_of(thread: int) -> None:
 
 
 def _offset_of_thread_id(own: int) -> int:
-    """Where a thread state has the id of its thread: that differs between versions of Python, and
-    the own one is known.
+    """The offset of the thread id in a thread state.
+
+    That differs between versions of Python; it is found by the known id of this thread.
     """
     size = ctypes.sizeof(ctypes.c_ulong)
     ident = threading.get_ident()

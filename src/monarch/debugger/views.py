@@ -66,7 +66,7 @@ def stacks(rows: Iterable[Row]) -> str:
 
 
 def grouped_ranks(rows: Iterable[Row]) -> list[list[Row]]:
-    """Those of one actor mesh that have stopped at the same line, for the same reason, together."""
+    """Group the ranks of an actor mesh that have stopped at the same line, for the same reason."""
     groups: dict[object, list[Row]] = {}
     for row in rows:
         line = row.place.line

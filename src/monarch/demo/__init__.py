@@ -1,5 +1,6 @@
-"""A simulated training with known faults behind the real admin interface: for trying dashboards,
-for pictures, for tests.
+"""A simulated training with known faults behind the real admin interface.
+
+It is for trying dashboards, for pictures and for tests.
 
 Simulated are processes and hosts, and nothing above: `hub` is a message hub whose agents are
 functions. A question goes out as the control record that real agents get, and the answer is the
@@ -8,5 +9,9 @@ code that real programs meet.
 
 `world` says who there is, and where each rank stands at a time, which is all computed from the
 time: a helper that starts again goes on where the last one was. `faults` is what can be wrong;
-`stacks`, `rows` and `logs` are what agents answer, `answers` by which record.
+`stacks`, `state_rows`, `event_rows` and `logs` are what agents answer, `answers` by which record.
+
+Read `world`, then `hub`.
+
+Imports `_core.plane`, `admin`, `control`, `logs`, `programs`, `stacks`, `telemetry`, `why`.
 """

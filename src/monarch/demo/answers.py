@@ -1,5 +1,6 @@
-"""The answers of the simulated program's processes: the same values, to the same records, as real
-ones.
+"""The answers of the simulated program's processes.
+
+They are the same values, to the same records, as real ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The faults of the simulated training: where the odd rank stands, and where all others do
-meanwhile. Plain data.
+"""The faults of the simulated training.
+
+Each says where the odd rank stands, and where all others do meanwhile. Plain data.
 """
 
 from __future__ import annotations

@@ -77,7 +77,11 @@ def _line(proc: Proc, at: float, level: str, where: str, text: str) -> LogLine:
     """Make a line of the log.
 
     Args:
+        proc: The printing proc.
+        at: Time, in seconds since 1970.
         level: Of a record of `logging`; else the name of a stream.
+        where: File and line of the source.
+        text: The message.
     """
     mesh, number = proc.mesh, LEVELS.get(level, 0)
     point = ",".join(f"{name}={index}" for name, index in proc.coordinates.items())

@@ -54,9 +54,10 @@ class Question:
         self.alive = [proc for proc in self.procs if world.lives(proc, now)]
 
     def steps(self, proc: Proc, most: int = MOST, fewest: int = 4) -> range:
-        """Those that a process remembers, were not over at `since`, and are over.
+        """Return the steps that a proc remembers, that end after `since`, and are over.
 
         Args:
+            proc: The proc.
             most: Of all processes together.
             fewest: Of each process.
         """

@@ -1,5 +1,6 @@
-"""The simulated world: its members, the progress of the training, and the place of each rank,
-computed from the time. Pure, but for what is stopped or started again.
+"""The simulated world: members, progress, and the place of each rank at a time.
+
+All but what was stopped or started again is computed from the time.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Proc:
 
     @property
     def label(self) -> str:
-        """``trainers[3]``"""
+        """Mesh and rank, such as ``trainers[3]``."""
         return f"{self.mesh.name}[{self.rank}]"
 
 
@@ -188,9 +189,10 @@ class World:
         )
 
     def steps(self, now: float, odd: bool = False) -> float:
-        """How many steps are done.
+        """Return how many steps are done.
 
         Args:
+            now: Time, in seconds since 1970.
             odd: Of the odd rank.
         """
         if now <= self.fault_at:
@@ -202,7 +204,7 @@ class World:
         return self.hung_step + (speed * max(0.0, until - self.fault_at) + now - until) / STEP
 
     def begin_of(self, step: int, odd: bool = False) -> float:
-        """When a step begins: the inverse of `steps`; of one that is never reached, infinite."""
+        """The begin of a step, the inverse of `steps`; infinite for one that is never reached."""
         if step <= self.hung_step:
             return self.since + step * STEP
         speed = (
@@ -237,7 +239,7 @@ class World:
         return int(proc.mesh.uid in self.restarted)
 
     def pid(self, proc: Proc) -> int:
-        """Of its process."""
+        """The pid of its process."""
         return proc.pid + 10_000 * self.incarnation(proc)
 
     def end(self, proc: Proc, now: float) -> Failure | None:
@@ -310,8 +312,9 @@ class World:
         return int(gib * _GIB)
 
     def does(self, proc: Proc, now: float) -> tuple[Frames, float]:
-        """Where it stands, and since when it handles this call; no frames where it waits for a
-        message.
+        """The place of the rank, and since when it handles this call.
+
+        There are no frames where it waits for a message.
         """
         lasts, odd = self.lasts(now), self.is_odd(proc)
         done = self.steps(now, odd)
@@ -339,7 +342,7 @@ class World:
         )
 
     def mesh_number(self, mesh: Mesh) -> int:
-        """Of a mesh of procs in tables."""
+        """The number of a proc mesh in tables."""
         return mesh_id(mesh.uid)
 
 

@@ -1,14 +1,19 @@
-"""Training that goes on when ranks die: a group of ranks for `torch.distributed` that shrinks and
-grows.
+"""Training that goes on when ranks die.
+
+Its ranks form a group for `torch.distributed` that shrinks and grows.
 
     group        `ElasticGroup`, what a program holds
     coordinator  the actor beside it: who is in the next world, and when it begins
     member       the actor on each rank, with a thread for the user's code
     world        what that code sees: its rank, its steps, its part of the data
     state        weights and the rest from a living rank to a new one, by `monarch.rdma`
-    connections  what brings a rank out of a collective that can't end
+    `monarch._connections` brings a rank out of a collective that can't end
 
 Importing this package imports none of them, nor torch.
+
+Read `group`, then `coordinator`, `member` and `world`.
+
+Imports `_core.plane`, `actor`, `rdma`, `spmd`.
 """
 
 from __future__ import annotations

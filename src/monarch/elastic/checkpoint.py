@@ -1,5 +1,6 @@
-"""Checkpoints beside training, in the format of `torch.distributed.checkpoint`: what a rank writes,
-and when that counts.
+"""Checkpoints beside training, in the format of `torch.distributed.checkpoint`.
+
+Here is what a rank writes, and when a checkpoint counts as complete.
 
 Each rank writes its part into a folder with a dot in front. The coordinator adds the table of
 contents once it has heard of all parts, and renames the folder: ``step-00000100``. So a folder of
@@ -48,8 +49,7 @@ class Part(NamedTuple):
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep others from writing checkpoints there, until the end of the block
-    or of this process.
+    """Make the folder, and lock it against other writers until the block or this process ends.
 
     Raises:
         ElasticError: Another program does.
@@ -73,7 +73,7 @@ def claimed(folder: Path) -> Iterator[None]:
 
 
 def unfinished(folder: Path, step: int, world: int) -> Path:
-    """Where the parts are written that ranks of a world have before a step."""
+    """The folder of the parts that ranks of a world have written before a step."""
     return folder / f".{_NAME}{step}-{world}"
 
 
@@ -186,8 +186,9 @@ def _name(keys: Keys) -> str:
 
 
 def _writes(value: Any, rank: int) -> bool:
-    """Each part is written once: of a shard that several ranks have, by the first of them;
-    everything else by rank 0.
+    """Write each part once.
+
+    A shard that several ranks have is written by the first of them, everything else by rank 0.
     """
     if not is_sharded(value):
         return rank == 0

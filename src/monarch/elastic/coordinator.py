@@ -149,8 +149,9 @@ class Coordinator(Actor):
     async def written(
         self, step: int, number: int, rank: int, size: int, part: checkpoint.Part | str
     ) -> None:
-        """A rank has written its part of a checkpoint, or could not; with the last one it
-        counts.
+        """A rank has written its part of a checkpoint, or could not.
+
+        With the last part the checkpoint counts.
         """
         plan = self._plan
         assert plan.checkpoint is not None
@@ -247,7 +248,7 @@ class Coordinator(Actor):
         task.add_done_callback(self._tasks.discard)
 
     def _chosen(self) -> list[_Rank]:
-        """Those that are to be in a world once all are ready, in the order of their ranks."""
+        """The ranks of a world once all are ready, in order."""
         return sorted(self._ranks, key=lambda rank: rank.slot)[: self._wanted]
 
     async def _assembled(self) -> list[_Rank]:
@@ -303,7 +304,7 @@ class Coordinator(Actor):
         return all(end is End.DONE for end in ends)
 
     async def _formed(self, ranks: Sequence[_Rank]) -> list[Place]:
-        """They know where their state is, and of each other.
+        """The ranks know where their state is, and of each other.
 
         Raises:
             _Lost: One has died.
@@ -357,8 +358,9 @@ class Coordinator(Actor):
         return []
 
     def _begin_again(self) -> tuple[int, str | None]:
-        """Where to go on from if nobody has the state: before which step, and from which
-        checkpoint.
+        """The step to go on from if no rank has the state.
+
+        It names the step, and the checkpoint to read.
         """
         if self._plan.checkpoint is not None:
             return checkpoint.newest(self._plan.checkpoint)
@@ -400,8 +402,9 @@ class Coordinator(Actor):
         return end
 
     async def _admit(self, ranks: Sequence[_Rank], number: int) -> None:
-        """End a world between two steps, the same on all ranks, once others are ready to take part,
-        or some are to go.
+        """End a world between two steps, the same ones on all ranks.
+
+        This happens once others are ready to take part, or some are to go.
         """
         while (chosen := self._chosen()) == list(ranks) or not all(rank.ready for rank in chosen):
             self._changed.clear()
@@ -416,7 +419,7 @@ class Coordinator(Actor):
 
 
 def _is_end(answer: object) -> TypeGuard[SupervisionError]:
-    """Whether a rank has died, rather than raised what it heard of the death of another actor."""
+    """Return whether a rank has died, rather than raised what it heard of another's death."""
     return isinstance(answer, SupervisionError) and not isinstance(answer, ActorError)
 
 

@@ -20,10 +20,15 @@ class Trainer(Protocol):
     """
 
     def train(self, world: World) -> None:
-        """Train: make what knows of the ranks, call `World.restore`, do the steps of `World.steps`,
-        to the end.
+        """Train to the end.
+
+        Build the state of the ranks, call `World.restore`, then do the steps of
+        `World.steps`.
 
         Called again in each new world.
+
+        Args:
+            world: The ranks of now, and the position in the training.
         """
 
 
@@ -125,6 +130,9 @@ class ElasticGroup:
         """Aim at another number of ranks, while it runs.
 
         Returns at once; the world changes between two steps.
+
+        Args:
+            ranks: The wanted number.
 
         Raises:
             TypeError: It is no int.

@@ -66,9 +66,7 @@ class End(Enum):
 
 
 class NotFormedError(Exception):
-    """The ranks of a world could not connect to each other, or one could not read its state from
-    others.
-    """
+    """Ranks of a world could not connect, or one could not read its state from others."""
 
 
 class Member(Actor):
@@ -111,8 +109,9 @@ class Member(Actor):
         self._lent: list[Lent] = []
 
     def _note_groups(self) -> None:
-        """Know of each process group, whoever makes it: torch has one function for that, below all
-        public ones.
+        """Track each process group, whichever code makes it.
+
+        Torch has one function for that, below all public ones.
         """
         module: Any = torch.distributed.distributed_c10d
         make_group = module._new_process_group_helper
@@ -201,8 +200,9 @@ class Member(Actor):
             self._hooks += [each.register_step_pre_hook(self._agree) for each in optimizers]
 
     def _agree(self, optimizer: Any, *_: object) -> None:
-        """Change no weights before all ranks can: what one has of a step is of no use without the
-        parts that others have.
+        """Change no weights before all ranks can.
+
+        A partial step is of no use without the parts that others have.
 
         Where a rank dies within the barrier, some may have passed it and others not; those can
         still do what is left, which needs nobody else: `finish`.
@@ -259,8 +259,9 @@ class Member(Actor):
 
     @concurrent_endpoint
     async def run(self, place: Place, coordinator: Any) -> End:
-        """Train in a world, until it or the training ends; raises what the user's code has
-        raised.
+        """Train in a world, until it or the training ends.
+
+        What the user's code raises comes through.
         """
         self._coordinator = coordinator
         world = self._world = World(place, self)

@@ -1,5 +1,6 @@
-"""The state of a trainer, from living ranks to others: tensors by `monarch.rdma`, the rest in the
-message that names them.
+"""The state of a trainer, from living ranks to others.
+
+Tensors go by `monarch.rdma`, the rest in the message that names them.
 
 A `DTensor` is a rank's shard of a whole: each rank lends its own shards, and takes the ranges that
 its own layout needs from whichever ranks have them.
@@ -69,8 +70,9 @@ def lend(state: Mapping[str, Any]) -> Lent:
 
 
 def covering(lents: Sequence[Lent]) -> list[Lent]:
-    """Those that are needed for all of a state, the first ones where several have the same; none
-    where it is not all there.
+    """Fewest ranks that together hold all of a state.
+
+    Where several have the same, the first is taken. It is None where the state is not complete.
     """
     if not lents:
         return []
@@ -122,8 +124,9 @@ def take(lents: Sequence[Lent], state: Mapping[str, Any]) -> None:
 
 
 class Empty:
-    """Tensors to be filled, each laid out as a state has it: a shard where that is sharded,
-    otherwise all of it, on the CPU.
+    """Tensors to be filled, each laid out as in a state.
+
+    It is a shard where the state's is sharded, otherwise all of it, on the CPU.
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
@@ -151,8 +154,9 @@ class Empty:
         return made
 
     def _find(self, keys: Keys) -> Any:
-        """The tensor whose layout counts: what an optimizer knows of a parameter is laid out as
-        that is.
+        """The tensor whose layout counts.
+
+        What an optimizer keeps of a parameter is laid out as the parameter is.
         """
         if (
             keys in self._like

@@ -109,8 +109,9 @@ class World:
         self._end: int | None = None
 
     def restore(self, **state: Any) -> None:
-        """Give the state with which this world begins to these objects; call it once in `train`,
-        before `steps`.
+        """Give the state with which this world begins to these objects.
+
+        Call it once in `train`, before `steps`.
 
         It comes from the memory of ranks that were in the world before, or from a checkpoint. In
         the first world there is none, and nothing is changed: all ranks have to begin with the same
@@ -137,11 +138,13 @@ class World:
         self.restored = True
 
     def steps(self, stop: int) -> Iterator[int]:
-        """The steps to do, one after the other, from the first that is not done to `stop`, which is
-        not among them.
+        """The steps to do, in order, from the first that is not done up to `stop`, excluded.
 
         A step is done when the next one is asked for. Where the world ends between two steps, this
         ends `train`.
+
+        Args:
+            stop: The first step that is not done.
 
         Raises:
             RuntimeError: `restore` was not called.
@@ -157,14 +160,22 @@ class World:
             self._keeper.completed(self)
 
     def part(self, count: int) -> slice:
-        """This rank's part of `count` things that all ranks share out: as even as it can be, in the
-        order of ranks.
+        """This rank's share of `count` things.
+
+        Shares are as even as they can be, in the order of ranks.
+
+        Args:
+            count: How many things there are.
         """
         return slice(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def report(self, value: Any) -> None:
-        """Say something to the program, such as the loss: `ElasticGroup.run` gives it a
-        `Report`.
+        """Report a value to the program, such as the loss.
+
+        `ElasticGroup.run` gives it a `Report`.
+
+        Args:
+            value: Anything that can be pickled.
         """
         self.flush()
         self._sent = self._keeper.send(Report(self.step, self.rank, self.number, self.size, value))
@@ -190,13 +201,17 @@ class World:
             return self.step + self._in_step
 
     def end_before(self, step: int | None) -> None:
-        """Let it go on, as far as to this step; None: to the end."""
+        """Let it go on, as far as to this step; None: to the end.
+
+        Args:
+            step: The first step that is not done any more.
+        """
         with self._changed:
             self._held, self._end = False, step
             self._changed.notify_all()
 
     def leave(self) -> None:
-        """It ends before the next step, at the latest."""
+        """Leave the world before the next step, at the latest."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -211,8 +226,9 @@ class World:
 
 
 class Batches:
-    """Which samples are in the batch of a step: the same however many ranks share it, whenever it
-    is asked for.
+    """The samples in the batch of a step.
+
+    They do not depend on how many ranks share it, or on when it is asked for.
 
     Every epoch goes through all samples in an order of its own; what is left at its end, less than
     a batch, is left out.
@@ -221,6 +237,9 @@ class Batches:
         length: How many samples there are.
         size: Samples of a batch, over all ranks.
         seed: Of the order.
+
+    Raises:
+        ValueError: `size` is not in 1 to `length`.
     """
 
     def __init__(self, length: int, size: int, seed: int = 0) -> None:
@@ -230,7 +249,12 @@ class Batches:
         self._epoch, self._order = -1, None
 
     def indices(self, step: int, world: World) -> list[int]:
-        """This rank's samples of the batch of a step."""
+        """This rank's samples of the batch of a step.
+
+        Args:
+            step: Number of the step.
+            world: The world of this rank.
+        """
         epoch, position = divmod(step, self._length // self._size)
         if epoch != self._epoch:
             torch = import_module("torch")

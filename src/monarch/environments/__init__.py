@@ -4,6 +4,10 @@
 host (`hosts`); `venv` is what happens there. `mirror` brings a conda environment of this machine
 there, file by file; `enter` is the side of the agents, which have `prefix` write its paths anew,
 and start procs in it.
+
+Read `hosts`, then `venv`.
+
+Imports `_core.plane`, `actor`, `programs`, `sync`.
 """
 
 from __future__ import annotations

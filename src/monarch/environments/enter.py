@@ -1,5 +1,7 @@
-"""The side of the hosts of `mirror`: an agent makes an environment of what a sync has brought, and
-starts the procs of that program in it.
+"""The hosts' side of `mirror`.
+
+An agent makes an environment of what a sync has brought, and starts the procs of that program in
+it.
 
 The files stay those of the sync (hard links), where both are on one disk, but for those with paths
 in them. It is made by a thread of its own: other syncs go on meanwhile, and so do messages. What

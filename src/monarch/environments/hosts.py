@@ -1,5 +1,6 @@
-"""Packages for procs: on each host a virtual environment that is made from a file of requirements,
-once, and shared.
+"""Packages for procs.
+
+On each host a virtual environment is made from a file of requirements, once, and shared.
 
 `in_environment` has it made, by an actor on each host, and gives host meshes whose procs start in
 it; `venv` is what happens there. The file, and wheels for hosts without a network, come with a
@@ -35,8 +36,9 @@ def in_environment(
     wheels: str | os.PathLike[str] | None = None,
     offline: bool = False,
 ) -> HostMesh:
-    """Make an environment on hosts, unless it is there; return the same hosts, whose procs start in
-    it.
+    """Make an environment on hosts, unless it is there.
+
+    It returns the same hosts, whose procs start in it.
 
     What is not in it comes from the environment of the worker: `monarch` itself, and torch, unless
     the file asks for another.
@@ -80,7 +82,7 @@ def in_environment(
 
 
 class _Owner(Actor):
-    """In the client: owns the procs on the hosts."""
+    """Owns the procs on the hosts, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # whoever waits is told
@@ -108,7 +110,7 @@ class _Owner(Actor):
 
 
 class _Maker(Actor):
-    """On a host."""
+    """Makes the environment, on a host."""
 
     @endpoint
     def make(self, wanted: Wanted) -> Made | str:
@@ -121,7 +123,7 @@ class _Maker(Actor):
 
 @contextmanager
 def _shown(what: str) -> Iterator[None]:
-    """On a terminal, a line that says what goes on, and since when."""
+    """Show progress as a line on a terminal: what goes on, and since when."""
     if not sys.stderr.isatty():
         yield
         return

@@ -29,8 +29,9 @@ _LIMIT = 3900.0  # seconds: longer than a host waits for another process that ma
 
 
 class _Environment(Workspace):
-    """A conda environment, and the folders that it imports from: in it, as
-    ``__editable__.NAME``.
+    """A conda environment, and the folders that it imports from.
+
+    Those are in it as ``__editable__.NAME``.
     """
 
     def __init__(self, prefix: Path) -> None:
@@ -53,7 +54,7 @@ class _Environment(Workspace):
         return {}
 
     def rules_of(self, folder: Path) -> Rules:
-        """Of the environment nothing is left out but its cache; of code what its rules say."""
+        """The rules of what is left out: of the environment its cache, of code by its rules."""
         return Rules(but=f"{folder}/pkgs") if folder == self.prefix else super().rules_of(folder)
 
     @property

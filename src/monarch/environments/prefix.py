@@ -37,8 +37,9 @@ def spellings(path: str | Path) -> list[str]:
 
 
 def editable_folders(prefix: Path) -> dict[str, str]:
-    """Folders outside of an environment that it imports from, as its files spell them, and what is
-    installed from each.
+    """Folders outside of an environment that it imports from, and what is installed from each.
+
+    Folders are spelled as the environment's files do.
 
     Raises:
         EnvironmentFailed: One of its files can't be read.
@@ -101,8 +102,9 @@ def relocate(
 
 
 def _rooms(folder: Path, files: Collection[str]) -> dict[str, int]:
-    """Files with the prefix in them, as packages of conda say, and how many bytes it may have
-    there; 0 for any number, in text.
+    """Find the files that contain the prefix, and how many bytes each may use for it.
+
+    Packages of conda say that. 0 means any number, in text.
     """
     rooms = {}
     for path in files:

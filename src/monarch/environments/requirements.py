@@ -1,5 +1,6 @@
-"""The content of an environment, by its file: requirements, with those of the files that it names,
-and code to import in place.
+"""The content of an environment, by its file.
+
+That is the requirements, with those of the files that it names, and code to import in place.
 
 Relative paths begin at the folder of the file that is asked for; those behind ``-r`` and ``-c`` at
 the file that has them, as for pip.
@@ -49,8 +50,9 @@ class Requirements:
         self._read: set[tuple[Path, bool]] = set()
 
     def read_file(self, file: Path, constraint: bool = False) -> None:
-        """Take the lines of a ``requirements.txt``, and of those that it names; each once, as they
-        may name each other.
+        """Take the lines of a ``requirements.txt``, and of those that it names.
+
+        Each file is taken once, as they may name each other.
 
         Raises:
             EnvironmentFailed: One can't be read, or names an editable folder that is none.
@@ -102,8 +104,9 @@ class Requirements:
             self.lines += _dependencies(project, extras)
 
     def contents(self) -> Iterator[str]:
-        """Iterate over the contents of local files and folders that lines name: the same paths may
-        hold other things in other workspaces.
+        """Iterate over the contents of local files and folders that lines name.
+
+        The same paths may hold other things in other workspaces.
         """
         for line in [*self.lines, *self.constraints]:
             for word in _WORDS.split(os.path.expandvars(line)):
@@ -119,8 +122,9 @@ class Requirements:
 
 
 def content_of(path: Path) -> Iterator[str]:
-    """Digests of a file, or of all files below a folder but those that are hidden or that a build
-    leaves there.
+    """Digests of a file, or of all files below a folder.
+
+    Hidden files and those that a build leaves are skipped.
     """
     if path.is_file():
         yield _digest(path)
@@ -146,7 +150,7 @@ def _digest(path: Path) -> str:
 
 
 def text_of(file: Path) -> str:
-    """Its text.
+    """The text of the file.
 
     Raises:
         EnvironmentFailed: It can't be read, or is not UTF-8.
@@ -163,7 +167,7 @@ def _path(text: str) -> str:
 
 
 def _dependencies(project: Path, extras: list[str]) -> list[str]:
-    """Those that its ``pyproject.toml`` says; nothing for a folder of modules."""
+    """The dependencies in its ``pyproject.toml``; none for a folder of modules."""
     file = project / "pyproject.toml"
     whole = _toml(file) if file.is_file() else {}
     if "project" not in whole:

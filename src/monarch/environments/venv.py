@@ -1,5 +1,7 @@
-"""A virtual environment of this host, made from a file of requirements; or by conda, from an
-``environment.yml``; or of files that a client has mirrored, see `enter`.
+"""A virtual environment of this host, made from a file of requirements.
+
+By conda, it is made from an ``environment.yml``; or of files that a client has mirrored, see
+`enter`.
 
     BASE/environments/DIGEST/           the environment; what it is made from, and the Python, is in its name
     BASE/environments/DIGEST/complete   written when all of it is there, and locked by each process that runs in it
@@ -89,7 +91,7 @@ class _Plan(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """Of all that it is made from."""
+        """The digest of all that it is made from."""
         parts = [*of_worker(), "|", *self.of.lines, "|", *self.of.constraints, "|"]
         parts += [*self.of.editable, f"|{self.offline}", self.conda, *self.of.contents()]
         if self.wheels:
@@ -152,8 +154,9 @@ def made_once(
 
 
 def _base() -> Path:
-    """Not among temporary files, by default: of an environment there, files that nobody has read
-    for days are removed.
+    """The folder for environments, by default not among temporary files.
+
+    There, files that were not read for days are removed.
     """
     if os.environ.get("MONARCH_SYNC_FOLDER"):
         return base_folder() / "environments"
@@ -203,8 +206,9 @@ def _complete(folder: Path, editable: Sequence[str]) -> None:
 
 
 def _packages(folder: Path) -> Path:
-    """Where its Python looks for packages; as that of the worker, as procs load the same extension
-    modules.
+    """The folder in which the environment's Python looks for packages.
+
+    It is as that of the worker, as procs load the same extension modules.
 
     Raises:
         EnvironmentFailed: It has none, or another version.
@@ -343,8 +347,9 @@ def _lock_of(path: Path) -> int | None:
 
 
 def _collect(base: Path) -> None:
-    """Remove environments that nobody has asked for in a while, and no process runs in; and what is
-    left of half made ones.
+    """Remove environments that were not asked for in a while and that no process runs in.
+
+    What is left of half made ones goes as well.
     """
     for folder in {each.with_suffix("") for each in base.iterdir()}:
         path = Path(f"{folder}.lock")

@@ -1,1 +1,4 @@
-"""Unstable names: time limits for blocks of synchronous code, in `thread_timeout`."""
+"""Unstable names: time limits for blocks of synchronous code, in `thread_timeout`.
+
+Imports no other package of `monarch`.
+"""

@@ -4,7 +4,7 @@ A job is a description, such as ``ProcessJob({"trainers": 2})``. Its `state()` s
 finds those that an earlier run of the same description has left running, and gives a host mesh for
 each name. `kill()` ends them.
 
-    trait     `JobTrait`: the life cycle, the same for every way to get machines. Read this first
+    trait     `JobTrait`: the life cycle, the same for every way to get machines
     cache     the file through which the next run finds a running job
     state     `JobState`: the host meshes of a running job
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
@@ -26,6 +26,10 @@ each name. `kill()` ends them.
 
 Only public names of the packages below are used here, so that a job of another kind can be written
 anywhere.
+
+Read `trait`, then `contract` and `process`.
+
+Imports `actor`, `admin`, `logs`, `mounts`, `programs`, `spmd`, `sync`, `telemetry`, `trust`, `why`.
 """
 
 from __future__ import annotations

@@ -18,8 +18,9 @@ _URL = "MONARCH_ADMIN_URL"  # in the environment, as Monarch 0.7 has it
 def open_for(
     wanted: MeshAdminConfig | None, observed: TelemetryConfig | None
 ) -> dict[str, str] | None:
-    """Open the interface of this program, if the job asks for it, and this program does more than
-    to look; returns how to get in.
+    """Open the admin interface of this program, and return how to get in.
+
+    That is done only if the job asks for it and this program does more than look.
 
     Args:
         wanted: How.

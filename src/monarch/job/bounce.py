@@ -1,5 +1,6 @@
-"""New workers in the place of those that run, on the same hosts, in the same allocation:
-`monarch bounce`.
+"""New workers in the place of those that run, on the same hosts, in the same allocation.
+
+This is the command `monarch bounce`.
 
 A worker that is told so starts its program anew when it has been shut down, as the same process:
 with the same address, owner and lifeline, whoever has started it. What ran there ends; code and

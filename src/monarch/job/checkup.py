@@ -77,9 +77,10 @@ class Finding(NamedTuple):
 
 
 class Checkup(Actor):
-    """On each host. Args:
+    """Looks at the host that it runs on.
 
-    addresses: Of all of them, in order.
+    Args:
+        addresses: The addresses of all hosts, in order.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -97,7 +98,7 @@ class Checkup(Actor):
 
 
 class _Doctor(Actor):
-    """In the client: owns what looks."""
+    """Owns the actors that look, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # who waits for the answers is told

@@ -19,8 +19,9 @@ class SyncedCode:
     _workspace: dict[str, str] | None = None
 
     def sync(self, workspace: Any = None, *, auto_reload: bool = False) -> SyncResult:
-        """Bring folders of this machine to all hosts of the job, as they are now: only what has
-        changed goes there.
+        """Bring folders of this machine to all hosts of the job, as they are now.
+
+        Only changes are sent.
 
         Procs that are spawned there afterwards import from it; see `HostMesh.sync_workspace`.
 

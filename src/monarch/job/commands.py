@@ -139,7 +139,7 @@ def start(
 
 
 class _Runner(Actor):
-    """In the client: owns the procs of one command."""
+    """Owns the procs of one command, in the client."""
 
     def __init__(self, command: Command, folder: str) -> None:
         self._command = command
@@ -282,9 +282,10 @@ class BashActor(Actor):
     def run_streaming(
         self, script: str, port: Port[str], ranks: Sequence[int] | None = None
     ) -> None:
-        """Run a script, and send each line through a port as it comes: ``RANK:out:LINE``,
-        ``RANK:err:LINE``, and at the end ``RANK:rc:STATUS``; ``skip:RANK`` from a rank that does
-        not run it.
+        """Run a script, and send each line through a port as it comes.
+
+        The lines are ``RANK:out:LINE``, ``RANK:err:LINE``, and at the end
+        ``RANK:rc:STATUS``; ``skip:RANK`` comes from a rank that does not run it.
 
         Args:
             script: For ``bash -c``.

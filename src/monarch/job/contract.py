@@ -1,5 +1,6 @@
-"""The contract between a job and its workers, wherever a launcher starts them: rank, address,
-lifeline.
+"""The contract between a job and its workers: rank, address, lifeline.
+
+It is the same wherever a launcher starts them.
 
 A launcher (a fork, srun, ssh, a pod) starts `worker_command(spec)` once for each host. The worker
 
@@ -114,8 +115,9 @@ class WorkerSpec(NamedTuple):
 
 
 class Report(NamedTuple):
-    """A worker's report once it serves: its host, its address, and for people, its process and
-    machine.
+    """A worker's report once it serves.
+
+    It has the host, the address, and for people, the process and machine.
     """
 
     mesh: str
@@ -172,9 +174,7 @@ def read_reports(folder: Path) -> Iterator[Report]:
 
 
 def unreachable(addresses: Iterable[str]) -> set[str]:
-    """Return those of the workers at ``ipc://`` and ``tcp://`` addresses that do not accept a
-    connection.
-    """
+    """Return those of the ``ipc://`` and ``tcp://`` workers that do not accept a connection."""
     from concurrent.futures import ThreadPoolExecutor
 
     tried = list(addresses)
@@ -202,8 +202,9 @@ def _accepts(address: str) -> bool:
 
 
 def make_secret_file(folder: Path) -> Path:
-    """Make a folder for a job, for its user alone, with a new secret in it; return the file of the
-    secret.
+    """Make a folder for a job, for its user alone, with a new secret in it.
+
+    Return the file of the secret.
     """
     trusted.make_folder(folder)
     secret = folder / "secret"
@@ -240,8 +241,9 @@ def check_size(name: str, size: int) -> None:
 
 
 def check_idle_limit(seconds: float) -> float:
-    """Check after how many seconds without a client workers end; a ValueError if that is no such
-    number.
+    """Check after how many seconds without a client workers end.
+
+    Another value is a ValueError.
     """
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"idle_limit is a number of seconds, and 0 for no limit; got {seconds!r}")
@@ -294,8 +296,9 @@ class WorkersJob(JobTrait):
         self._meshes = check_meshes(type(self).__name__, meshes)
 
     def _addresses(self) -> Mapping[str, Sequence[str]]:
-        """Return where the workers of each mesh listen, in the order of their ranks; wait for those
-        that start.
+        """Return where the workers of each mesh listen, in the order of their ranks.
+
+        Wait for those that start.
 
         Raises:
             JobError: One has ended, or will not start.
@@ -303,8 +306,9 @@ class WorkersJob(JobTrait):
         raise NotImplementedError
 
     def _check_scalable(self, hosts: Sequence[HostId]) -> None:
-        """Raise a JobError if these hosts can't be added, replaced or removed: it is called before
-        anything changes.
+        """Raise a JobError if these hosts can't be added, replaced or removed.
+
+        It is called before anything changes.
         """
 
     def _add_hosts(self, hosts: Sequence[HostId]) -> None:
@@ -327,8 +331,9 @@ class WorkersJob(JobTrait):
         raise JobError(f"{self!r} has the hosts that it has: a job of this kind can't be scaled")
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
-        """Find the hosts that were there and are lost, by what `_reported` has just said: by
-        default, those whose workers can't be reached.
+        """Find the hosts that are lost, by what `_reported` has just said.
+
+        By default, those are the ones whose workers can't be reached.
         """
         lost = unreachable(reported.values())
         return sorted(host for host, address in reported.items() if address in lost)
@@ -380,9 +385,7 @@ class WorkersJob(JobTrait):
                 logger.info("hosts did not end in order: %s", error)
 
     def _same_meshes(self, spec: WorkersJob) -> bool:
-        """Return whether `spec` describes the meshes of this job as first described, or as scaled
-        since.
-        """
+        """Return whether `spec` has the meshes of this job, as first described or as scaled."""
         return spec._meshes in (self._meshes, self._described_meshes)
 
     def _start(self, client_script: str | None, cache: CacheFile | None = None) -> None:
@@ -390,8 +393,9 @@ class WorkersJob(JobTrait):
         super()._start(client_script, cache)
 
     def _end_with_program(self) -> None:
-        """Have the job end with this program, unless it is saved or will be: nobody else could find
-        it.
+        """Have the job end with this program, unless it is saved or will be.
+
+        No other program could find it.
         """
         if self._cache is None:
             self._ends_with_program = True
@@ -410,8 +414,9 @@ class WorkersJob(JobTrait):
 
     @property
     def _home(self) -> Path:
-        """The folder of the file that the job is saved to, where a kind may have a folder of its
-        own.
+        """The folder of the file that the job is saved to.
+
+        A kind of job may have a folder of its own.
         """
         return (
             Path(DEFAULT_JOB_PATH).absolute() if self._cache is None else self._cache.path

@@ -143,8 +143,9 @@ def use_context(name: str) -> None:
 
 
 def remove_context(name: str) -> None:
-    """End the job of a context and remove it; if it was the active one, the default context is that
-    now.
+    """End the job of a context and remove it.
+
+    If it was the active one, the default context is that now.
 
     Raises:
         ValueError: There is no such context.

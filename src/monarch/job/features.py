@@ -46,8 +46,9 @@ class MeshAdminConfig:
 
 
 class ImpliedAdmin(MeshAdminConfig):
-    """That of a job that has telemetry and has said nothing of it: the job goes on without, where
-    its packages are missing.
+    """The telemetry of a job that does not mention it.
+
+    The job goes on without, where the packages are missing.
     """
 
 

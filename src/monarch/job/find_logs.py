@@ -104,7 +104,7 @@ def _of_folder(folder: Path) -> JobLogs:
 
 
 def _of_context(context: str) -> JobLogs | None:
-    """Those of its job that runs, else of the last one that ran."""
+    """The logs of a context's job that runs, else of the last one that ran."""
     path = current.state_path(context)
     places = {str(path)}
     # its file is in another place until somebody uses contexts

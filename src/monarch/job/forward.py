@@ -1,5 +1,6 @@
-"""TCP ports of workers, reached from elsewhere: each connection goes as messages between two
-actors.
+"""TCP ports of workers, reached from elsewhere.
+
+Each connection goes as messages between two actors.
 
 One listens where clients connect, the other connects to the port. Each direction is a loop that
 reads, then has what it read written on the other side before it reads more: so a slow reader slows
@@ -72,8 +73,9 @@ class PortForwarder(Actor):
         src_proc_mesh: ProcMesh,
         src_address: str | Callable[[Point], str],
     ) -> None:
-        """Listen on the procs of one mesh, and connect who comes to ports of the procs of another,
-        point by point.
+        """Listen on the procs of one mesh, and forward to ports of the procs of another.
+
+        Point by point, a connection here leads to the proc at the same point there.
 
         Args:
             dst_proc_mesh: Where the ports are, on the loopback interface.
@@ -155,8 +157,9 @@ class ForwardedPort:
 
 
 class _HostForwarder(PortForwarder):
-    """In the client: owns the proc on the host, so that its end is no failure of the program; who
-    waits is told.
+    """Owns the proc on the host, in the client, so that its end is no failure of the program.
+
+    Waiting callers are told.
     """
 
     @endpoint
@@ -168,7 +171,7 @@ class _HostForwarder(PortForwarder):
 
 
 class _Listener(Actor):
-    """Where clients connect."""
+    """The side that clients connect to."""
 
     def __init__(self, addresses: Sequence[Address], dialers: Any) -> None:
         point = current_rank()
@@ -189,7 +192,7 @@ class _Listener(Actor):
 
     @endpoint
     async def port(self) -> int:
-        """Where it listens."""
+        """The port at which it listens."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -243,7 +246,7 @@ class _Listener(Actor):
 
 
 class _Dialer(Actor):
-    """Where the ports are."""
+    """The side of the ports."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._port = ports[current_rank().rank]
@@ -285,7 +288,7 @@ class _Dialer(Actor):
 
     @concurrent_endpoint
     async def close_all(self) -> None:
-        """There is nobody on the other side any more."""
+        """Close all connections: the other side is gone."""
         self._reset()
 
     @concurrent_endpoint

@@ -11,8 +11,9 @@ from types import FrameType
 
 @contextmanager
 def one_interrupt_held() -> Iterator[None]:
-    """Hold the first SIGINT back until the end of the block; a second is for somebody who does not
-    want to wait for it.
+    """Hold the first SIGINT back until the end of the block.
+
+    A second one interrupts at once.
     """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):

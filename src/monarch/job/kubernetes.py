@@ -236,7 +236,7 @@ class KubernetesJob(WorkersJob):
         self._made.append((resource, name))
 
     def _take_over(self, api: Api, resource: Resource, content: Object, user: str) -> None:
-        """There is one, as of a program that has lost the file of its job.
+        """Take over an existing job, as of a program that has lost its file.
 
         Pods that are alike stay.
         """
@@ -305,9 +305,7 @@ class KubernetesJob(WorkersJob):
     # finding
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, its objects are there, and no pod of it is
-        beyond hope.
-        """
+        """Check whether `spec` describes the same job, complete and with no hopeless pod."""
         if not self._same_spec(spec) or not self._is_running():
             return False
         api = self._api()
@@ -409,7 +407,7 @@ class KubernetesJob(WorkersJob):
         }
 
     def _lost_hosts(self, reported: Mapping[HostId, str]) -> list[HostId]:
-        """Those that do not serve now. Nothing is dialed: from outside, pods can't be."""
+        """The hosts that do not serve now. Nothing is dialed: from outside, pods can't be."""
         return [host for host in hosts_of(self._meshes) if host not in reported]
 
     # the way there

@@ -1,5 +1,6 @@
-"""The API of Kubernetes, as far as a job needs it: six verbs on objects of one namespace, and
-errors that say what to do.
+"""The API of Kubernetes, as far as a job needs it.
+
+It has six verbs on objects of one namespace, and errors that say what to do.
 
 It speaks HTTP itself. The official client is needed for the credentials of a kubeconfig alone (see
 `kubernetes_config`): its generated calls differ from release to release, take 130 MB, and give no
@@ -30,8 +31,9 @@ _MERGE = "application/merge-patch+json"
 
 
 class Resource(NamedTuple):
-    """A kind of object: ``Resource("apps", "v1", "statefulsets")``; the group of the oldest ones is
-    empty.
+    """A kind of object: ``Resource("apps", "v1", "statefulsets")``.
+
+    The group of the oldest ones is empty.
     """
 
     group: str
@@ -50,7 +52,7 @@ SECRETS = Resource("", "v1", "secrets")
 
 
 class Server(NamedTuple):
-    """Where the API is, and how it knows us.
+    """The address of the API, and the credentials for it.
 
     Attributes:
         url: ``https://host:port``, and maybe a path.
@@ -122,9 +124,10 @@ class Api:
     def watch(
         self, resource: Resource, version: str, seconds: int, **query: str
     ) -> Iterator[tuple[str, Object]]:
-        """Watch matching objects for some seconds, from a version of their list on: pairs of
-        ``"ADDED"``, ``"MODIFIED"``, ``"DELETED"`` or ``"BOOKMARK"``, and the object. If the version
-        is too old, the error has status 410.
+        """Watch matching objects for some seconds, from a version of their list on.
+
+        It yields pairs of ``"ADDED"``, ``"MODIFIED"``, ``"DELETED"`` or ``"BOOKMARK"``, and
+        the object. If the version is too old, the error has status 410.
         """
         query = {**query, "watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         query["timeoutSeconds"] = str(seconds)
@@ -171,8 +174,9 @@ class Api:
                 raise
 
     def log(self, pod: str, container: str, lines: int, previous: bool) -> str:
-        """Return the last lines that a container has printed; with `previous`, those of the run
-        before.
+        """Return the last lines that a container has printed.
+
+        `previous` asks for those of the run before.
         """
         query = {"container": container, "tailLines": str(lines), "previous": str(previous).lower()}
         connection, answer = self._request("get", "GET", PODS, f"{pod}/log", query=query)
@@ -266,7 +270,7 @@ class Api:
 
 
 class _Tls(http.client.HTTPSConnection):
-    """Of a server whose certificate may call it otherwise."""
+    """TLS to a server whose certificate may have another name."""
 
     def __init__(
         self, host: str, port: int, limit: float, context: ssl.SSLContext, name: str

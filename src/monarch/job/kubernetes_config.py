@@ -49,8 +49,9 @@ class KubeConfig:
 
     @classmethod
     def from_config(cls, configuration: Any) -> KubeConfig:
-        """Use a configuration of this program alone: it is not saved with a job, and the next
-        program has to bring its own.
+        """Use a configuration of this program alone.
+
+        It is not saved with a job, and the next program has to bring its own.
 
         Args:
             configuration: A ``kubernetes.client.Configuration``.
@@ -109,7 +110,7 @@ class KubeConfig:
 
     @property
     def path(self) -> str | None:
-        """Of the kubeconfig, if there is one."""
+        """The path of the kubeconfig, if there is one."""
         return self._path
 
     def as_kubeconfig(self) -> dict[str, Any]:

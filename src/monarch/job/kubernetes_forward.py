@@ -79,7 +79,7 @@ class Forward:
 
     @property
     def address(self) -> str:
-        """Where the worker is reached."""
+        """The address at which the worker is reached."""
         return f"tcp://127.0.0.1:{self._local}"
 
     def close(self) -> None:

@@ -167,8 +167,10 @@ def template_of(mesh: str, image: ImageSpec, port: int) -> Object:
 
 
 def with_worker(template: Object, mesh: str, port: int) -> Object:
-    """Complete a template of pods: its container `worker`, or the first one, gets what a worker
-    needs, where it has nothing else for that.
+    """Complete a template of pods.
+
+    Its container `worker`, or the first one, gets what a worker needs, where it has nothing
+    else for that.
 
     Raises:
         ValueError: It has no container.
@@ -202,7 +204,7 @@ def worker_container(pod_spec: Object) -> Object:
 
 
 def port_of(container: Object, default: int) -> int:
-    """Where the worker in a container listens."""
+    """The port at which the worker in a container listens."""
     values = [
         each.get("value", "") for each in container.get("env", []) if each.get("name") == PORT_ENV
     ]

@@ -1,5 +1,6 @@
-"""The state of a mesh's hosts, read from its pods: which serve, at which address, and why the
-others do not. Pure.
+"""The state of a mesh's hosts, read from its pods.
+
+It says which serve, at which address, and why the others do not. Pure.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Pods:
 
     @property
     def all(self) -> Mapping[str, Object]:
-        """By name."""
+        """The pods by name."""
         return self._pods
 
     def serving(self) -> dict[int, Object]:
@@ -93,7 +94,7 @@ class Pods:
         return found
 
     def addresses(self) -> list[str] | None:
-        """Where the hosts listen, in the order of their ranks; None if some do not serve yet."""
+        """The addresses of the hosts, in order of their ranks; None if some do not serve yet."""
         serving = self.serving()
         if len(serving) < self.mesh.size:
             return None
@@ -147,13 +148,14 @@ class Pods:
         return None
 
     def address(self, pod: Object) -> str:
-        """Where the worker in a pod listens."""
+        """The address of the worker in a pod."""
         ip = pod["status"]["podIP"]
         return f"tcp://{f'[{ip}]' if ':' in ip else ip}:{port_of(worker_container(pod['spec']), self.mesh.port)}"
 
     def _end_of(self, pod: Object) -> Trouble | None:
-        """The trouble of a host whose pod has completed, where nothing makes another: a Job does
-        that for no index twice.
+        """The trouble of a host whose pod has completed and is not replaced.
+
+        A Job does not make a second pod for the same index.
         """
         is_of_job = CONTROLLERS["Job"].rank_label in pod["metadata"].get("labels", {})
         if (

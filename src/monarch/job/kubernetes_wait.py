@@ -1,5 +1,6 @@
-"""Waiting for the pods of a job: a list of them, a watch from there on, and what Kubernetes says of
-those that do not come.
+"""Waiting for the pods of a job.
+
+It takes a list of them, a watch from there on, and what Kubernetes says of those that do not come.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class _Followed:
 
 
 def _without_pods(api: Api, pods: Pods, controller: Resource) -> str:
-    """For people: why a mesh has no pod at all."""
+    """Explain why a mesh has no pod at all."""
     state = (
         f"{pods.mesh.name}: 0 of {pods.mesh.size} pods serve, there are none with"
         f" {pods.mesh.selector!r} yet"
@@ -168,7 +169,7 @@ def _without_pods(api: Api, pods: Pods, controller: Resource) -> str:
 
 
 def _describe(pods: Pods) -> str:
-    """For people: what is missing of a mesh that has pods, and why."""
+    """Explain what is missing of a mesh that has pods, and why."""
     missing = pods.missing()
     state = f"{pods.mesh.name}: {pods.mesh.size - len(missing)} of {pods.mesh.size} pods serve"
     ending = [name for name, pod in pods.all.items() if is_ending(pod)]

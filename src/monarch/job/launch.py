@@ -33,7 +33,7 @@ _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _ABOVE_STANDARD = 10  # descriptors from here on are none that a child is given by number
 
 
-class Worker(NamedTuple):
+class WorkerProcess(NamedTuple):
     """A worker process.
 
     Attributes:
@@ -50,15 +50,17 @@ class Worker(NamedTuple):
 
     @property
     def goodbye(self) -> Path:
-        """The file that says that its end is in order; it goes with its folder when the job has
-        been ended.
+        """The file that says that its end is in order.
+
+        It goes with its folder when the job has been ended.
         """
         return goodbye_of(self.address)
 
     @property
     def ended_in_order(self) -> bool:
-        """Check whether a worker that is gone was ended on purpose: shut down, or with its job, by
-        any program.
+        """Check whether a worker that is gone was ended on purpose.
+
+        It was shut down, or ended with its job, by any program.
         """
         return self.goodbye.exists() or not self.goodbye.parent.exists()
 
@@ -76,15 +78,13 @@ class Worker(NamedTuple):
 
 
 def goodbye_of(address: str) -> Path:
-    """Return the file which says that the end of the worker at an ``ipc://`` address is in
-    order.
-    """
+    """Return the file whose presence means that the worker at `address` ended in order."""
     return Path(address.removeprefix("ipc://") + ".ended")
 
 
 def start(
     mesh: str, rank: int, address: str, log: Path, env: Mapping[str, str]
-) -> tuple[Worker, socket.socket]:
+) -> tuple[WorkerProcess, socket.socket]:
     """Start one worker; returns at once, with the leash."""
     spec = WorkerSpec(
         mesh, str(rank), address, report=_LEASH, lifeline=_LEASH, farewell=str(goodbye_of(address))
@@ -114,11 +114,11 @@ def start(
         raise
     finally:
         os.close(inherited)
-    return Worker(f"{mesh}_{rank}", address, pid, log), ours
+    return WorkerProcess(f"{mesh}_{rank}", address, pid, log), ours
 
 
 def wait_ready(
-    workers: Sequence[Worker], leashes: Sequence[socket.socket], timeout: float | None
+    workers: Sequence[WorkerProcess], leashes: Sequence[socket.socket], timeout: float | None
 ) -> None:
     """Wait until every worker serves.
 
@@ -168,8 +168,9 @@ def let_go(leashes: Sequence[socket.socket]) -> None:
 
 
 def _how(pid: int) -> str:
-    """The exit status of a child that closed its leash, which it does in the last moments of its
-    life.
+    """The exit status of a child that has closed its leash.
+
+    A child does that in the last moments of its life.
     """
     return describe_status(processes.reap(pid, 1.0))
 

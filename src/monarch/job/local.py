@@ -131,8 +131,12 @@ class BatchJob(JobTrait):
         return self._job._state()
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Yes within the script, whatever that describes: these are the hosts it was started
-        for.
+        """Return False: the processes here are this program's own.
+
+        These are the hosts it was started for.
+
+        Args:
+            spec: See `JobTrait.can_run`.
         """
         return in_batch()
 

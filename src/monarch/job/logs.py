@@ -1,5 +1,6 @@
-"""The folder of a job's logs, ``logs/<apply_id>`` beside its file: ``.monarch/logs/<apply_id>`` for
-most.
+"""The folder of a job's logs, ``logs/<apply_id>`` beside its file.
+
+For most jobs that is ``.monarch/logs/<apply_id>``.
 
 job.json                  which job this is
 <host>/<mesh>_<rank>.log  what a proc has printed and logged; .jsonl beside it for programs, .log.1 and so on before it

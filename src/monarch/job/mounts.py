@@ -18,12 +18,14 @@ DEFAULT_PYTHON = ".venv/bin/python"
 
 
 class _Wanted(NamedTuple):
-    """Attributes:
-    gather: From the hosts to the program; else from the program to the hosts.
-    source: The folder.
-    point: Where it is mounted.
-    meshes: On, or of, which hosts; None for all.
-    python: Interpreter in it for procs of these; None for the one that they have.
+    """A mount that the user of a job has asked for.
+
+    Attributes:
+        gather: From the hosts to the program; else from the program to the hosts.
+        source: The folder.
+        point: Where it is mounted.
+        meshes: On, or of, which hosts; None for all.
+        python: Interpreter in it for procs of these; None for the one that they have.
     """
 
     gather: bool
@@ -52,8 +54,9 @@ class MountingJob:
         python_exe: str | None = DEFAULT_PYTHON,
         **tuning: Any,
     ) -> None:
-        """Have each `state` show a folder of this machine, as it is then, on hosts of the job,
-        read-only. See docs/mounts.md.
+        """Have each `state` show a folder of this machine on hosts of the job, read-only.
+
+        The folder is shown as it is then. See docs/mounts.md.
 
         Args:
             source: The folder.
@@ -82,8 +85,9 @@ class MountingJob:
         local_mount_point: str | os.PathLike[str],
         meshes: Collection[str] | None = None,
     ) -> None:
-        """Have `state` show a folder of each host of the job on this machine, read-only, as it
-        grows. See docs/mounts.md.
+        """Have `state` show a folder of each host of the job on this machine, read-only.
+
+        It is shown as it grows. See docs/mounts.md.
 
         Args:
             remote_mount_point: Which folder; ``$SUBDIR`` in it stands for the folder below which
@@ -96,9 +100,7 @@ class MountingJob:
         self._want(_Wanted(True, os.fspath(remote_mount_point), point, _names(meshes), None))
 
     def _want(self, wanted: _Wanted) -> None:
-        """Add a mount, in place of the one that was asked for at the same point of the same
-        meshes.
-        """
+        """Add a mount, in place of an earlier one at the same point of the same meshes."""
         others = [
             each
             for each in self._mounts
@@ -108,8 +110,10 @@ class MountingJob:
         self._mounts = (*others, wanted)
 
     def _mount(self, state: JobState, wanted: Collection[_Wanted]) -> None:
-        """Mount what is wanted, show what is mounted as it is now, and unmount what is not wanted
-        any more, or on other hosts.
+        """Bring the mounts up to date with what is wanted.
+
+        New ones are made, existing ones show their folder as it is now, and those that are
+        no longer wanted, or on other hosts, are unmounted.
         """
         keys = {}
         for each in wanted:

@@ -33,12 +33,17 @@ class Observed:
         mesh_admin_config: MeshAdminConfig | None = None,
         **kwargs: Any,
     ) -> Self:
-        """Have processes that are spawned on the hosts remember messages, and keep the file of the
-        run where a failure ends it.
+        """Have processes on the hosts remember messages, and keep a file of a run that fails.
+
+        It holds for processes that are spawned from now on.
 
         Args:
             config: How; or its fields by keyword.
             mesh_admin_config: As for `enable_admin`.
+            **kwargs: Fields of a `TelemetryConfig`.
+
+        Returns:
+            This job.
 
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
@@ -50,8 +55,16 @@ class Observed:
         return self
 
     def enable_admin(self: Self, config: MeshAdminConfig | None = None, **kwargs: Any) -> Self:
-        """Have `state` open the admin interface of this program, over HTTP, given by a config or
-        its fields; see docs/admin.md.
+        """Have `state` open the admin interface of this program, over HTTP.
+
+        It is given by a config or its fields; see docs/admin.md.
+
+        Args:
+            config: The configuration; or its fields by keyword.
+            **kwargs: Fields of a `MeshAdminConfig`.
+
+        Returns:
+            This job.
 
         Raises:
             TypeError: Both a config and its fields are given, or there is no such field.
@@ -60,8 +73,15 @@ class Observed:
         return self
 
     def why(self, seconds: float = 1.0) -> verdicts.Verdict:
-        """Say why this program does not go on, from looks `seconds` apart; a JobError before
-        `state`. See `monarch.why`.
+        """Say why this program does not go on, from looks `seconds` apart.
+
+        Before `state` it raises a JobError. See `monarch.why`.
+
+        Args:
+            seconds: Time between the looks; more than 0.
+
+        Returns:
+            The verdict.
         """
         if not self._owner._connected:
             raise JobError("this program has not connected to the job: call state() first")
@@ -74,8 +94,9 @@ class Observed:
         seconds: float | None = None,
         torch: bool = False,
     ) -> telemetry.Profile:
-        """Record what all processes of this program do while a ``with`` runs, for a file that
-        ui.perfetto.dev opens.
+        """Record what all processes of this program do while a ``with`` runs.
+
+        The file is for ui.perfetto.dev.
 
         Args:
             on_trace_ready: Called with the profile once the block has ended without an exception.
@@ -97,8 +118,9 @@ class Observed:
         return telemetry.profile(on_trace_ready, seconds, torch)
 
     def telemetry_query_client(self) -> telemetry.QueryEngineClient:
-        """Return a client for the telemetry of the job as it runs, in this program or in another
-        one; attaches nothing.
+        """Return a client for the telemetry of the job as it runs, in this or another program.
+
+        It attaches nothing.
 
         Raises:
             JobError: The job does not run, has no telemetry, or no program on this machine uses it.

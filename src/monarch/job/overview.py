@@ -95,7 +95,7 @@ def look_at(path: Path, limit: float) -> Overview:
 
 
 def addresses_of(hosts: HostMesh) -> list[str]:
-    """Where the workers of a mesh listen."""
+    """The addresses of the workers of a mesh."""
     names = hosts._hosts
     return [names[rank] for rank in hosts._shape.ranks()]
 

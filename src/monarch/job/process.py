@@ -16,7 +16,7 @@ from .. import config
 from ..errors import JobError
 from . import launch, processes, trusted
 from .contract import HostId, WorkersJob, check_env, hosts_of
-from .launch import Worker
+from .launch import WorkerProcess
 from .trait import JobTrait
 from .watch import WorkerWatch
 
@@ -51,13 +51,13 @@ class ProcessJob(WorkersJob):
     _is_all_here = True
     _LIVE = (*WorkersJob._LIVE, "_watches", "_watched", "_leashes")
     _watches: tuple[WorkerWatch, ...] = ()
-    _watched: tuple[Worker, ...] = ()
+    _watched: tuple[WorkerProcess, ...] = ()
     _leashes: tuple[socket.socket, ...] = ()
 
     def __init__(self, meshes: Mapping[str, int], env: Mapping[str, str] | None = None) -> None:
         super().__init__(meshes)
         self._env = check_env(env)
-        self._workers: dict[str, dict[int, Worker]] = {}  # by mesh and rank
+        self._workers: dict[str, dict[int, WorkerProcess]] = {}  # by mesh and rank
         self._begun = 0  # workers ever started, for a name of each socket
         self._folder: Path | None = None
         self._machine = ""
@@ -83,7 +83,7 @@ class ProcessJob(WorkersJob):
         trusted.make_folder(own)
         logger.info("starting %d workers; their output is in %s", len(hosts), own)
         environment = {**os.environ, **self._env, processes.TAG: self._apply_id}
-        started: list[tuple[str, int, Worker]] = []
+        started: list[tuple[str, int, WorkerProcess]] = []
         leashes: list[socket.socket] = []
         try:
             for mesh, rank in hosts:
@@ -116,7 +116,7 @@ class ProcessJob(WorkersJob):
         for mesh, rank in hosts:
             del self._workers[mesh][rank]
 
-    def _end_worker(self, worker: Worker) -> None:
+    def _end_worker(self, worker: WorkerProcess) -> None:
         """End a worker that may have ended, or be about to, and with it what it runs."""
         if self._lives(worker):
             os.kill(worker.pid, signal.SIGKILL)
@@ -203,10 +203,10 @@ class ProcessJob(WorkersJob):
             shutil.rmtree(self._folder, ignore_errors=True)
         self._workers, self._folder, self._machine = {}, None, ""
 
-    def _all_workers(self) -> list[Worker]:
+    def _all_workers(self) -> list[WorkerProcess]:
         return [worker for workers in self._workers.values() for worker in workers.values()]
 
-    def _lives(self, worker: Worker) -> bool:
+    def _lives(self, worker: WorkerProcess) -> bool:
         return processes.is_tagged(worker.pid, self._apply_id or "")
 
     def _cleanup_log_context(self) -> str:
@@ -219,7 +219,7 @@ class ProcessJob(WorkersJob):
 
 
 def _make_folder() -> Path:
-    """For sockets, so with a short path."""
+    """Make a folder with a short path, for sockets."""
     folder = tempfile.gettempdir()
     short = folder if len(os.fsencode(folder)) < _LONGEST_PARENT else "/tmp"
     return Path(tempfile.mkdtemp(prefix="monarch_job_", dir=short))

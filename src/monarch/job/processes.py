@@ -1,5 +1,6 @@
-"""Finding and ending the processes of a job on this machine, whoever started them and whatever
-became of their parents.
+"""Finding and ending the processes of a job on this machine.
+
+It does not matter which program started them, or what became of their parents.
 
 A job marks its workers with a variable in their environment, which everything they start inherits.
 So its processes are those that have the mark, and all in a session that one of them leads, as a
@@ -72,8 +73,9 @@ def end(job: str, grace: float = GRACE) -> None:
 
 
 def reap(pid: int, timeout: float = 0.0) -> int | None:
-    """The exit status of a child that has ended, as `subprocess` gives it; None for what is not, or
-    no child.
+    """The exit status of a child that has ended, as `subprocess` gives it.
+
+    It is None for a process that lives, or that is no child.
 
     Args:
         pid: A process.

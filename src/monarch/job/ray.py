@@ -1,5 +1,6 @@
-"""`RayJob`: workers on the nodes of a running Ray cluster; `ray_hosts` is what runs there,
-`ray_control` asks for it.
+"""`RayJob`: workers on the nodes of a running Ray cluster.
+
+`ray_hosts` is what runs there, `ray_control` asks for it.
 
 What ends the workers: `kill`; the end of the node, of the head node or of the cluster; `idle_limit`
 seconds without a client, also if that was killed. What ends the wait for them: all have reported;
@@ -40,8 +41,9 @@ logger = logging.getLogger("monarch.job")
 
 
 class _Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's
-    place.
+    """The user's description, beside the meshes.
+
+    Jobs with equal descriptions can take each other's place.
     """
 
     address: str
@@ -199,9 +201,7 @@ class RayJob(WorkersJob):
         self._forget_reports(hosts)
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, and all its workers that have come up can be
-        reached.
-        """
+        """Check whether `spec` describes the same job, whose started workers can be reached."""
         return (
             self._same_spec(spec)
             and not unreachable(self._reported().values())

@@ -1,5 +1,6 @@
-"""Talking to a Ray cluster, in a process of its own: Ray's threads, signal handlers and logs stay
-out of the user's program.
+"""Talking to a Ray cluster, in a process of its own.
+
+Ray's threads, signal handlers and logs stay out of the user's program.
 
 That process reads requests as lines of JSON from its stdin, and answers each with one. It ends with
 its stdin.
@@ -97,8 +98,9 @@ class Control:
 
 
 def main() -> None:
-    """Serve one program; the arguments are the address of the cluster and the name of the
-    keeper.
+    """Serve one program.
+
+    The arguments are the address of the cluster and the name of the keeper.
     """
     address, keeper = sys.argv[1:]
     with os.fdopen(os.dup(1), "w") as out:

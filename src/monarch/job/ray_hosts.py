@@ -1,5 +1,6 @@
-"""The Ray actors of a job: a keeper that lives as long as the job, and an actor on each host that
-starts its worker.
+"""The Ray actors of a job.
+
+They are a keeper that lives as long as the job, and an actor on each host that starts its worker.
 
 The keeper is detached, so it outlives the program that has started it. It owns the placement groups
 and the other actors: Ray ends them with it, and each worker has its end of a lifeline to its actor.
@@ -91,9 +92,7 @@ class Keeper:
         threading.Thread(target=self._watch, name="monarch-keeper", daemon=True).start()
 
     def add(self, hosts: Sequence[HostId]) -> None:
-        """Ask for further hosts, each on a node of its own, or for others in the place of lost
-        ones.
-        """
+        """Ask for further hosts, each on its own node, or for replacements of lost ones."""
         import ray
         from ray.util.placement_group import placement_group
 

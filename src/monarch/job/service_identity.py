@@ -1,5 +1,4 @@
-"""Names that a launcher gives the workers that it starts, so that whoever attaches them can say
-which one is meant.
+"""Names that a launcher gives to its workers, so that each can be attached by its name.
 
 A worker is addressed as ``service<id>@tcp://host:port``. Links of this implementation find a worker
 by its address alone and check who it is by its proof; the name is accepted and carried along.
@@ -39,12 +38,21 @@ def allocate_service_proc_ids(count: int) -> list[ProcId]:
 
 
 def service_proc_addr(address: str, proc_id: ProcId | None) -> str:
-    """An address with the id in front, where there is one."""
+    """Return an address with the id in front, where there is one.
+
+    Args:
+        address: Address of a worker.
+        proc_id: Its id, if it has one.
+    """
     return address if proc_id is None else f"{proc_id}@{address}"
 
 
 def service_proc_addrs(addresses: Sequence[str], proc_ids: Sequence[ProcId] | None) -> list[str]:
     """`service_proc_addr` of each.
+
+    Args:
+        addresses: Addresses of workers.
+        proc_ids: Their ids in the same order, if they have any.
 
     Raises:
         ValueError: There are more of one than of the other.
@@ -62,12 +70,19 @@ def service_proc_addrs(addresses: Sequence[str], proc_ids: Sequence[ProcId] | No
 
 
 def serialize_service_proc_ids(proc_ids: Sequence[ProcId]) -> str:
-    """The ids as the text of an environment variable."""
+    """Return the ids as the text of an environment variable.
+
+    Args:
+        proc_ids: The ids.
+    """
     return json.dumps([str(proc_id) for proc_id in proc_ids])
 
 
 def deserialize_service_proc_ids(serialized: str) -> list[ProcId]:
     """The ids that `serialize_service_proc_ids` wrote.
+
+    Args:
+        serialized: The text of the environment variable.
 
     Raises:
         ValueError: It did not write that.
@@ -76,8 +91,12 @@ def deserialize_service_proc_ids(serialized: str) -> list[ProcId]:
 
 
 def ranked_service_proc_id_from_env(*, rank_env: str = SERVICE_PROC_RANK_ENV) -> ProcId | None:
-    """The id of this worker: that of the group at the rank in `rank_env`; None if either variable
-    is not set.
+    """The id of this worker: that of the group at the rank in `rank_env`.
+
+    It is None if either variable is not set.
+
+    Args:
+        rank_env: Name of the variable with the rank.
 
     Raises:
         ValueError: One of them can't be read, or the group has no such rank.

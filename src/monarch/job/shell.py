@@ -46,7 +46,7 @@ _AT_TERMINAL = 'exec <>"$1" >&0 2>&0; exec "$0" -i'
 
 
 class Size(NamedTuple):
-    """Of a terminal, in characters."""
+    """The size of a terminal, in characters."""
 
     columns: int
     lines: int
@@ -55,8 +55,9 @@ class Size(NamedTuple):
 def shell(
     host_mesh: HostMesh, env: Mapping[str, str] | None = None, workdir: str | None = None
 ) -> int:
-    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program; returns
-    when it has ended.
+    """Open an interactive shell, ``$SHELL``, on a host, at the terminal of this program.
+
+    It returns when the shell has ended.
 
     Where stdin is no terminal, the shell has none either: it reads commands from what is piped into
     this program.
@@ -95,7 +96,7 @@ def shell(
 
 
 class _Owner(Actor):
-    """In the client: owns the proc on the host."""
+    """Owns the proc on the host, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # whoever reads is told
@@ -112,7 +113,7 @@ class _Owner(Actor):
 
 
 class _Shell(Actor):
-    """On the host. Args as of `shell`.
+    """Runs the shell, on the host. Args as of `shell`.
 
     Args:
         client_folder: Working directory of the client.
@@ -185,7 +186,7 @@ class _Shell(Actor):
 
     @concurrent_endpoint
     async def write(self, data: bytes) -> None:
-        """It gets this as input; nothing is the end of that, and at a terminal its hanging up.
+        """Write input to the shell; nothing is the end of it, and at a terminal its hanging up.
 
         Answers once it is taken: until then its sender has no more, and output is read meanwhile,
         for which the shell may wait before it takes anything.
@@ -214,7 +215,7 @@ class _Shell(Actor):
 
     @concurrent_endpoint
     async def wait(self) -> int:
-        """Its exit status."""
+        """Wait for its exit status."""
         import asyncio
 
         assert self._process is not None
@@ -237,8 +238,9 @@ class _Shell(Actor):
 
 @contextmanager
 def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
-    """Send what comes on stdin, and each new size of the terminal, on a thread that takes no more
-    of it when this is over.
+    """Send stdin, and each new size of the terminal, on a thread.
+
+    When the shell has ended, the thread takes no more of stdin.
     """
     # and no pipe: what is told late, when this is over, goes nowhere
     told, ours = socket.socketpair()
@@ -292,8 +294,9 @@ def _typing(remote: Any, at_terminal: bool) -> Iterator[None]:
 
 @contextmanager
 def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
-    """Every key goes to the shell, Ctrl-C as well, and nothing is done with it here; each new size
-    is told.
+    """Every key goes to the shell, Ctrl-C as well, and has no effect here.
+
+    Each new size is sent.
 
     The handler of that signal does no more: it runs between any two steps of the main thread, which
     may hold a lock of ours.
@@ -314,8 +317,9 @@ def _raw_terminal(tell: Callable[[bytes], None]) -> Iterator[None]:
 
 
 def _ready(events: Mapping[int, int], timeout: float | None = None) -> set[int]:
-    """Wait until one of some descriptors has one of its events; those that have, none after
-    `timeout` milliseconds.
+    """Wait until one of some descriptors has one of its events.
+
+    It returns those that have; none after `timeout` milliseconds.
     """
     poll = select.poll()
     for fd, wanted in events.items():
@@ -324,7 +328,7 @@ def _ready(events: Mapping[int, int], timeout: float | None = None) -> set[int]:
 
 
 def _size() -> Size | None:
-    """Of the terminal here; None if there is none."""
+    """The size of the terminal here; None if there is none."""
     return Size(*os.get_terminal_size(0)) if sys.stdin is not None and os.isatty(0) else None
 
 

@@ -42,8 +42,9 @@ logger = logging.getLogger("monarch.job")
 
 
 class _Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's
-    place.
+    """The user's description, beside the meshes.
+
+    Jobs with equal descriptions can take each other's place.
     """
 
     resources: dict[str, Any]

@@ -400,8 +400,9 @@ class SlurmJob(WorkersJob):
         return self._job_id
 
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether `spec` describes the same job, and it waits for its nodes, or all its
-        workers can be reached.
+        """Check whether `spec` describes the same job, and its workers can be reached.
+
+        A job that still waits for its nodes counts.
         """
         if not self._same_spec(spec) or not self._is_running():
             return False

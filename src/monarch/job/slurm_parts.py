@@ -1,5 +1,6 @@
-"""The Slurm jobs of which one job of ours consists: the first, and one for each time that hosts
-were added to it.
+"""The Slurm jobs that make up one job of ours.
+
+They are the first, and one for each time that hosts were added to it.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Part(NamedTuple):
         return "" if status.lives else f"it is {status.describe()}"
 
     def expect_end(self) -> None:
-        """It is about to be cancelled: the warning that Slurm gives then is no news to the
-        program.
+        """Note that the job is about to be cancelled.
+
+        The warning that Slurm gives then is no news to the program.
         """
         with suppress(FileNotFoundError):
             (self.folder / KILLED).touch()
@@ -77,8 +79,9 @@ def attempt_here() -> int:
 
 
 def holders(parts: Sequence[Part], hosts: Iterable[HostId]) -> dict[HostId, Part]:
-    """Which part has each host: the latest one, as it was added in the place of one that was lost
-    or given back.
+    """Which part has each host.
+
+    The latest counts, as it was added in the place of one that was lost or given back.
     """
     latest = {host: part for part in parts for host in part.hosts}
     return {host: latest[host] for host in hosts}
@@ -91,8 +94,9 @@ def reported(held: Mapping[HostId, Part], watched: Mapping[Part, Watched]) -> di
 
 
 def last_words(log: Path, prefix: str) -> str:
-    """Return the last output of Slurm and the workers, for people: in `log`, or in files whose
-    paths begin with `prefix`.
+    """Return the last output of Slurm and the workers, for people.
+
+    In `log`, or in files whose paths begin with `prefix`.
     """
     folder, _, begin = prefix.rpartition("/")
     files = sorted(Path(folder).glob(begin + "*"), key=lambda path: path.suffix != ".err")

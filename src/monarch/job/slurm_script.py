@@ -72,8 +72,9 @@ class Resources(NamedTuple):
 
 
 class Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's
-    place.
+    """The user's description, beside the meshes.
+
+    Jobs with equal descriptions can take each other's place.
     """
 
     python_exe: str
@@ -252,7 +253,7 @@ class Status(NamedTuple):
         return self.state in LIVE
 
     def describe(self) -> str:
-        """For people: why nothing runs yet, and when it will."""
+        """Explain why nothing runs yet, and when it will."""
         why = f" ({self.reason})" if self.reason and self.reason != "None" else ""
         start = f", estimated start {self.start}" if self.start and self.state in PENDING else ""
         return f"{self.state}{why}{start}"
@@ -279,8 +280,9 @@ def parse_status(text: str) -> Status:
 
 
 def quoted(option: str) -> str:
-    """As sbatch reads a line of a script: unless quoted, a space ends a word, ``#`` the line, and
-    quotes are lost.
+    """Quote a line of a script as sbatch reads it.
+
+    Unless quoted, a space ends a word, ``#`` the line, and quotes are lost.
 
     Raises:
         ValueError: It has several lines, of which bash would run the second.

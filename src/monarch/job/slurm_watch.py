@@ -16,8 +16,10 @@ logger = logging.getLogger("monarch.job")
 
 
 class WarningWatch:
-    """A thread that waits for the warning, which a batch script or a worker leaves as a file in a
-    folder of the job. It ends with that, by `stop`, with the folder, or with the program.
+    """A thread that waits for the warning before a job ends.
+
+    A batch script or a worker leaves it as a file in a folder of the job. The thread ends with
+    the warning, by `stop`, with the folder, or with the program.
 
     Args:
         job: The id of the job.
@@ -38,7 +40,7 @@ class WarningWatch:
         self._stopped.set()
 
     def _warnings(self) -> set[Path]:
-        """Those of the job, and of what was added to it and not given back."""
+        """The warnings of the job, and of hosts that were added to it and not given back."""
         found = (*self._folder.glob(f"{WARNED}.*"), *self._folder.glob(f"*/{WARNED}.*"))
         return {warning for warning in found if not warning.with_name(KILLED).exists()}
 

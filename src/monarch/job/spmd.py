@@ -1,5 +1,7 @@
-"""SPMD programs as jobs: a command of `torchrun` on hosts, and hosts that are found from inside a
-running `torchrun`.
+"""SPMD programs as jobs.
+
+They are a command of `torchrun` on hosts, and hosts that are found from inside a running
+`torchrun`.
 """
 
 from __future__ import annotations
@@ -239,8 +241,9 @@ class StoreJob(WorkersJob):
 
 
 def _start_worker(name: str, group: int, transport: str, port: int) -> str:
-    """Start the worker of this host, which ends with this process; return its address when it
-    serves.
+    """Start the worker of this host, which ends with this process.
+
+    It returns the worker's address when it serves.
     """
     # for a socket, so with a short path
     folder = Path(tempfile.mkdtemp(prefix="monarch_job_", dir="/tmp"))
@@ -290,8 +293,9 @@ def _reported(lifeline: socket.socket) -> str:
 
 
 def _remove(folder: Path, owner: int) -> None:
-    """At the end of the program that has started the worker; a fork of it leaves the folder
-    alone.
+    """Remove the folder at the end of the program that has started the worker.
+
+    A fork of it leaves the folder alone.
     """
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,5 +1,7 @@
-"""`SSHJob`: workers on machines that ssh reaches. `ssh_workers` has how they are started, found and
-ended there; `ssh_reach` how they are reached, and why no port is open.
+"""`SSHJob`: workers on machines that ssh reaches.
+
+`ssh_workers` has how they are started, found and ended there; `ssh_reach` how they are reached, and
+why no port is open.
 
 The names of workers belong to one program: they are paths in a folder that is its own, and goes
 with it. Another that uses the same workers makes connections of its own, where workers may outlive
@@ -24,7 +26,7 @@ from pathlib import Path
 from ..errors import JobError
 from . import processes, ssh_text
 from .contract import KEEP, HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
-from .launch import Worker
+from .launch import WorkerProcess
 from .ssh_workers import ANSWER, END, Described, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
@@ -67,7 +69,7 @@ class SSHJob(SSHWorkers):
 
     _LIVE = (*SSHWorkers._LIVE, "_watches", "_watched")
     _watches: tuple[WorkerWatch, ...] = ()
-    _watched: tuple[Worker, ...] = ()
+    _watched: tuple[WorkerProcess, ...] = ()
 
     def __init__(
         self,
@@ -271,9 +273,7 @@ class SSHJob(SSHWorkers):
         return self._is_elsewhere() or bool(self._living())
 
     def _is_elsewhere(self) -> bool:
-        """Return whether the connections are those of another machine that shares the folder of the
-        file.
-        """
+        """Return whether the connections are those of another machine that shares the folder."""
         return not self._described.detach and self._machine not in ("", os.uname().nodename)
 
     def _check_here(self) -> None:

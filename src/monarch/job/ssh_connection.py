@@ -1,5 +1,4 @@
-"""Connections to other machines by the system's ssh, with the user's configuration, keys and jump
-hosts.
+"""Connections to other machines by ssh, with the user's configuration, keys and jump hosts.
 
 One ssh for each machine, its *master*, carries everything: the forwarded sockets, and a session for
 each worker. Its own session keeps a folder there (`ssh_text.keeper`). What holds all of it is
@@ -174,8 +173,9 @@ class Connection:
         return done.stdout
 
     def living(self, pids: Collection[int], job: str, limit: float, may_be_gone: bool) -> set[int]:
-        """Those of some processes there that live, and belong to a job; none on a machine that is
-        gone, where that may be.
+        """The processes of a job on a machine that are among `pids` and alive.
+
+        None are reported on a machine that is gone, if that is allowed.
 
         Raises:
             JobError: As `run`.

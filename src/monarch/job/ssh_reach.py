@@ -132,9 +132,10 @@ class Reach:
                 ]
 
     def forward(self, places: Sequence[Place], workers: str) -> None:
-        """Bring the sockets of workers here, and then all of them from here to each machine that
-        has not got them: the other way round, one that shares the folder of this machine would
-        forward a path to itself. What leads somewhere already stays.
+        """Bring the sockets of workers here, and then all of them to each machine without them.
+
+        The other way round, a machine that shares this folder would forward a path to
+        itself. Paths that lead somewhere already stay.
 
         Args:
             places: All workers.
@@ -185,8 +186,9 @@ class Reach:
         self.away = [other for other in self.away if other != host]
 
     def path(self, place: Place) -> str:
-        """Where the socket of a worker is for this program; errors show it, so it has the name of
-        the host.
+        """The path of a worker's socket for this program.
+
+        Errors show it, so it has the name of the host.
         """
         return f"{self.folder}/{place.number}.{_plain(place.host)}"
 
@@ -202,8 +204,9 @@ class Reach:
 
 
 def connections(folder: str, hosts: Sequence[str], env: Mapping[str, str]) -> dict[str, Connection]:
-    """The connections that may have their sockets in a folder, of this program or another one, by
-    host.
+    """The connections that may have their sockets in a folder, by host.
+
+    They are of this program or another one.
     """
     return {
         host: Connection(host, f"{folder}/{number}.ssh", env) for number, host in enumerate(hosts)

@@ -89,7 +89,7 @@ def folder_of(workers: str, number: int) -> str:
 
 
 def socket_in(folder: str) -> str:
-    """Where a worker listens."""
+    """The socket at which a worker listens."""
     return f"{folder}/socket"
 
 
@@ -108,8 +108,9 @@ def keeper(folder: str, at_end: str = "true") -> str:
 
 
 def hang_up(folder: str) -> str:
-    """A script that ends the masters which have their sockets in a folder; else they would wait for
-    workers that are detached.
+    """A script that ends the masters which have their sockets in a folder.
+
+    Else they would wait for workers that are detached.
     """
     return f"for s in {folder}/*.ssh; do ssh -F none -S $s -O exit any 2>/dev/null; done"
 
@@ -144,8 +145,9 @@ def run_python(python: str, arguments: Iterable[str]) -> str:
 
 
 def in_sh(script: str, before: str = "") -> str:
-    """A command that runs a script by sh, whatever shell the user has there; `before` are words
-    that come before sh.
+    """A command that runs a script by sh, whatever the user's shell there is.
+
+    `before` are words that come before sh.
     """
     return f"exec {before}sh -c {shlex.quote(script)}"
 
@@ -164,8 +166,9 @@ def killing(pids: Iterable[int], job: str) -> str:
 
 
 def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str:
-    """A script that ends all processes of a job: SIGTERM, then SIGKILL. It fails if some are left,
-    and names them.
+    """A script that ends all processes of a job: SIGTERM, then SIGKILL.
+
+    It fails if some are left, and names them.
 
     Args:
         job: Its id.
@@ -195,7 +198,7 @@ def ending(job: str, kept: str, workers: str, grace: float, bound: float) -> str
 
 
 def why(said: str, host: str, python: str, otherwise: str = "it said nothing") -> str:
-    """In one line, what was wrong: the last words that mean something, and what to do about it."""
+    """Return in one line what was wrong: the last telling output, and what to do about it."""
     lines = [line.strip() for line in said.splitlines()]
     words = [line for line in lines if line and not _NOISE.match(line)]
     last = words[-1] if words else next(filter(None, reversed(lines)), otherwise)
@@ -211,8 +214,9 @@ def last_line(said: str) -> str:
 
 
 def parse_hostfile(text: str) -> tuple[list[str], list[str]]:
-    """The hosts of a file as MPI and DeepSpeed have it, one on a line, and the words beside them,
-    which mean nothing here.
+    """The hosts of a hostfile, one on a line, as MPI and DeepSpeed have it.
+
+    Other words on a line have no meaning here.
 
     Lines may have comments from ``#`` on.
     """

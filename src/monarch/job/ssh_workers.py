@@ -1,6 +1,4 @@
-"""The workers of an `SSHJob` on their machines: connections, their start, whether they live, and
-their end.
-"""
+"""The workers of an `SSHJob` on their machines: connections, start, life and end."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from ..errors import JobError
 from ..trust import read_secret_file
 from . import processes, ssh_text, trusted
 from .contract import HostId, Report, WorkersJob, WorkerSpec, parse_report
-from .launch import Worker
+from .launch import WorkerProcess
 from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
 from .ssh_reach import FOLDER, Place, Reach, connections
 from .waiting import Waiting
@@ -35,8 +33,9 @@ hosts.
 
 
 class Described(NamedTuple):
-    """The user's description, beside the meshes: jobs with equal ones can take each other's
-    place.
+    """The user's description, beside the meshes.
+
+    Jobs with equal descriptions can take each other's place.
     """
 
     python_exe: str
@@ -71,7 +70,7 @@ class SSHWorkers(WorkersJob):
         # workers ever: a number is never used again, as what is left of its worker may go at any
         # time
         self._begun = 0
-        self._workers: dict[int, Worker] = {}
+        self._workers: dict[int, WorkerProcess] = {}
         self._reports: dict[int, Report] = {}
         self._folder = ""
         self._away: list[str] = []  # hosts that are other machines than this one, each of them once
@@ -138,7 +137,7 @@ class SSHWorkers(WorkersJob):
             address = f"ipc://{reach.path(place)}"
             self._reports[place.number] = report
             pid, name = session.process.pid, f"{place.name} on {place.host}"
-            self._workers[place.number] = Worker(name, address, pid, session.log)
+            self._workers[place.number] = WorkerProcess(name, address, pid, session.log)
 
     def _hear(
         self,
@@ -151,20 +150,21 @@ class SSHWorkers(WorkersJob):
         return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
     def _address(self, place: Place) -> str:
-        """Where this program reaches a worker."""
+        """The address at which this program reaches a worker."""
         if self._described.direct:
             return self._reports[place.number].address
         worker = self._workers[place.number]
         return worker.address if self._reach is None else f"ipc://{self._reach.path(place)}"
 
     def _forget_workers(self) -> None:
-        """Of those that are none of the job any more."""
+        """Forget the workers that are no longer of the job."""
         for number in set(self._workers) - set(self._numbers.values()):
             del self._workers[number], self._reports[number]
 
     def _reach_again(self, each: float | None = None) -> Reach:
-        """The connections of this program to detached workers; with `each`, to the machines that
-        answer.
+        """The connections of this program to detached workers.
+
+        With `each`, to the machines that answer.
         """
         places = self._places()
         if (
@@ -188,8 +188,9 @@ class SSHWorkers(WorkersJob):
         return reach
 
     def _living(self, each: float | None = None) -> set[int]:
-        """The numbers of the workers that live; with `each`, their machines are asked, and on those
-        that don't answer none does.
+        """The numbers of the workers that live.
+
+        With `each`, their machines are asked, and on those that don't answer none does.
         """
         if not self._workers or self._apply_id is None:
             return set()
@@ -238,7 +239,7 @@ class SSHWorkers(WorkersJob):
         return failed
 
     def _connections(self) -> tuple[Mapping[str, Connection], dict[str, JobError]]:
-        """Those that last, and what is wrong with others that should; both by host."""
+        """The connections that last, and the trouble of others that should; both by host."""
         if self._described.detach:
             reach = self._reach_again(ANSWER)
             return reach.connections, dict(reach.failed)
@@ -263,7 +264,7 @@ class SSHWorkers(WorkersJob):
         self._sessions, self._unkept, self._reach = (), (), None
 
     def _places(self) -> list[Place]:
-        """Where its workers are."""
+        """The places of its workers."""
         return [
             Place(number, mesh, rank, self._hosts[mesh][rank])
             for (mesh, rank), number in self._numbers.items()

@@ -1,5 +1,6 @@
-"""The telemetry of a job: it is switched on for what is spawned later, and other programs find who
-can be asked.
+"""The telemetry of a job.
+
+It is switched on for what is spawned later; other programs find the processes to ask.
 
 clients/<pid>  in the folder of a job's logs: a program that uses the job, until its end; what is in it is the name of its host
 run.duckdb     there: the file of its last run
@@ -31,8 +32,9 @@ _looks_on = False
 
 
 def look_on() -> None:
-    """This program only looks at jobs, or serves those who do: it is nobody to be asked, no run of
-    a job, and mounts nothing.
+    """Mark this program as one that only looks at jobs, or serves lookers.
+
+    Others do not ask it, it is no run of a job, and it mounts nothing.
     """
     global _looks_on
     _looks_on = True
@@ -44,8 +46,9 @@ def looks_on() -> bool:
 
 
 def begin(folder: Path, wanted: TelemetryConfig, job: str) -> QueryEngineClient:
-    """Have processes that are spawned from now on remember messages, say that this program uses the
-    job, and have its run kept.
+    """Have processes that are spawned from now on remember messages, and keep the run's file.
+
+    This program is recorded as one that uses the job.
 
     Args:
         folder: Of the logs of the job.
@@ -85,8 +88,9 @@ def profile(
 
 
 def _forget(clients: Path) -> None:
-    """This program ends: whichever it is, as it may be a fork of the one that has asked for
-    this.
+    """Forget this program at its end.
+
+    It may be a fork of the one that has asked for this.
     """
     (clients / str(os.getpid())).unlink(missing_ok=True)
 

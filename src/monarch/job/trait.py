@@ -97,7 +97,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @abstractmethod
     def can_run(self, spec: JobTrait) -> bool:
-        """Check whether this job runs and can serve a program that describes its job by `spec`.
+        """Return whether this job runs and can serve a program that describes its job by `spec`.
 
         Args:
             spec: The description, a job that was not started.
@@ -105,9 +105,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @abstractmethod
     def _kill(self) -> None:
-        """End the workers and everything they started; nothing may be left of a job half started or
-        half gone.
-        """
+        """End the workers and all they started, also of a job half started or half gone."""
 
     def _scale(self, meshes: Mapping[str, int], replace_lost: bool) -> None:
         """See `scale`.
@@ -121,28 +119,20 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         return self.can_run(self)
 
     def _same_spec(self, spec: JobTrait) -> bool:
-        """Return whether `spec` describes the origin of this job, so that it may take its place if
-        this one is broken.
-        """
+        """Return whether `spec`, which describes this job, may take its place if it is broken."""
         return False
 
     def _kept(self) -> None:  # most kinds need none
         """Called when the job has been saved: from now on it may outlive this program."""
 
     def _rebind_connection_inputs(self, spec: JobTrait) -> None:  # most kinds need none
-        """Called on a job found in the cache: take from `spec` what is not saved, such as
-        credentials.
-        """
+        """Take what is not saved, such as credentials, from `spec` into a cached job."""
 
     def _prepare_client_gateway(self) -> None:  # most kinds need none
-        """Called before each `_state`: open the way to workers that this machine does not reach
-        directly.
-        """
+        """Open the way to workers that this machine does not reach directly, before `_state`."""
 
     def _cleanup_log_context(self) -> str:
-        """Return the ids to look for if the rest of a job could not be removed; they are no
-        secret.
-        """
+        """Return ids, none of them secret, by which to find a rest that was not removed."""
         return ""
 
     # What programs call
@@ -154,9 +144,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @property
     def apply_id(self) -> str | None:
-        """The id of the running job, the same in every program that uses it; None if no job
-        runs.
-        """
+        """The id of the running job in every program that uses it; None if no job runs."""
         return self._owner._apply_id
 
     def apply(self, client_script: str | None = None) -> None:
@@ -264,7 +252,11 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 self._end()
 
     def dump(self, path: str | os.PathLike[str]) -> None:
-        """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed."""
+        """Save the job to a file, as `state` does; `job_load` reads it. A symlink is followed.
+
+        Args:
+            path: Path of the file.
+        """
         CacheFile(path).write(self._pickled())
         self._keep()
 
@@ -278,9 +270,7 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 
     @property
     def _owner(self) -> JobTrait:
-        """The object that stands for the running workers: this one, or one that was read from the
-        cache.
-        """
+        """The object that stands for the running workers: this one, or that of the cache."""
         return self._reused or self
 
     def _refuse_imports(self) -> None:
@@ -376,8 +366,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
         self._reused = None
 
     def _abandon(self) -> None:
-        """Remove what is left of a job that has failed; nothing useful could be done if that fails
-        as well.
+        """Remove what is left of a job that has failed.
+
+        Nothing useful could be done if that fails as well.
         """
         try:
             self._kill()
@@ -403,8 +394,9 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
                 logger.info("a host did not end in order: %s", error)
 
     def _attach_client(self, address: str) -> None:
-        """Let all traffic of this program pass through one worker, for those that no other way
-        leads to.
+        """Let all traffic of this program pass through one worker.
+
+        It is for workers that can't be reached in any other way.
         """
         actor.attach(address)
 
@@ -436,6 +428,12 @@ class JobTrait(code.SyncedCode, MountingJob, Observed, ABC):
 def job_load(path: str | os.PathLike[str] = DEFAULT_JOB_PATH) -> JobTrait:
     """Load the job that was saved to a file. Loading runs code of the user who wrote the file.
 
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The job.
+
     Raises:
         FileNotFoundError: There is no such file.
         JobError: The file belongs to another user, or holds no job.
@@ -451,6 +449,12 @@ def job_loads(content: bytes) -> JobTrait:
     """Load the job that `dumps` turned into bytes.
 
     Loading runs code: trust the source of the bytes.
+
+    Args:
+        content: The bytes.
+
+    Returns:
+        The job.
 
     Raises:
         JobError: The bytes hold no job.

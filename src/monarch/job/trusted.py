@@ -1,5 +1,6 @@
-"""Files and folders that no other user has made, or may change: whoever reads another's here runs
-his code.
+"""Files and folders that no other user has made, or may change.
+
+Reading another user's file here would run that user's code.
 
 Root is excepted, as from everything, and so is a group that has nobody else in it: with the umask
 of many systems, what a user makes may be written by a group of his own name. In a folder such as
@@ -21,6 +22,7 @@ def check_all_levels(path: Path, so: str) -> None:
     """Check a file and every folder on the way to it, up to the root.
 
     Args:
+        path: The file.
         so: What follows, for the message.
 
     Raises:
@@ -33,8 +35,9 @@ def check_all_levels(path: Path, so: str) -> None:
 
 
 def check_own_levels(path: Path) -> None:
-    """Check a file of a job, and the folders on the way to it below the working directory;
-    elsewhere, the one it is in.
+    """Check a file of a job, and the folders on the way to it below the working directory.
+
+    Elsewhere, only the folder that it is in is checked.
 
     Folders above are not looked at: a container may well run as root in a folder of a user.
 
@@ -50,8 +53,7 @@ def check_own_levels(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for files of a job, and those above it, should there be none, for its user
-    only.
+    """Make a private folder for the files of a job, with missing parents.
 
     Raises:
         JobError: Another user owns it, or may write it.

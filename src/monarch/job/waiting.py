@@ -1,5 +1,6 @@
-"""The display while a job waits for machines: on a terminal a line and a table that change, else a
-line a minute.
+"""The display while a job waits for machines.
+
+On a terminal it is a line and a table that change, else a line a minute.
 """
 
 from __future__ import annotations

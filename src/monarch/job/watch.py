@@ -1,5 +1,6 @@
-"""Telling the user that a worker has ended, and what it said last; the runtime tells the program
-that the host is lost.
+"""Tells the user that a worker has ended, and what it said last.
+
+The runtime tells the program that the host is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from . import processes
-from .launch import Worker, describe_status
+from .launch import WorkerProcess, describe_status
 
 logger = logging.getLogger("monarch.job")
 
@@ -25,10 +26,10 @@ class WorkerWatch:
         workers: Some of a job; not necessarily children of this process.
     """
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
+    def __init__(self, workers: Sequence[WorkerProcess]) -> None:
         self._wake: int | None = os.eventfd(0)
         self._lock = threading.Lock()
-        self._watched: dict[int, Worker] = {}
+        self._watched: dict[int, WorkerProcess] = {}
         for worker in workers:
             try:
                 self._watched[os.pidfd_open(worker.pid)] = worker
@@ -63,7 +64,7 @@ class WorkerWatch:
         for fd in (wake, *self._watched):
             os.close(fd)
 
-    def _report(self, worker: Worker) -> None:
+    def _report(self, worker: WorkerProcess) -> None:
         status = processes.reap(worker.pid)
         if status != 0 and not worker.ended_in_order:
             logger.error(

@@ -166,7 +166,7 @@ def _warn(warning: Path) -> None:
 
 
 def _drop(spec: WorkerSpec) -> None:
-    """Nobody owns this worker: it ends, and with it what it runs. The agent sees to that."""
+    """End a worker without an owner, and with it what it runs. The agent sees to that."""
     if spec.farewell:
         shutil.rmtree(Path(spec.farewell).parent, ignore_errors=True)
     os._exit(0)

@@ -1,5 +1,6 @@
-"""Meshes, jobs, failures and answers as notebooks show them: HTML in which every text is escaped,
-of bounded size.
+"""Meshes, jobs, failures and answers as notebooks show them.
+
+They are HTML of bounded size, in which every text is escaped.
 
 Each function makes the HTML of one kind of object. Classes name theirs with
 `monarch._lazy.shown_by`.
@@ -24,8 +25,9 @@ _COLOURS = {"fine": "#2e7d32", "slow": "#b26a00", "stuck": "#c62828"}
 
 
 def error(found: Any) -> str:
-    """An error of a call, or any other of Monarch's: the first line, what each rank has raised, and
-    the rest to unfold.
+    """An error of a call, or any other of Monarch's.
+
+    It shows the first line, what each rank has raised, and the rest to unfold.
     """
     ranks = getattr(found, "by_rank", {})
     rows = [

@@ -13,10 +13,13 @@ What is asked gives an object, which the cell shows if it stands last: ``verdict
 from __future__ import annotations
 
 import argparse
+import asyncio
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -49,8 +52,9 @@ _WINDOW = 3.0  # seconds of log in which the same line of many ranks is shown on
 
 
 def load(shell: Any) -> None:
-    """Add the magics to a shell of IPython."""
+    """Add the magics to a shell of IPython, and have its stop button end a cell that awaits."""
     shell.register_magics(_Monarch)
+    _wake_by_signals()
     if shell.display_formatter is not None:  # what a terminal shows; notebooks take HTML
         plain = shell.display_formatter.formatters["text/plain"]
         plain.for_type(Stacks, _tamed(str))
@@ -60,6 +64,22 @@ def load(shell: Any) -> None:
         plain.for_type(QueryResult, _tamed(repr))
         # of rows of others as well: pandas shows texts as they are
         plain.for_type_by_name("pandas.core.frame", "DataFrame", _tamed(repr))
+
+
+def _wake_by_signals() -> None:
+    """Have any signal wake the event loop of a kernel.
+
+    By the stop button ipykernel cancels a cell that awaits, but its loop, which stands in a system
+    call, sees that only when something else wakes it. A loop with a handler for some signal is woken
+    by all; the one chosen does nothing by itself, either.
+    """
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # IPython in a terminal
+        return
+    if signal.getsignal(signal.SIGURG) == signal.SIG_DFL:
+        with suppress(NotImplementedError, ValueError, RuntimeError):  # no such loop, or thread
+            loop.add_signal_handler(signal.SIGURG, lambda: None)
 
 
 def _tamed(text: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:

@@ -1,5 +1,6 @@
-"""A live map of all ranks of the program that a notebook is: a widget of anywidget's, for
-JupyterLab, VS Code, marimo and others.
+"""A live map of all ranks of the notebook's program.
+
+It is a widget of anywidget's, for JupyterLab, VS Code, marimo and others.
 
 A thread makes a picture each few seconds, as the admin interface does for its front page, and sets
 it as a trait: whoever shows the widget gets what is there, and each change. So it goes on while a
@@ -67,7 +68,7 @@ class Watch:
         return (time.monotonic() if begun is None else begun) - self._seen < _UNSEEN
 
     def see(self) -> None:
-        """There is a view."""
+        """Note that there is a view."""
         self._seen = time.monotonic() if self._begun is None else self._begun
         self._news.set()
 

@@ -1,7 +1,10 @@
-"""`lightning.Trainer` on hosts of ours:
-`Trainer(devices=8, num_nodes=4, strategy=MeshStrategy(hosts))`.
+"""`lightning.Trainer` on hosts of ours.
+
+The call is `Trainer(devices=8, num_nodes=4, strategy=MeshStrategy(hosts))`.
 
 Needs the extra `lightning`. Importing this package imports neither that nor torch.
+
+Imports `actor`, `spmd`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The strategy: `DistributedDataParallel` as Lightning has it, in procs that are started for each
-run of the trainer.
+"""A strategy of Lightning: its `DistributedDataParallel`, in procs of ours.
+
+The procs are started for each run of the trainer.
 """
 
 from __future__ import annotations
@@ -62,9 +63,7 @@ class MeshStrategy(DDPStrategy):
 
 
 class _MeshLauncher(_Launcher):
-    """Runs a function of the trainer on procs of its own, and brings home what it left in rank
-    0.
-    """
+    """Runs a function of the trainer on new procs, and returns what it left in rank 0."""
 
     is_interactive_compatible = True
 

@@ -1,5 +1,6 @@
-"""The same line from many ranks, shown once: lines and the time go in, what is to be shown comes
-out. No I/O, no clock.
+"""The same line from many ranks, shown once.
+
+Lines and the time go in, what is to be shown comes out. No I/O, no clock.
 
 Lines are of one *kind* if they differ in numbers at most, and in who said them. The first line of a
 kind is shown at once, the others when the window ends, as one `Entry` with the ranks, the count and
@@ -102,7 +103,7 @@ class Aggregator:
         return self._release(len(self._held))
 
     def flush(self) -> list[Entry]:
-        """Nothing is held back any longer; every kind is new again."""
+        """Show all that is held back; every kind is new again."""
         self._known, self._said, self.due = set(), set(), None
         return self._release(len(self._held))
 
@@ -163,8 +164,9 @@ def parse(text: str) -> tuple[tuple[str, ...], list[_Value]]:
 
 @cache
 def _numbers() -> re.Pattern[str]:
-    """Compiled when something is collected: it takes as long as to import all that shows lines on a
-    terminal.
+    """Compiled when something is collected.
+
+    It takes as long as to import all that shows lines on a terminal.
     """
     return re.compile(_NUMBERS, re.VERBOSE | re.ASCII)
 

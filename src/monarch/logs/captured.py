@@ -1,4 +1,4 @@
-"""From what procs print, as the engine passes it on, to lines of a log."""
+"""From output of procs, as the engine passes it on, to lines of a log."""
 
 from __future__ import annotations
 

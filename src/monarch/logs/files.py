@@ -1,5 +1,6 @@
-"""Writes log files: lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread
-of its own.
+"""Writes log files.
+
+Lines in, ``<folder>/<host>/<mesh>_<rank>.log`` and ``.jsonl`` out, on a thread of its own.
 
 A disk that is slow holds back the procs whose lines wait for it, one by one, and nobody else. One
 that is full, or does not answer, holds back nobody: lines are missing in the files then, which is
@@ -113,9 +114,7 @@ class LogFiles:
             self._changed.notify()
 
     def flush(self, then: Callable[[], None]) -> None:
-        """Call `then`, on any thread, when all is written that was put, or as soon as it turns out
-        that the disk hangs.
-        """
+        """Call `then`, on any thread, when all is written or the disk turns out to hang."""
         # who takes it calls it: the disk may go on in the moment in which that is given up
         waiting = deque([then])
         with self._changed:
@@ -133,8 +132,9 @@ class LogFiles:
             self._call_later(_STUCK, lambda: self._wait_no_longer(waiting))
 
     def close(self) -> None:
-        """Write what was put, and end; a disk that takes longer than some seconds is not waited
-        for.
+        """Write what was put, and end.
+
+        A disk is not waited for longer than some seconds.
         """
         with self._changed:
             self._closed = True
@@ -240,7 +240,7 @@ class LogFiles:
         self._files.clear()
 
     def _fail_alone(self, base: Path, error: Exception) -> None:
-        """Of this rank lines are missing, of others none. It is tried again with the next."""
+        """Report missing lines of this rank alone. It is tried again with the next."""
         if base not in self._alone:
             self._tell(
                 f"monarch: lines are missing in {base}.log:"

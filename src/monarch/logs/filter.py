@@ -1,5 +1,6 @@
-"""Which lines somebody asks for: plain data that can be sent to where the files are, and the check
-that it stands for.
+"""Which lines somebody asks for.
+
+Plain data that can be sent to where the files are, and the check that it stands for.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from ..actor import Future
 
 
 def flush_logs() -> Future[None]:
-    """Show all that the procs of this program have printed and logged by now, on every host, and
-    write it to files.
+    """Flush the output of this program's procs, on every host, to the screen and to files.
+
+    It covers all that they have printed and logged by now.
 
     `ProcMesh.flush_logs` does so for the hosts of one mesh. Neither is needed for what was printed
     before an answer, which is shown before the program gets that; nor at the end of a program, of a

@@ -1,4 +1,4 @@
-"""Has host agents keep what procs print in files.
+"""Files of the output of procs, kept by host agents.
 
 `keep_logs` (client) says so to each host agent that the program uses; the agent then imports this
 module, and `files` writes.
@@ -41,7 +41,7 @@ class KeepLogs(NamedTuple):
 
 
 class JobOf(NamedTuple):
-    """For which job do you keep what a client's procs print?
+    """A question to the agent: for which job does it keep the output of a client's procs?
 
     Its procs ──▶ their host agent. Answer: its id; empty for none.
 
@@ -84,7 +84,7 @@ register(_keep, _job_of)
 
 
 def files_of(root: ProcAddress | None) -> list[LogFiles]:
-    """In a host agent: where the lines of a program are kept that ran here; None: of all."""
+    """The folder with the lines of a program, in a host agent; None: of all programs."""
     return list(
         {
             id(files): files for client, files in _kept_of.copy().items() if root in (None, client)
@@ -103,8 +103,9 @@ def keep_logs(folder: Path, job: str) -> None:
 
 
 def stop_keeping(job: str) -> None:
-    """Undo `keep_logs` of a job, unless another has followed: what is spawned from now on is not of
-    the job.
+    """Undo `keep_logs` of a job, unless another has followed.
+
+    What is spawned from now on is not of the job.
     """
     greeting = client().greeting
     if greeting.record is not None and greeting.record.job == job:

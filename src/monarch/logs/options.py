@@ -84,7 +84,7 @@ def _ranks(addresses: Iterable[ProcAddress]) -> list[int]:
 
 
 def _pick(procs: ProcMesh, ranks: Any) -> ProcMesh:
-    """Those of the procs that `ranks` says, in any way in which a mesh is sliced."""
+    """Pick the procs of the given ranks, in any way in which a mesh is sliced."""
     if isinstance(ranks, Mapping):
         return procs.slice(**ranks)
     if isinstance(ranks, slice):

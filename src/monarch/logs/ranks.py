@@ -39,16 +39,18 @@ def runs(numbers: Iterable[int]) -> str:
 
 
 def coordinates(point: str) -> dict[str, int]:
-    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``; what is no
-    such part is left out.
+    """The coordinates of a rank, by dimension, from their text ``"hosts=1,gpus=3"``.
+
+    What is no such part is left out.
     """
     parts = (part.partition("=") for part in point.split(","))
     return {name: int(index) for name, _, index in parts if index.isdecimal()}
 
 
 def _blocks(indices: set[tuple[int, ...]]) -> list[tuple[tuple[int, ...], ...]]:
-    """Blocks that together are these coordinates, without overlap: in each, any index of one
-    dimension goes with any of the others.
+    """Blocks that together are these coordinates, without overlap.
+
+    In each, any index of one dimension goes with any of the others.
     """
     if len(next(iter(indices))) == 1:
         return [(tuple(sorted(index for (index,) in indices)),)]

@@ -1,5 +1,6 @@
-"""Reads log files, also while they are written and rotated, and after a crash: files in, lines out,
-by time.
+"""Reads log files, also while they are written and rotated, and after a crash.
+
+Files in, lines out, by time.
 
 A rank has a file ``<mesh>_<rank>.jsonl`` and, once that was full, ``.jsonl.1`` (its newest
 predecessor), ``.jsonl.2`` and so on. What is read at once is a piece of each file; nothing is ever
@@ -109,8 +110,9 @@ class RankFile:
         self.rubbish = 0
 
     def read(self, matches: Callable[[LogLine], bool]) -> Iterator[Timed]:
-        """Yield what was not read before, with the time by which it is merged: that never goes
-        back.
+        """Yield what was not read before, with the time by which it is merged.
+
+        That never goes back.
         """
         if self._fd is None and not self._open_first():
             return
@@ -179,8 +181,9 @@ class RankFile:
         self._rest = [b"?"]  # the end of a line is none
 
     def _skip(self) -> None:
-        """Go to where lines since that time begin: a file as a whole, while its successor begins
-        early enough; then by halves.
+        """Go to where lines since that time begin.
+
+        A file as a whole, while its successor begins early enough; then by halves.
         """
         since = self._since - _DISORDER
         while True:
@@ -197,7 +200,7 @@ class RankFile:
         os.lseek(self._fd, find_time(self._fd, since), os.SEEK_SET)
 
     def _next_file(self) -> bool:
-        """At the end of a file: whether there is more to read, of this one or of its successor."""
+        """Return whether there is more to read at the end of a file, of it or its successor."""
         assert self._fd is not None
         if not self._rotated:
             with suppress(OSError):
@@ -264,8 +267,9 @@ def _parts(path: Path) -> list[tuple[Path, tuple[int, int]]]:
 
 
 def find_time(fd: int, since: float) -> int:
-    """Where in a file of lines to begin, so that none of that time or later is missed: by halves,
-    reading some lines.
+    """The offset in a file of lines at which to begin, so that no line of that time is missed.
+
+    By halves, reading some lines.
 
     Args:
         fd: The file.
@@ -287,8 +291,9 @@ def find_time(fd: int, since: float) -> int:
 
 
 def _line_after(file: BufferedReader, offset: int, end: int) -> tuple[int, float | None]:
-    """The first line that begins behind an offset: where, and its time; None if there is none
-    before the end.
+    """The first line that begins behind an offset: where, and its time.
+
+    None if there is none before the end.
     """
     file.seek(offset)
     file.readline(_LONGEST)  # the end of a line that began before

@@ -1,5 +1,6 @@
-"""Reads log files on other hosts: an actor there reads and filters, and what is wanted comes here
-in pieces.
+"""Reads log files on other hosts.
+
+An actor there reads and filters, and what is wanted comes here in pieces.
 
 The actor has a proc of its own, for as long as somebody looks: a host agent has better things to do
 than to search for a regular expression. What ends a wait for a piece is the piece, or the end of
@@ -48,8 +49,9 @@ class LogReader(Actor):
 
     @endpoint
     def read(self) -> tuple[list[str], bool]:
-        """Some lines that were not read yet, as JSON; and whether these were all that are there
-        now.
+        """Some lines that were not read yet, as JSON.
+
+        And whether these were all that are there now.
         """
         texts, size = [], 0
         for line in self._lines:
@@ -88,9 +90,7 @@ class RemoteFiles:
 
 
 def look_on() -> None:
-    """Have hosts that this process attaches from now on keep the settings of the program whose
-    hosts they are.
-    """
+    """Have hosts that are attached from now on keep the settings of their own program."""
     client().hosts.looks_on = True
 
 
@@ -104,8 +104,9 @@ class Found(NamedTuple):
 def open_remote(
     meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, here: Sequence[str]
 ) -> Found:
-    """Find the files that are not here on the hosts of a job; each is read at one host, though
-    several may see it.
+    """Find the files that are not here on the hosts of a job.
+
+    Each is read at one host, though several may see it.
 
     Args:
         meshes: Attached hosts.

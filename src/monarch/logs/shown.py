@@ -28,10 +28,11 @@ class Shown(NamedTuple):
     window: float
 
     def left_of(self, mesh: str, output: Output) -> Output | None:
-        """What is left of an output, if anything.
+        """Return what is left to show of an output, if anything.
 
         Args:
             mesh: Id of the proc mesh.
+            output: Output of the procs of that mesh.
         """
         if not self.stream:
             return None

@@ -120,8 +120,9 @@ class Look:
 
 
 def tame(text: str, colours: bool) -> str:
-    """Leave out what would move the cursor, clear the screen or set a title; colours stay if they
-    are wanted.
+    """Leave out what would move the cursor, clear the screen or set a title.
+
+    Colours stay if they are wanted.
     """
     # the first is ten times as fast, and mostly enough
     if text.isprintable() or not _ESCAPE.search(text):

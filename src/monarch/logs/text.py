@@ -1,5 +1,6 @@
-"""Lines of logs as text for people who read files: with time and host, in the look that the client
-gives to lines.
+"""Lines of logs as text for people who read files.
+
+With time and host, in the look that the client gives to lines.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from .terminal import Look, tame
 
 
 def dated(entry: Entry, colours: bool) -> str:
-    """Return an entry as text, with time, host, mesh and ranks; only its first line begins with the
-    time.
+    """Return an entry as text, with time, host, mesh and ranks.
+
+    Only its first line begins with the time.
 
     Args:
         entry: A line, or several that are alike.

@@ -1,4 +1,4 @@
-"""In the client: lines of ranks where they are not simply written.
+"""The client's view of the lines of ranks, where they are not simply written.
 
 On terminals; collected over a window; as JSON.
 
@@ -57,7 +57,7 @@ class View:
 
     @property
     def due(self) -> float | None:
-        """When `expire` has something to do, as `time.monotonic` counts."""
+        """The time at which `expire` has something to do, by `time.monotonic`."""
         return min(
             (each.due for each in self._meshes.values() if each.due is not None), default=None
         )
@@ -106,8 +106,9 @@ def _shown(output: Output) -> Iterator[LogLine]:
 
 @contextmanager
 def _bars_kept(file: Any) -> Iterator[None]:
-    """Progress bars of the program's own, which stand on a line without an end: out of the way
-    while something is written.
+    """Hides progress bars of the program while something is written.
+
+    They stand on a line without an end.
 
     One that can't clear or draw itself stays as it is.
     """

@@ -1,10 +1,15 @@
-"""Folders of one machine, seen on others, by FUSE: `monarch.remotemount`, `monarch.gather_mount`,
-and the mounts of jobs.
+"""Folders of one machine, seen on others, by FUSE.
+
+The names are `monarch.remotemount`, `monarch.gather_mount`, and the mounts of jobs.
 
 What is on the side with the files: `folder`, `watch` and the actor `source`. On the other side:
-`view`, what is known of them; `blocks`, their content; `tree`, several views in one; `fuse`, which
-mounts that; `table`, the mounts of a machine; the actor `daemon`. `mount` ties these together;
-`place` tells where folders are.
+`view`, what is known of them; `blocks`, their content; `content`, how that comes; `tree`, several
+views in one; `fuse`, which mounts that; `table`, the mounts of a machine; the actor `daemon`.
+`mount` ties these together; `place` tells where folders are.
+
+Read `mount`, then `view` and `fuse`.
+
+Imports `_core.plane`, `actor`.
 """
 
 from __future__ import annotations

@@ -49,8 +49,9 @@ class Block:
         return memoryview(data)[self.start : self.start + BLOCK]
 
     def held(self) -> tuple[Attributes, bytes]:
-        """Return the bytes that have come, and the file's attributes when it was read; empty if
-        none have.
+        """Return the bytes that have come, and the file's attributes when it was read.
+
+        The bytes are empty if none have come.
         """
         if (
             not self.answer.done()
@@ -79,8 +80,7 @@ class Memory:
         self._lock = threading.Lock()
 
     def ahead(self) -> int:
-        """How many blocks of each open file may be fetched ahead, so that none has gone when it is
-        read.
+        """How many blocks of each open file may be fetched ahead, with none lost before it is read.
 
         A quarter of a file's share: the rest is for what was read, and for what the kernel asks for
         ahead by itself.
@@ -105,7 +105,7 @@ class Memory:
             self._blocks.pop(key, None)
 
     def of(self, owner: Blocks, path: str) -> dict[int, Block]:
-        """Those of a file."""
+        """The blocks of a file."""
         with self._lock:
             return {
                 key[2]: block for key, block in self._blocks.items() if key[:2] == (owner, path)
@@ -113,7 +113,7 @@ class Memory:
 
 
 class Blocks:
-    """Those of all files of a view.
+    """The blocks of all files of a view.
 
     Args:
         live: Ask only for what has changed of what is there already.
@@ -127,10 +127,12 @@ class Blocks:
         self._lock = threading.Lock()  # so that nothing is asked for twice
 
     def get(self, path: str, attributes: Attributes, needed: range, ahead: int) -> list[Block]:
-        """Those that are needed of a file, asked for now, or before.
+        """Return the needed blocks of a file, asked for now, or before.
 
         Args:
+            path: Path of the file.
             attributes: What the file is.
+            needed: Numbers of the blocks that are needed.
             ahead: How many that follow are asked for as well, once half of them are missing.
         """
         end = -(-attributes.size // BLOCK)
@@ -170,9 +172,7 @@ class Blocks:
     def ask_again(
         self, path: str, alike: Collection[Attributes]
     ) -> tuple[set[int], list[Future[Any]]]:
-        """Ask about what is there of a file, from when it was one of `alike`: whether it is still
-        so.
-        """
+        """Return whether a file is still one of `alike`, of which a part was read."""
         held = {index: block.held() for index, block in self._memory.of(self, path).items()}
         there = {index: data for index, (was, data) in held.items() if data and was in alike}
         return set(there), [self._again(path, *each) for each in there.items()]

@@ -13,6 +13,7 @@ from typing import Any
 from ..actor import Actor, Future, endpoint
 from ..errors import MountError
 from .blocks import Ask, Memory
+from .content import Content
 from .place import Place, place_of
 from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
 from .tree import Tree
@@ -35,7 +36,7 @@ class Daemon(Actor):
 
     @endpoint
     def look(self, point: str) -> Place:
-        """Where it would mount, after what was left there has been removed.
+        """Return where it would mount, after removing what was left there.
 
         Raises:
             MountError: This machine can mount nothing.
@@ -85,8 +86,9 @@ class Daemon(Actor):
 
     @endpoint
     def refresh(self) -> bool:
-        """Look at everything anew; returns whether it is mounted, once the kernel has forgotten
-        what it knew.
+        """Look at everything anew.
+
+        It returns whether it is mounted, once the kernel has forgotten what it knew.
         """
         for view in self._tree.views.values():
             view.forget()
@@ -101,8 +103,12 @@ class Daemon(Actor):
 
 
 def _asking(names: Any, content: Any) -> Ask:
+    reader = Content(content)
+
     def ask(what: str, *args: Any) -> Future[Any]:
-        future: Future[Any] = getattr(content if what == "read" else names, what).call_one(*args)
+        if what == "read":
+            return reader.read(*args)
+        future: Future[Any] = getattr(names, what).call_one(*args)
         return future
 
     return ask

@@ -58,7 +58,7 @@ class Folder:
         self._hidden = frozenset(hidden)
 
     def stat(self, path: str) -> Attributes:
-        """Of a symlink itself, not of where it leads."""
+        """The status of a path; of a symlink itself, not of its target."""
         with self._opened(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC) as fd:
             return _attributes(os.fstat(fd))
 
@@ -68,6 +68,7 @@ class Folder:
         Mount points of other file systems are left out, as are their files.
 
         Args:
+            path: Path of the folder, from the root of the mount.
             most: A folder of more names is an error.
         """
         found = {}
@@ -126,12 +127,15 @@ class Folder:
     def read(
         self, path: str, offset: int, size: int, length: int = 0, digest: bytes = b""
     ) -> tuple[Attributes, bool, bytes]:
-        """Some of a file, and what the file was when that was read.
+        """Read some of a file, with its attributes when that was read.
 
         Where somebody writes all the time, that is what it was after it.
 
         Args:
-            length: Bytes that whoever asks has already, from `offset` on.
+            path: Path of the file, from the root of the mount.
+            offset: Where to begin, in bytes.
+            size: How many bytes to read, at most.
+            length: Bytes that the reader has already, from `offset` on.
             digest: What `digest_of` says of them.
 
         Returns:

@@ -141,16 +141,15 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         return 0
 
     def _follows(self, earlier: Attributes, now: Attributes) -> bool:
-        """Return whether a reader that opened a file when it was `earlier` may be shown what it is
-        now.
-        """
+        """Return whether a reader that opened a file as `earlier` may be shown what it is now."""
         return earlier.inode == now.inode if self._live else earlier == now
 
 
 class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
     def read(self, path: bytes, buffer: Any, size: int, offset: int, info: Any) -> int:
-        """As the original, which needs all of it as one object of bytes: that would be one more
-        copy.
+        """Pickle as the original does, without making all of it one object of bytes.
+
+        That would be one more copy.
         """
         memory = memoryview(
             (ctypes.c_ubyte * size).from_address(ctypes.addressof(buffer.contents))
@@ -168,8 +167,10 @@ def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None
     """Mount a tree, which a thread of this process serves until it is unmounted.
 
     Args:
+        tree: What is shown.
         point: Folder to mount it on; it is there, and nothing is mounted on it.
         key: Stands in the table of mounts.
+        live: Whether files are shown as they grow; otherwise a changed file is another one.
         ended: Called on that thread, at the end.
 
     Raises:

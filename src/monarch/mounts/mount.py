@@ -68,8 +68,9 @@ class Plan(NamedTuple):
 
 
 class Mount:
-    """A mount that is open until `close`, or until this program ends, however that happens; made by
-    `remotemount` and `gather_mount`.
+    """A mount that is open until `close`, or until this program ends in any way.
+
+    It is made by `remotemount` and `gather_mount`.
 
     It serves as a context manager.
     """

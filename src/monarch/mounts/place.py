@@ -1,5 +1,6 @@
-"""Where a folder is: what tells whether two paths, on any machines, are the same folder, or one in
-the other.
+"""The place of a folder.
+
+It tells whether two paths, on any machines, are the same folder, or one is in the other.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from .._namedtuple import NamedTuple
 
 
 class Place(NamedTuple):
-    """Attributes:
-    machine: The machine, and the table of mounts on it.
-    way: The folders from ``/`` to this one, by their numbers; by name where there is none yet.
+    """A folder of one machine, by identity.
+
+    Attributes:
+        machine: The machine, and the table of mounts on it.
+        way: The folders from ``/`` to this one, by their numbers; by name where there is none yet.
     """
 
     machine: tuple[str, int]
@@ -25,7 +28,7 @@ class Place(NamedTuple):
 
 
 def place_of(path: str) -> Place:
-    """Where a path leads on this machine, symlinks followed."""
+    """The place of a path on this machine, symlinks followed."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         machine = file.read().strip(), os.stat("/proc/self/ns/mnt").st_ino
     way: list[Hashable] = []

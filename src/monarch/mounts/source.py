@@ -12,12 +12,15 @@ from contextlib import suppress
 from pickle import PickleBuffer
 from typing import Any, TypeVar
 
-from ..actor import Actor, current_rank, endpoint
+from .._core.plane import subscribe
+from ..actor import Actor, Port, current_rank, endpoint
 from .folder import Attributes, Folder
 from .place import Place, place_of
 from .watch import Watch
 
 T = TypeVar("T")
+
+_PATIENCE = 20.0  # seconds for a block by RDMA: less than who waits for it has
 
 
 class Source(Actor):
@@ -76,6 +79,32 @@ class Source(Actor):
         # which goes beside the pickle, and is not copied into it
         return attributes, same, PickleBuffer(data)
 
+    @endpoint(explicit_response_port=True)
+    def put(self, port: Port[Any], path: str, offset: int, size: int, buffer: Any) -> None:
+        """As `read`, into memory of the caller; the answer has the number of bytes.
+
+        Where RDMA fails, the answer has the bytes. The transfer blocks no other request.
+
+        Args:
+            port: Takes the answer.
+            path: Of the file, below the folder.
+            offset: First byte to read.
+            size: Number of bytes to read, at most.
+            buffer: An `RDMABuffer` of the memory.
+        """
+        answer = tried(self._folder.read, path, offset, size)
+        if isinstance(answer, int) or not answer[2]:
+            port.send(answer if isinstance(answer, int) else (*answer[:2], 0))
+            return
+        attributes, same, data = answer
+        written = buffer.write_from(data, timeout=_PATIENCE)
+
+        def tell() -> None:
+            failed = written.exception() is not None
+            port.send((attributes, same, PickleBuffer(data) if failed else len(data)))
+
+        subscribe(written, tell)
+
     def _look_at(self, folder: str) -> None:
         if self._watch is not None and folder not in self._watch:
             with suppress(OSError), self._folder.watchable(folder) as path:
@@ -83,6 +112,7 @@ class Source(Actor):
 
 
 def tried(function: Callable[..., T], *args: Any) -> T | int:
+    """Call a function, and return its result or the number of its OSError."""
     try:
         return function(*args)
     except OSError as error:

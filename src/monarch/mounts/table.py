@@ -35,14 +35,14 @@ class Mounted(NamedTuple):
 
 
 def find_mounts() -> list[Mounted]:
-    """Those that processes of Monarch serve, or have served."""
+    """The mounts that processes of Monarch serve, or have served."""
     with open("/proc/self/mounts", "rb") as file:
         lines = [os.fsdecode(line).split(" ") for line in file]
     return [Mounted(_unescaped(line[0]), _unescaped(line[1])) for line in lines if line[2] == _TYPE]
 
 
 def own_name(key: str) -> str:
-    """That of a mount which this process serves."""
+    """The name of a mount which this process serves."""
     return f"monarch:{os.getpid()}:{_started(os.getpid())}:{key}"
 
 
@@ -55,7 +55,7 @@ def remove_stale() -> None:
 
 
 def unmount(point: str) -> None:
-    """At once: who has a file open there gets errors from then on.
+    """Unmount at once: open files give errors from then on.
 
     Without effect on what is no mount.
     """

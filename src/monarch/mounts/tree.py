@@ -37,8 +37,9 @@ class Tree:
                 path = parent
 
     def stat(self, path: str) -> Attributes:
-        """Of the folders that are made up here, views included, nobody is asked: they are there
-        whatever happens.
+        """Answer for folders that are made up here, views included, without asking a host.
+
+        They are there whatever happens.
         """
         if path in self._folders or path in self.views:
             return _OWN

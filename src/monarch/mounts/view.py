@@ -168,8 +168,9 @@ class View:
             yield self._content(path, block)
 
     def unchanged(self, path: str, alike: Collection[Attributes], seen: Collection[int]) -> bool:
-        """Return whether the part of a file in memory, read when it was one of `alike`, is still
-        current. That must be some of it, and all of `seen`.
+        """Return whether the part of a file in memory, read as one of `alike`, is still current.
+
+        It must be some of it, and all of `seen`.
         """
         there, answers = self._blocks.ask_again(path, alike)
         if not there or not there.issuperset(seen):
@@ -302,9 +303,7 @@ class OpenFile:
         return parts
 
     def _check(self, now: Attributes) -> None:
-        """That a block may stand beside those that were read, by what the file was when it was read
-        itself.
-        """
+        """Check that a block may stand beside earlier ones, by the state of the file."""
         known = self.attributes
         if now in self._alike or (self._view.live and now.inode == known.inode):
             return

@@ -1,5 +1,6 @@
-"""Being told by the kernel which names in folders have changed: inotify, of which Python has
-nothing.
+"""Notices of the kernel of changed names in folders.
+
+They come from inotify, for which Python has no module.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ Changes = dict[str, set[str]]
 
 
 class Watch:
-    """Tells of changes in folders; what is not told is that it can't, as where another machine
-    writes to a shared disk.
+    """Tells of changes in folders.
+
+    It says nothing of those that it can't see, as where another machine writes to a shared
+    disk.
 
     Args:
         tell: Called on a thread of its own: by folder the names in it that have changed, or are

@@ -1,4 +1,7 @@
-"""Ways to train one network on several meshes, built on distributed tensors: `pipelining`."""
+"""Ways to train one network on several meshes, built on distributed tensors: `pipelining`.
+
+Imports `parallel.pipelining`.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""Queues between actors: a bounded `Queue`, in which every item is taken once, and a
-`ReplayBuffer`, from which batches are drawn.
+"""Queues between actors.
+
+`Queue` is bounded, and gives every item once; `ReplayBuffer` has batches drawn from it.
 
 Read `queue`, then `replay`; `sealed` is how an item travels, `spill` where a replay buffer keeps
 what its memory does not hold. This speaks public names of `monarch.actor`, and futures of the
 plane.
+
+Imports `_core.plane`, `actor`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Waiting in a line of an actor, and what is given from it: what a consumer does not get, or does
-not want any more, comes back.
+"""Waiting in a line of an actor.
+
+An item that a consumer does not get, or no longer wants, comes back.
 
 A consumer waits in turns of a few seconds: one whose process has ended is out of the line with its
 turn, and so is one that waits no longer. What it was given meanwhile comes back after its lease, or
@@ -41,6 +42,7 @@ async def done(
     Args:
         answer: What ends the wait.
         line: Where `entry` stands.
+        entry: The waiter's place in the line.
         timeout: In seconds.
     """
     try:
@@ -87,8 +89,9 @@ class Leases(Generic[V]):
 
 
 class Consumer(PendingOperation):
-    """Asks an actor, turn by turn, for something that a future is to have; not while a wait for it
-    was given up, nor afterwards.
+    """Asks an actor, turn by turn, for something that a future is to have.
+
+    It stops when the future's wait is given up.
 
     Args:
         name: What it waits for.

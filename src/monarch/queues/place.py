@@ -1,4 +1,4 @@
-"""Where queues and replay buffers may live."""
+"""The meshes on which queues and replay buffers may live."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ from ..actor import ProcMesh
 
 
 def one_proc(procs: ProcMesh, what: str) -> ProcMesh:
+    """Check that a mesh has one process, and return it.
+
+    Args:
+        procs: The mesh.
+        what: What lives there, for errors.
+
+    Raises:
+        TypeError: It is no proc mesh.
+        ValueError: It has several processes.
+    """
     if not isinstance(procs, ProcMesh):
         raise TypeError(f"{what} lives in a mesh of one process, got {procs!r}")
     if procs.extent.nelements != 1:

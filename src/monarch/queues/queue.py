@@ -114,8 +114,9 @@ class QueueActor(Actor):
 
 
 class Queue(Generic[T]):
-    """A bounded queue in first-in, first-out order, for any number of producers and consumers in
-    any process.
+    """A bounded first-in, first-out queue for any number of producers and consumers.
+
+    They may be in any process.
 
     The handle is sent in messages, and to the constructors of actors. An item is pickled where it
     is put, and unpickled where it is taken: the process between needs neither its class nor its
@@ -181,7 +182,7 @@ class Queue(Generic[T]):
         return map_future(self.statistics(), lambda found: found.items)
 
     def statistics(self) -> Future[QueueStatistics]:
-        """Its items, and who waits."""
+        """The items, and the waiting producers and consumers."""
         return self._actor.statistics.call_one()
 
     def close(self) -> Future[None]:
@@ -193,7 +194,7 @@ class Queue(Generic[T]):
         return self._actor.close.call_one()
 
     def __iter__(self) -> Iterator[T]:
-        """Its items as they come, until it is closed."""
+        """Iterate over the items as they come, until it is closed."""
         while True:
             try:
                 item = self.get().get()

@@ -1,5 +1,6 @@
-"""A replay buffer: items from any process, with the version of the policy that made them, drawn in
-batches.
+"""A replay buffer: items with the version of their policy, from which batches are drawn.
+
+Any process may add items.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class _Entry:
 
 @dataclass(eq=False)
 class _Wish:
-    """Somebody waits for a batch."""
+    """A consumer that waits for a batch."""
 
     count: int
     order: Order
@@ -143,9 +144,7 @@ class ReplayActor(Actor):
         )
 
     def _move(self) -> None:
-        """Let items in while there is room, and batches out while there are enough items for the
-        first who waits.
-        """
+        """Take items while there is room, and give batches while the first waiter can be served."""
         while True:
             if self._producers and (not self._consume or len(self._entries) < self._capacity):
                 added, item, version = self._producers.popleft()
@@ -172,8 +171,10 @@ class ReplayActor(Actor):
             self._dropped += 1
 
     def _insert(self, entry: _Entry) -> None:
-        """Raises OSError, and leaves it out, where the disk has no room for what memory then does
-        not hold.
+        """Spill an item to the disk.
+
+        Where the disk has no room for what memory does not hold, it leaves the item out and
+        raises OSError.
         """
         assert isinstance(entry.item, Sealed)
         key = entry.number
@@ -266,8 +267,9 @@ class ReplayActor(Actor):
 
 
 class ReplayBuffer(Generic[T]):
-    """Items with the version of the policy that made them, for any number of producers and
-    consumers in any process.
+    """Items with their policy's version, for any number of producers and consumers.
+
+    They may be in any process.
 
     The handle is sent in messages, and to the constructors of actors. An item is pickled where it
     is added, and unpickled where it is drawn: the process between needs neither its class nor its

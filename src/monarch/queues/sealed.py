@@ -37,7 +37,7 @@ class Sealed:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return sum(memoryview(part).nbytes for part in (self.payload, *self.buffers))
 
     def __reduce_ex__(self, protocol: Any) -> Any:

@@ -1,5 +1,6 @@
-"""Items of a replay buffer that its memory does not hold, in files that have no name: they are gone
-with their process.
+"""Items of a replay buffer that its memory does not hold, in files without a name.
+
+They are gone with their process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class Spilled:
-    """Where an item is: in that file, from there on, parts of these sizes."""
+    """The place of an item: in that file, from there on, parts of these sizes."""
 
     segment: _Segment
     begin: int
@@ -38,7 +39,7 @@ class Spilled:
         return Sealed(payload, buffers)
 
     def forget(self) -> None:
-        """Nobody wants it any more; the last one closes the file."""
+        """Drop an item; the last one closes the file."""
         self.segment.wanted -= 1
         if not self.segment.wanted and self.segment.size >= _SEGMENT:
             self.segment.file.close()

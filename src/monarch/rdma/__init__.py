@@ -12,6 +12,8 @@ and `replica`, with `directory`. Importing this imports neither torch nor numpy.
 
 What may not live here: what is sent with messages (`_core.wire`). Read docs/rdma.md, then
 `registry`.
+
+Imports `_core.plane`, `actor`, `rdma.paths`.
 """
 
 from __future__ import annotations

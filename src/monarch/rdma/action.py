@@ -35,6 +35,12 @@ class RDMAAction:
     ) -> RDMAAction:
         """Add a `RDMABuffer.read_into`; returns this action.
 
+        Args:
+            dst: As for `RDMABuffer.read_into`.
+            buffer: The buffer to read.
+            offset: As for `RDMABuffer.read_into`.
+            nbytes: As for `RDMABuffer.read_into`.
+
         Raises:
             TypeError, ValueError: As `read_into`; or bytes are touched that another operation of
                 this action touches.
@@ -45,7 +51,14 @@ class RDMAAction:
     def write_remote(
         self, buffer: RDMABuffer, src: Any, *, offset: int = 0, nbytes: int | None = None
     ) -> RDMAAction:
-        """Add a `RDMABuffer.write_from`; returns this action. Raises as `read_remote`."""
+        """Add a `RDMABuffer.write_from`; returns this action. Raises as `read_remote`.
+
+        Args:
+            buffer: The buffer to write.
+            src: As for `RDMABuffer.write_from`.
+            offset: As for `RDMABuffer.write_from`.
+            nbytes: As for `RDMABuffer.write_from`.
+        """
         return self._add(buffer.plane, buffer.writing(src, offset, nbytes))
 
     def submit(self, timeout: float = 60) -> Future[None]:
@@ -57,6 +70,9 @@ class RDMAAction:
 
         Args:
             timeout: Seconds for all of it, from when its turn comes.
+
+        Returns:
+            A future that is done when all operations are.
         """
         seconds = checked_timeout(timeout)
         finished: Promise[None] = Promise(f"{len(self._operations)} transfers")

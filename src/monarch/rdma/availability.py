@@ -12,8 +12,9 @@ _DEVICES = "/sys/class/infiniband"
 
 
 def is_ibverbs_available() -> bool:
-    """Check whether this machine has an RDMA device (InfiniBand, RoCE, EFA), and
-    `rdma_disable_ibverbs` is not set.
+    """Check whether this machine has an RDMA device that is not disabled.
+
+    Devices are InfiniBand, RoCE and EFA; the knob `rdma_disable_ibverbs` disables them.
     """
     return not config.value("rdma_disable_ibverbs") and bool(_devices())
 
@@ -34,8 +35,9 @@ def is_rdma_available() -> bool:
 
 
 def get_rdma_backend() -> str:
-    """Return the transport of bytes between hosts: ``"ibverbs"``, ``"tcp"``, or ``"none"`` if
-    neither is present and allowed.
+    """Return the transport of bytes between hosts.
+
+    It is ``"ibverbs"``, ``"tcp"``, or ``"none"`` if neither is present and allowed.
 
     A guess from what this machine has. On one host there are other paths, whatever this says: see
     `RDMABuffer.explain`.
@@ -46,9 +48,7 @@ def get_rdma_backend() -> str:
 
 
 def describe_between_hosts() -> str:
-    """Describe in one line which transport carries bytes between this machine and others, and
-    why.
-    """
+    """Describe in one line the transport between this machine and others, and why."""
     fallback = (
         "messages"
         if config.value("rdma_allow_tcp_fallback")

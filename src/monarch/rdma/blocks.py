@@ -1,5 +1,6 @@
-"""Which bytes of one shard are which bytes of another: blocks in the indices of the whole tensor,
-and runs of bytes in common.
+"""Which bytes of one shard are which bytes of another.
+
+There are blocks in the indices of the whole tensor, and runs of bytes in common.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Block(NamedTuple):
         return prod(self.shape)
 
     def common(self, other: Block) -> Block | None:
-        """What both contain."""
+        """The part that both contain."""
         start = tuple(map(max, self.start, other.start))
         end = map(min, self._end(), other._end())
         shape = tuple(stop - begin for begin, stop in zip(start, end, strict=True))
@@ -50,7 +51,7 @@ class Block(NamedTuple):
 
 
 def cover(wanted: Block, offered: Sequence[Block]) -> tuple[list[tuple[int, Block]], list[Block]]:
-    """Of which offered blocks to take which part, each element once; and what none of them has."""
+    """Choose parts of offered blocks, each element once; and return what none of them has."""
     taken: list[tuple[int, Block]] = []
     missing = [wanted]
     for index, offer in enumerate(offered):
@@ -87,8 +88,9 @@ class Rows(NamedTuple):
 
 
 def rows(part: Block, source: Block, target: Block) -> Iterator[Rows]:
-    """Divide `part`, which lies in both, into as few groups of runs as there are; both are stored
-    in row-major order.
+    """Divide `part`, which lies in both, into as few groups of runs as there are.
+
+    Both are stored in row-major order.
     """
     inner = len(part.shape)  # from this dimension on, a run goes on
     length = 1

@@ -63,7 +63,11 @@ class RDMABuffer:
 
     @classmethod
     def of_memory(cls, memory: Memory) -> RDMABuffer:
-        """Make a buffer of memory that was checked before."""
+        """Return a buffer of memory that was checked before.
+
+        Args:
+            memory: The memory.
+        """
         self = object.__new__(cls)
         self._register(memory)
         return self
@@ -119,6 +123,9 @@ class RDMABuffer:
             peer: The process that starts the transfer: an actor mesh or proc mesh of one rank; by
                 default this process.
 
+        Returns:
+            The chosen path, and for each other one the reason against it.
+
         Raises:
             RDMAError: The buffer is gone.
             TimeoutError: The peer, or the owner, did not answer within 10 seconds.
@@ -145,6 +152,9 @@ class RDMABuffer:
             nbytes: Length in bytes; by default up to the end of the buffer.
             timeout: Seconds; after it, `dst` may be written in part.
 
+        Returns:
+            A future that is done when the bytes have arrived.
+
         Raises:
             TypeError, ValueError: `dst` is not memory, read-only or too small; the range is not in
                 the buffer.
@@ -166,6 +176,9 @@ class RDMABuffer:
             offset: Where to begin in the buffer, in bytes.
             nbytes: Length in bytes; by default all of `src`.
             timeout: Seconds; after it, the buffer may be written in part, or still be.
+
+        Returns:
+            A future that is done when the bytes have arrived.
 
         Raises:
             TypeError, ValueError: `src` is not memory, or larger than what it shall go into; the
@@ -230,7 +243,16 @@ class RDMABuffer:
     # for actions
 
     def reading(self, dst: Any, offset: int, nbytes: int | None) -> Operation:
-        """A checked read."""
+        """A checked read.
+
+        Args:
+            dst: As for `read_into`.
+            offset: As for `read_into`.
+            nbytes: As for `read_into`.
+
+        Raises:
+            TypeError, ValueError: As for `read_into`.
+        """
         memory = memory_of(dst, "read_into(dst)")
         if memory.readonly:
             raise ValueError(
@@ -246,7 +268,16 @@ class RDMABuffer:
         return self.operation(memory, 0, offset, size, False)
 
     def writing(self, src: Any, offset: int, nbytes: int | None) -> Operation:
-        """A checked write."""
+        """A checked write.
+
+        Args:
+            src: As for `write_from`.
+            offset: As for `write_from`.
+            nbytes: As for `write_from`.
+
+        Raises:
+            TypeError, ValueError: As for `write_from`.
+        """
         memory = memory_of(src, "write_from(src)")
         if self._info.readonly:
             raise ValueError(f"{self._info} names read-only memory, and can't be written")
@@ -261,7 +292,15 @@ class RDMABuffer:
     def operation(
         self, memory: Memory, start: int, offset: int, nbytes: int, write: bool
     ) -> Operation:
-        """One of which the ranges are known to be right."""
+        """Return an operation whose ranges were checked before.
+
+        Args:
+            memory: Local memory.
+            start: Where to begin in it, in bytes.
+            offset: Where to begin in the buffer, in bytes.
+            nbytes: Length in bytes.
+            write: To the buffer; otherwise from it.
+        """
         return Operation(self._lease, offset, memory, start, nbytes, write)
 
     def _range(self, offset: int, nbytes: int) -> int:
@@ -295,8 +334,17 @@ class RDMABuffer:
     def ask_owner(
         self, record: tuple[Any, ...], here: Callable[[], Any] | None, what: str
     ) -> Future[Any]:
-        """Have the owner's process do something; `here`, if given, does it where that is this
-        one.
+        """Have the owner's process run something.
+
+        If it is this process, `here` does it, if given.
+
+        Args:
+            record: What it is asked.
+            here: Called in place of that, if this process is the owner.
+            what: What is waited for, for time-outs.
+
+        Returns:
+            A future of the answer.
         """
         if here is not None and self._info.owner == self.plane.hub.address:
             answer: Future[Any] = completed(here())

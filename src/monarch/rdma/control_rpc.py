@@ -26,8 +26,9 @@ again.
 
 
 def ask(hub: Hub, address: ProcAddress, record: tuple[Any, ...], what: str) -> Future[Any]:
-    """Send a record to a process; the future of its answer raises `OwnerLostError` where the
-    process is gone.
+    """Send a record to a process.
+
+    The future of its answer raises `OwnerLostError` where the process is gone.
     """
     promise: Promise[Any] = Promise(f"{what} from {address}")
     send_record(
@@ -41,8 +42,9 @@ def _read(answer: Reply) -> Any:
 
 
 def ask_for_life(hub: Hub, address: ProcAddress) -> Future[Any]:
-    """A question without content; its future raises `OwnerLostError` with the reason, if there is
-    one for no answer.
+    """Send a question without content.
+
+    Where no answer comes, its future raises `OwnerLostError` with the reason, if there is one.
     """
     return ask(hub, address, Open(here(), ()), "a sign of life")
 

@@ -17,7 +17,7 @@ from .seqlock_owner import WORDS_SIZE
 
 
 class Directories:
-    """By the buffers of the versions of the shared states. Its methods are called on any thread."""
+    """The directories by buffers of the shared states' versions. Called on any thread."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -55,7 +55,7 @@ class Directories:
         _give(answers)
 
     def process_lost(self, process: ProcAddress) -> None:
-        """Its replicas are gone."""
+        """Forget the replicas of a process that is gone."""
         with self._lock:
             answers = [
                 answer for directory in self._found.values() for answer in directory.lost(process)

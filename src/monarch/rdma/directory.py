@@ -137,8 +137,9 @@ class Directory:
         return self._assign()
 
     def failed(self, reader: Reader) -> list[Callable[[], None]]:
-        """A reader did not get what it was sent for: where from is not given to others until it has
-        something new.
+        """A reader did not get what it was sent for.
+
+        The source is not given to others until it has something new.
         """
         entry = self._entries.get(reader)
         if entry is not None and entry.server is not None:

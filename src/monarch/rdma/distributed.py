@@ -20,14 +20,16 @@ class Part(NamedTuple):
 
 
 def is_distributed(value: Any) -> bool:
+    """Return whether a value is a `DTensor`, without importing torch."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
 
 
 def local_part(value: Any, name: str) -> Part | None:
-    """What this process has of a distributed tensor; None if that is nothing.
+    """Return this process's part of a distributed tensor; None if it has none.
 
     Args:
+        value: A `DTensor`.
         name: Of the tensor, in errors.
 
     Raises:

@@ -40,7 +40,13 @@ class RDMAError(MonarchError, RuntimeError):
     others: tuple[Exception, ...] = ()
 
     def locate(self, buffer: str, owner: str, path: str) -> None:
-        """Say where it happened, unless that is known already."""
+        """Say where it happened, unless that is known already.
+
+        Args:
+            buffer: The buffer, in words.
+            owner: Its owner, in words.
+            path: Name of the path.
+        """
         self.buffer = self.buffer or buffer
         self.owner = self.owner or owner
         self.path = self.path or path
@@ -64,8 +70,9 @@ class BufferDroppedError(RDMAError):
 
 
 class BufferAccessError(RDMAError):
-    """The owner does not know this handle, or does not allow the access: a forged key, a range that
-    is not there.
+    """The owner does not know this handle, or does not allow the access.
+
+    Examples are a forged key and a range that is not there.
     """
 
 

@@ -1,5 +1,6 @@
-"""The holder's side: one lease per buffer and process, shared by its handles and by transfers in
-progress.
+"""The holder's side.
+
+There is one lease per buffer and process, shared by its handles and by transfers in progress.
 
 A lease that nobody refers to any more ends; its owner is told. `Outbox` tells it, since a lease may
 end inside of the garbage collector, on any thread and inside of any lock.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Pickled:
-    """When a handle was last pickled; what a lease leaves behind."""
+    """The time at which a handle was last pickled; what a lease leaves behind."""
 
     __slots__ = ("at",)
 
@@ -72,8 +73,9 @@ class Lease:
         weakref.finalize(self, outbox.put, info.owner, self.claim, self._pickled).atexit = False
 
     def begin(self) -> None:
-        """A transfer is going to use it: until `end`, its memory stays where it is, if there is a
-        grant.
+        """Note that a transfer is going to use the lease.
+
+        Until `end`, its memory stays where it is, if there is a grant.
 
         Raises:
             BufferDroppedError: It was recalled.
@@ -123,6 +125,7 @@ class Leases:
         """The lease for a handle.
 
         Args:
+            info: The description of the buffer.
             serial: Its number, where the owner knows of it already; otherwise it is told.
         """
         key = info.owner, info.id, info.key

@@ -33,7 +33,7 @@ class Memory(ABC):
 
     @abstractmethod
     def read(self, offset: int, nbytes: int) -> memoryview:
-        """Those bytes: the memory itself where it is the host's, else a copy."""
+        """Read bytes: the memory itself where it is the host's, else a copy."""
 
     @abstractmethod
     def write(self, offset: int, data: memoryview) -> None:
@@ -110,8 +110,9 @@ def synchronize(tensor: Any) -> None:
 
 
 def share_with_process(memory: Memory) -> bytes:
-    """Return a pickle of torch's CUDA IPC handle, by which one other process opens the memory of a
-    GPU.
+    """Return a pickle of torch's CUDA IPC handle.
+
+    One other process can open the memory of a GPU by it.
 
     Raises:
         UnavailableError: It can't be opened elsewhere.
@@ -129,6 +130,7 @@ def memory_of(data: Any, use: str) -> Memory:
     """The memory behind `data`, which is not copied.
 
     Args:
+        data: An object with the buffer protocol, a numpy array, or a tensor.
         use: What it is for, in errors: ``"RDMABuffer(data)"``.
 
     Raises:
@@ -160,9 +162,7 @@ def _of_buffer(data: Any, use: str) -> HostMemory:
 
 
 def _of_array(data: Any, use: str) -> HostMemory:
-    """An array whose type of numbers Python's buffers do not know, such as numpy's
-    ``datetime64``.
-    """
+    """An array whose element type Python's buffers do not know, such as numpy's ``datetime64``."""
     interface = getattr(data, "__array_interface__", None)
     if interface is None or "O" in interface["typestr"]:
         raise NotMemoryError(
@@ -230,8 +230,9 @@ _SIMPLE = 0
 
 
 def _address(view: memoryview) -> int:
-    """Where a view's bytes lie. ctypes tells that of writable memory only; the C API tells it of
-    any.
+    """The address of a view's bytes.
+
+    `ctypes` tells that of writable memory only, the C API of any.
     """
     buffer = _PyBuffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), _SIMPLE)

@@ -1,5 +1,6 @@
-"""The library ``nixl`` in this process: its agent, and the buffers that are registered with it for
-others to reach.
+"""The library ``nixl`` in this process.
+
+It has an agent, and the buffers that are registered with it for others to reach.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class NixlAgent:
         self._offers: dict[int, tuple[Any, NixlOffer]] = {}
 
     def offer(self, claim: Claim, memory: Memory) -> NixlOffer:
-        """In the owner: register a buffer, and tell what others need to reach it."""
+        """Register a buffer, in its owner, and return what others need to reach it."""
         with self._lock:
             known = self._offers.get(claim.id)
             if known is not None:
@@ -70,7 +71,7 @@ class NixlAgent:
             return offer
 
     def withdraw(self, buffer: int) -> None:
-        """In the owner: a buffer is let go of."""
+        """Let go of a buffer, in its owner."""
         with self._lock:
             known = self._offers.pop(buffer, None)
         if known is not None:
@@ -78,7 +79,7 @@ class NixlAgent:
 
 
 def _settings(here: str, there: str) -> dict[str, str]:
-    """Of the library's UCX."""
+    """The settings of the library's UCX."""
     if "UCX_NET_DEVICES" in os.environ or is_ibverbs_available():
         return {}
     interface = interface_between(here, there)

@@ -95,8 +95,9 @@ class Plane:
             return self._nixl
 
     def note_closed(self, key: tuple[object, ...], reason: str) -> None:
-        """A path did not open: it is not tried again, as long as few enough others did not open
-        either.
+        """Note that a path did not open.
+
+        It is not tried again, as long as few enough others did not open either.
         """
         if len(self.closed) >= _REMEMBERED:
             self.closed.clear()

@@ -1,6 +1,4 @@
-"""Which bytes are read and written in one action, so that no two operations touch the same ones in
-a conflicting way.
-"""
+"""Bytes read and written in one action; finds operations that conflict on the same ones."""
 
 from __future__ import annotations
 
@@ -42,8 +40,9 @@ class Accesses:
         self._written = Intervals()
 
     def conflict(self, start: int, end: int, write: bool) -> tuple[int, int] | None:
-        """An earlier range that must not be accessed together with ``[start, end)``: unless both
-        are only read.
+        """An earlier range that must not be accessed together with ``[start, end)``.
+
+        Two ranges that are only read do not conflict.
         """
         found = self._written.overlap(start, end)
         return found if found is not None or not write else self._read.overlap(start, end)

@@ -37,8 +37,9 @@ class BufferInfo(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which processes can see each other's memory: those of one kernel, in one space of process
-    ids.
+    """Which processes can see each other's memory.
+
+    They are those of one kernel, in one space of process ids.
     """
 
     machine: str
@@ -67,8 +68,9 @@ class Open(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """The owner's word that a buffer is there, and where, if the holder's place lets it go there by
-    itself.
+    """The owner's confirmation that a buffer exists, and its place.
+
+    The place is there if the holder may access it directly.
     """
 
     nbytes: int
@@ -233,8 +235,10 @@ class Explain(NamedTuple):
 
 
 class NixlOffer(NamedTuple):
-    """The access to a buffer by nixl: the owner's way and keys, address, kind of memory and number
-    of the device.
+    """The access to a buffer by nixl.
+
+    It has the owner's way and keys, the address, the kind of memory and the number of the
+    device.
     """
 
     metadata: bytes
@@ -245,7 +249,7 @@ class NixlOffer(NamedTuple):
 
 @functools.cache
 def here() -> Place:
-    """Where this process is."""
+    """The place of this process."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             machine = file.read().strip()

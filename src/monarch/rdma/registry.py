@@ -1,5 +1,4 @@
-"""The owner's side: which memory of this process others may reach, who holds handles to it, and
-when it is let go.
+"""The owner's side: memory that others may reach, its holders, and when it is released.
 
 Life of a region::
 
@@ -98,6 +97,7 @@ class Registry:
         """Let others reach `memory`, by handles that carry a new key.
 
         Args:
+            memory: The memory.
             cell: Its actor, with which it ends.
             lease: Number of the lease that this process itself has.
         """
@@ -144,14 +144,16 @@ class Registry:
         return memory
 
     def open(self, peer: ProcAddress, wanted: Open) -> list[Grant | Refusal]:
-        """Answer those who want to go to the memory by themselves; what is told will be
-        recalled.
+        """Answer holders that want to access the memory directly.
+
+        What is told will be recalled.
         """
         return [self._grant(peer, wanted.place, claim) for claim in wanted.claims]
 
     def admit(self, peer: ProcAddress, claim: Claim) -> Memory:
-        """The memory for somebody who will come to it in another way than `open` tells; that will
-        be recalled, too.
+        """The memory for a holder that accesses it in another way than `open` tells.
+
+        That will be recalled, too.
 
         Raises:
             RefusedError: Not this claim.

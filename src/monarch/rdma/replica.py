@@ -1,5 +1,4 @@
-"""`Replica`: a copy of a shared state that is brought up to date again and again, and from which
-other replicas read.
+"""`Replica`: a copy of a shared state that is updated repeatedly, and that replicas read.
 
 The process of the first source keeps a `Directory` of replicas, and tells each one from whom to
 read. What ends the waits: the deadline of the pull; the end of that process, which is told to who
@@ -77,7 +76,7 @@ class Replica:
 
     @property
     def versions(self) -> tuple[int | None, ...] | None:
-        """What the last `pull` returned; None before the first one, and after one that failed."""
+        """The versions of the last `pull`; None before the first one, and after one that failed."""
         return None if self._versions is None else self._plan.by_source(self._versions)
 
     def pull(self, *, newer: bool = False, timeout: float = 60) -> Future[tuple[int | None, ...]]:

@@ -1,5 +1,7 @@
-"""A seqlock for shared states: words beside a state count the writes that began, ended and failed,
-and so tell whether all of it is of one version.
+"""A seqlock for shared states.
+
+Words beside a state count the writes that began, ended and failed; they tell whether all of it is
+of one version.
 
 A reader looks at them, reads, and looks again: if as many writes had ended as had begun, and none
 began since, nobody wrote meanwhile. It asks nobody, and nobody waits for it.
@@ -58,6 +60,7 @@ class Versions:
         """A write has ended.
 
         Args:
+            token: What `begin` returned.
             whole: All of the state was written.
             failed: What is there now is neither old nor new.
         """

@@ -1,5 +1,6 @@
-"""Which part of a whole tensor a process has: said for one tensor, or by one rule for all of a
-state.
+"""Which part of a whole tensor a process has.
+
+It is said for one tensor, or by one rule for all of a state.
 """
 
 from __future__ import annotations
@@ -29,6 +30,12 @@ class Shard(NamedTuple):
     def of(whole: Sequence[int], dim: int, rank: int, count: int) -> Shard:
         """The part of one rank of `count`, if a dimension is divided evenly.
 
+        Args:
+            whole: Shape of the whole tensor.
+            dim: The divided dimension.
+            rank: The rank, from 0.
+            count: How many ranks share it.
+
         Raises:
             ValueError: It can't be.
         """
@@ -52,7 +59,10 @@ class Split:
     count: int
 
     def part_of(self, whole: tuple[int, ...]) -> Block:
-        """Which part of a tensor of this shape it is.
+        """Return this rank's part of a whole tensor.
+
+        Args:
+            whole: Shape of the whole tensor.
 
         Raises:
             ValueError: The dimension can't be divided evenly.
@@ -68,7 +78,11 @@ class Split:
         return Block(tuple(start), tuple(shape))
 
     def around(self, part: tuple[int, ...]) -> Shard:
-        """Of which whole a tensor of this shape is that part."""
+        """Return the whole tensor of which a tensor of this shape is that part.
+
+        Args:
+            part: Shape of the part.
+        """
         whole = list(part)
         if self._divides(part):
             whole[self.dim] *= self.count

@@ -1,5 +1,6 @@
-"""Whole state dicts: shared by one process, pulled from or pushed to by others, also where each has
-other shards.
+"""Whole state dicts.
+
+One process shares one; others pull from it or push to it, also where each has other shards.
 
 `share_state` lays tensors side by side in one registered region per device, as a safetensors file
 does, or shares them where they are. The handle it gives is a table of names and places, and travels
@@ -63,8 +64,11 @@ class SharedState:
         return sum(entry.nbytes for entry in self.entries.values())
 
     def update(self, state: State, timeout: float = 60) -> Future[None]:
-        """Replace the values by those of `state`, which has the tensors that were shared: a `push`
-        of all of them.
+        """Replace all values by those of `state`: a `push`; a future of its end, as there.
+
+        Args:
+            state: The new values, under the same names.
+            timeout: Seconds, for all of it.
         """
         shards = {
             name: Shard(entry.block.start, entry.whole) for name, entry in self.entries.items()
@@ -73,8 +77,7 @@ class SharedState:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """For the owner, around code that changes tensors which are shared where they are
-        (``copy=False``).
+        """Guard the owner's code that changes tensors that are shared in place (``copy=False``).
 
         Whoever pulls meanwhile starts again. If the code raises, the state counts as torn until the
         next time.
@@ -114,6 +117,9 @@ def share_state(state: State, *, shards: Shards | None = None, copy: bool = True
         copy: Put a copy of all tensors into one region per device, which `SharedState.update`
             renews; otherwise share the tensors themselves, one buffer for each. Then change them
             within `SharedState.writing`.
+
+    Returns:
+        A handle that can be sent to others, who `pull` from it and `push` to it.
 
     Raises:
         KeyError, TypeError, ValueError: Something in it is no contiguous memory, or does not fit
@@ -299,6 +305,11 @@ def pull_once(
     """Read once; what the versions were.
 
     Args:
+        plane: The plane of this process.
+        look: Where the sources' words are, by which they tell of writes.
+        operations: The reads.
+        deadline: When to give up.
+        consistent: Whether a read that a write has overlapped is an error.
         version: That of the only source, if no other one is wanted.
 
     Raises:
@@ -335,8 +346,9 @@ def look_at(plane: Plane, look: Look, deadline: Deadline, consistent: bool = Tru
 def push(
     state: State, targets: States, *, shards: Shards | None = None, timeout: float = 60
 ) -> Future[None]:
-    """Write the tensors of a state dict to wherever they are shared: every element that a target
-    has, too.
+    """Write the tensors of a state dict to wherever they are shared.
+
+    Every element that a target has must be among them.
 
     Several may push different elements at one time. Writers of the same elements must take turns:
     otherwise some values of each remain, and no reader is told.
@@ -346,6 +358,9 @@ def push(
         targets: Who shall get it.
         shards: As for `share_state`, of the tensors of `state`.
         timeout: Seconds, for all of it.
+
+    Returns:
+        A future that is done when all targets have the values.
 
     Raises:
         KeyError, TypeError, ValueError: No target has a tensor, or it has another type there.
@@ -406,9 +421,10 @@ def _end_once_begun(plane: Plane, versions: Versions, begin: Future[int], failed
 
 
 def checked_sources(states: States, use: str) -> list[SharedState]:
-    """At least one.
+    """Return the states as a list of at least one.
 
     Args:
+        states: One shared state, or several.
         use: Of which argument, in errors.
     """
     given = (

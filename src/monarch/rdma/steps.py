@@ -23,6 +23,8 @@ def in_turn(plane: Plane, steps: Steps[R], what: str) -> Future[R]:
     It begins in this thread, and goes on in one of the plane's as soon as it has to wait.
 
     Args:
+        plane: The plane of this process.
+        steps: A generator that yields what it waits for.
         what: For time-outs: what is waited for.
     """
     finished: Promise[R] = Promise(what)

@@ -1,5 +1,6 @@
-"""The tensors of a state dict: where each lies, which part of which whole it is, and new ones like
-those of somebody else.
+"""The tensors of a state dict.
+
+For each: where it lies, which part of which whole it is; and new ones like those of another state.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def new_tensor(entry: Entry, shape: tuple[int, ...]) -> Any:
 
 
 def _items(state: Any) -> Iterable[tuple[Any, Any]] | None:
-    """What is in a mapping or sequence; None for a leaf."""
+    """The items of a mapping or sequence; None for a leaf."""
     if isinstance(state, Mapping):
         return state.items()
     return enumerate(state) if isinstance(state, (list, tuple)) else None
@@ -146,7 +147,7 @@ def _tensor(value: Any, name: Name, shard: Shard | Split | None) -> LocalTensor:
 
 
 def _shape_and_type(value: Any) -> tuple[tuple[int, ...], str, str]:
-    """Its shape, and the library and name of its type."""
+    """The shape, and the library and name of the type."""
     dtype = getattr(value, "dtype", None)
     if dtype is None:
         view = memoryview(value)

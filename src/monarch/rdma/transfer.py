@@ -1,5 +1,6 @@
-"""Carrying out a submission: leases, grants, the choice of paths, then the bytes; and what to say
-when it fails.
+"""Carrying out a submission: leases, grants, the choice of paths, then the bytes.
+
+Errors say which part failed.
 
 Path of a transfer: the caller's thread checks the arguments. If everything is known and little is
 to be moved, it moves it itself; otherwise a thread of the plane does. It asks each owner once for
@@ -36,8 +37,9 @@ _KNOWN_WITHIN = 0.5
 
 
 class Operation(NamedTuple):
-    """One read (or write): `nbytes` from `offset` of a buffer on, into (from) local memory from
-    `start` on.
+    """One read or write of `nbytes`.
+
+    It goes from `offset` of a buffer into (or from) local memory at `start`.
 
     In several rows of the same size, if `rows` is not 1: each begins `offset_step` bytes behind the
     one before in the buffer, and `start_step` bytes in local memory.
@@ -55,8 +57,10 @@ class Operation(NamedTuple):
 
 
 def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> Future[None]:
-    """Start; the future is done when every byte has arrived, or everything that can be done is done
-    and the rest failed.
+    """Start.
+
+    The future is done when every byte has arrived, or everything that can be done is done and
+    the rest failed.
     """
     if not operations:
         return completed()
@@ -73,7 +77,7 @@ def submit(plane: Plane, operations: Sequence[Operation], deadline: Deadline) ->
 def obtain_grants(
     plane: Plane, leases: Iterable[Lease], deadline: Deadline
 ) -> dict[Lease, Grant | RDMAError]:
-    """What the owners have granted, or why not; each is asked once for all that is missing."""
+    """The grants of the owners, or the reasons against; each is asked once for all of them."""
     found: dict[Lease, Grant | RDMAError] = {}
     missing: dict[ProcAddress, list[Lease]] = {}
     for lease in leases:
@@ -104,8 +108,9 @@ def obtain_grants(
 
 
 class _Described(PendingOperation):
-    """The description of a transfer, for its future; apart from the transfer, of which the future
-    is a part.
+    """The description of a transfer, for its future.
+
+    It is apart from the transfer, of which the future is a part.
     """
 
     __slots__ = ("_count", "_info", "_write")
@@ -210,8 +215,9 @@ class _Transfer(Promise[None]):
         return pieces
 
     def _move(self, pieces: tuple[Sequence[Piece], Sequence[Piece]]) -> None:
-        """Move reads and writes: what goes over one link together, over several links at the same
-        time.
+        """Move reads and writes.
+
+        Those over one link go together, and several links work at the same time.
         """
         groups: dict[tuple[Link, bool], list[Piece]] = {}
         for write, wanted in enumerate(pieces):
@@ -260,8 +266,9 @@ class _Transfer(Promise[None]):
         return [piece for piece in pieces if isinstance(piece.memory, HostMemory)]
 
     def _explained(self, error: RDMAError, piece: Piece) -> RDMAError:
-        """Why an owner is gone is known to its agent; and that it is gone may be why no path leads
-        there.
+        """Ask the owner's agent why the owner is gone.
+
+        That may also be why no path leads there.
         """
         if (
             not isinstance(error, (OwnerLostError, NoPathError))

@@ -53,8 +53,9 @@ class Workers:
             self._work_off()
 
     def spread(self, parts: Sequence[T], work: Callable[[T], None]) -> None:
-        """Do ``work(part)`` for all parts, on a few threads, this one among them; returns when all
-        is done.
+        """Do ``work(part)`` for all parts, on a few threads, this one among them.
+
+        Returns when all is done.
 
         After an error, parts that nobody has begun are left out, and the error is raised.
         """

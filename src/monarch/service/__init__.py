@@ -4,6 +4,10 @@
 one `router` for a service, which knows the replicas, counts what is outstanding at each, and picks;
 so a call goes from its caller straight to a replica. `calls` are requests that may be asked again
 elsewhere. `batching` stands alone: it works on any async actor.
+
+Read `handle`, then `router` and `keeper`.
+
+Imports `_core.plane`, `actor`, `telemetry`.
 """
 
 from __future__ import annotations

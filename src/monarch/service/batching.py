@@ -9,12 +9,27 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from .._arguments import seconds, whole
-from ..actor import concurrent_endpoint
+from ..actor import Endpoint, concurrent_endpoint
 
 _Method = Callable[..., Coroutine[Any, Any, Sequence[Any]]]
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+R = TypeVar("R")
+
+
+class _Batched(Protocol[T_contra, R]):
+    """What an attribute of the class is to type checkers: an endpoint of single items."""
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[[T_contra], R]: ...
+
+
+class _Decorator(Protocol):
+    def __call__(
+        self, method: Callable[[Any, list[T]], Coroutine[Any, Any, Sequence[R | Exception]]], /
+    ) -> _Batched[T, R]: ...
 
 
 class _Item:
@@ -93,7 +108,7 @@ class _Batches:
                 item.answer.set_result(result)
 
 
-def batched(*, max_size: int, max_wait: float = 0.0) -> Callable[[_Method], Any]:
+def batched(*, max_size: int, max_wait: float = 0.0) -> _Decorator:
     """Mark an ``async def`` method of an actor as an endpoint that handles items in batches.
 
     Callers pass one item and get its result; the method gets a list of items and returns a list of
@@ -105,6 +120,9 @@ def batched(*, max_size: int, max_wait: float = 0.0) -> Callable[[_Method], Any]
         max_size: Items in a batch, at most.
         max_wait: Seconds that an item waits for others, where a batch could begin. 0: a batch has
             what is there.
+
+    Returns:
+        The decorator.
 
     Raises:
         TypeError: `max_size` is no int; the method is not ``async def``, or does not take one list.

@@ -65,8 +65,9 @@ class Message:
         self.content = content
 
     def keep(self) -> None:
-        """Keep the arguments as they are now: they are sent after the caller has gone on, or more
-        than once.
+        """Keep the arguments as they are now.
+
+        They are sent after the caller has gone on, or more than once.
         """
         payload, buffers = self.content
         self.content = payload, [memoryview(bytearray(buffer)) for buffer in buffers]
@@ -208,7 +209,7 @@ class Call(PendingOperation, Promise[Any]):
         Promise.__init__(self, self)
 
     def limit(self) -> None:
-        """From now on it has its time: to get to a replica, and for the answer."""
+        """Start the time of the call: to get to a replica, and for the answer."""
         if self._timeout is not None:
             if self._timer is not None:
                 self._timer.cancel()
@@ -299,8 +300,9 @@ class Call(PendingOperation, Promise[Any]):
         return None if self._attempt is None or self._timeout is not None else _owed(self._attempt)
 
     def cancel(self, future: object) -> bool:
-        """Drop it where it waits for a replica, or in the mailbox of one: it is not repeated
-        then.
+        """Drop a call where it waits for a replica, or in the mailbox of one.
+
+        It is not repeated then.
         """
         asked = self._cancelled
         while not self._router.withdraw(self):
@@ -350,7 +352,7 @@ class CallToAll(PendingOperation, Promise[Any]):
         self._left = set(self._attempts)
 
     def send(self) -> None:
-        """For errors see `Attempt.send`."""
+        """Send the call; for errors see `Attempt.send`."""
         for index, attempt in enumerate(self._attempts):
             try:
                 attempt.send(self.message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from .._arguments import seconds, whole
 from .._core.plane import (
@@ -41,7 +41,8 @@ class Service(Generic[A]):
     Args:
         hosts: Where replicas run, each on one host.
         actor: The class of the actor.
-        args: Of its constructor, and so are `kwargs`.
+        args: Arguments of its constructor.
+        kwargs: The same by name.
         replicas: How many.
         procs_per_replica: Labels and sizes of the procs of one replica; None for one proc. A call
             goes to all of them.
@@ -154,11 +155,24 @@ class Service(Generic[A]):
         """The name that it was made with. Replicas are called ``name-0``, ``name-1`` and so on."""
         return self._name
 
+    @property
+    def typed(self) -> A:
+        """This handle, as type checkers see a mesh of the actor.
+
+        In ``service.typed.generate.call_one(text)`` they know the endpoint, its arguments and its
+        result. It is still a service, with `call_one`, `call`, `broadcast` and its own `options`.
+        """
+        return cast(A, self)
+
     def scale(self, replicas: int, *, drain: float = 60.0) -> Future[None]:
         """Have so many replicas from now on. Acts when called, on any handle.
 
         Those that go take no new calls, and get `drain` seconds for what they have. A place that
         was given up is filled again.
+
+        Args:
+            replicas: The wanted number, 0 or more.
+            drain: Seconds for the outstanding calls of those that go.
 
         Returns:
             A future that is done when the new ones are ready, or given up, and the others have
@@ -180,6 +194,9 @@ class Service(Generic[A]):
         """Stop all replicas. Acts when called.
 
         They take no new calls, and get `drain` seconds for what they have.
+
+        Args:
+            drain: Seconds for outstanding calls.
 
         Returns:
             A future that is done when they have ended.
@@ -288,8 +305,9 @@ class ServiceEndpoint(Generic[R]):
         return call.future
 
     def call(self, /, *args: Any, **kwargs: Any) -> Future[ValueMesh[R]]:
-        """Call every replica that is ready; a future of a value for each rank of each, with the
-        dimension ``replica`` first.
+        """Call every replica that is ready.
+
+        The future has a value for each rank of each, with the dimension ``replica`` first.
 
         It is not repeated: it fails with the first rank that does.
 
@@ -331,8 +349,9 @@ class ServiceEndpoint(Generic[R]):
         timeout: float | None = None,
         retries: int | None = None,
     ) -> ServiceEndpoint[R]:
-        """The same endpoint, called in another way:
-        ``service.chat.options(session=user).call_one(text)``.
+        """The same endpoint, called in another way.
+
+        An example is ``service.chat.options(session=user).call_one(text)``.
 
         Args:
             session: Calls of one session go to one replica, from whatever process, for as long as
@@ -401,9 +420,7 @@ class ServiceEndpoint(Generic[R]):
 
 
 def _room(cls: type) -> float:
-    """How many calls of one process a replica of this class is given at a time, so that it need not
-    wait for them.
-    """
+    """How many calls of one process a replica of this class gets at a time without waiting."""
     room: float = _IN_FLIGHT
     for definition in describe_class(cls).endpoints.values():
         overlap: int | None = getattr(definition.method, "batches", definition.concurrency)

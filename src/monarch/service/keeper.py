@@ -1,5 +1,7 @@
-"""The actor that owns the replicas of a service: it starts them, looks after them, replaces and
-stops them, and tells the processes that call the service which replicas take calls.
+"""The actor that owns the replicas of a service.
+
+It starts them, looks after them, replaces and stops them, and tells the processes that call the
+service which replicas take calls.
 
 Each place of the service has a task, `_keep`, which has one replica after the other in it. What
 ends its waits: a replica is ready, or has failed, of which `__supervise__` tells; its health check
@@ -100,8 +102,10 @@ class Keeper(Actor):
 
     @concurrent_endpoint
     async def scale(self, replicas: int, drain: float) -> Members:
-        """Have so many replicas: done when those that are new are ready, or given up, and others
-        have ended. Returns which there are.
+        """Scale to so many replicas.
+
+        It is done when new ones are ready, or given up, and surplus ones have ended. It
+        returns which there are.
         """
         if not self._wanted:
             raise RuntimeError(f"the service {self._spec.name} is being stopped")
@@ -197,8 +201,9 @@ class Keeper(Actor):
             await self._now(place, "starting")
 
     async def _run(self, number: int, place: _Place) -> str | None:
-        """One replica, from its start to its end; why it has failed, or None where it was to
-        end.
+        """Run one replica from its start to its end.
+
+        The result is why it has failed, or None where it was to end.
         """
         try:
             place.replica = replica = self._start(number)
@@ -275,9 +280,7 @@ class Keeper(Actor):
             self._changed.notify_all()
 
     async def _drain(self, limit: float) -> None:
-        """Let the places that are too many take no more calls, wait for those that they have, and
-        empty them.
-        """
+        """Retire surplus places: no more calls, wait for those that they have, empty them."""
         leaving = {
             number: place for number, place in self._places.items() if number >= self._wanted
         }
@@ -327,8 +330,9 @@ class Keeper(Actor):
         )
 
     def _publish(self, last: Members | None = None) -> Future[None]:
-        """Tell all callers which replicas there are; done when none has a call outstanding at
-        others.
+        """Tell all callers which replicas there are.
+
+        It is done when none has a call outstanding at others.
         """
         hub: Any = current_hub()
         self._version += 1

@@ -262,7 +262,7 @@ class Router:
             self.hub.poller.call_later(_TICK, self._tick)
 
     def _send_waiting(self) -> None:
-        """On the poller's thread, where sending never waits for room in a mailbox."""
+        """Send waiting calls, on the poller's thread, where no send waits for room in a mailbox."""
         with self.lock:
             self._sending = False
         while True:
@@ -303,8 +303,9 @@ class Router:
             first.reject(SupervisionError(f"{first.name} has no replica: {why}", first.name))
 
     def _tick(self) -> None:
-        """Look after what waits, on the poller's thread; and at the keeper, which may have
-        ended.
+        """Check waiting calls, on the poller's thread.
+
+        It checks on the keeper as well, which may have ended.
         """
         self._send_waiting()
         with self.lock:
@@ -341,9 +342,7 @@ class Router:
     # what the keeper says
 
     def ask(self) -> None:
-        """Ask the keeper which replicas there are, and to be told of changes, unless that is under
-        way.
-        """
+        """Subscribe to the keeper's replicas and their changes, unless that is under way."""
         if self._asking is None:
             self._asking = future = self._keeper.join.call_one(self.hub.address)
             when_done(future, self._told)
@@ -362,6 +361,7 @@ class Router:
         """Take over which replicas take calls.
 
         Args:
+            members: The replicas that take calls.
             request: Is answered when this process has nothing outstanding at others.
         """
         with self.lock:

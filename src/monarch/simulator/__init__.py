@@ -10,13 +10,17 @@ of one:
 `cost`           what is in an operation of torch, and how long that takes on a `machine`
 `moves`          who meets whom; how long data is on its way say the formulas of `collectives`
 `cohorts`        where each rank is in time; ranks that do the same are computed once
-`memory`         what the ranks hold
+`rank_memory`    what the ranks hold
 `record`         what happened, for `trace`, `graph` and `picture`
 ===============  ======================================================================================================
 
 `meter` finds the numbers of the machine at hand: ``python -m monarch.simulator profile``. The
 formulas, and what they leave out, are in docs/simulator.md. What may not live here: anything that
 workers need.
+
+Read `simulator`, then `model` and `interpreter`.
+
+Imports `actor`, `tensor_engine`.
 """
 
 from __future__ import annotations

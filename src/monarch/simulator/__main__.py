@@ -1,5 +1,6 @@
-"""Measure the machine at hand:
-``python -m monarch.simulator profile --procs 2 --save machine.json``.
+"""Measure the machine at hand.
+
+Run ``python -m monarch.simulator profile --procs 2 --save machine.json``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from .meter import measure
 
 
 def main() -> None:
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m monarch.simulator", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     profile = commands.add_parser("profile", help="measure this machine")

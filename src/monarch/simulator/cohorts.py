@@ -1,4 +1,4 @@
-"""Where the ranks are in time.
+"""The time of each rank.
 
 Pure: times go in and come out, in seconds since the simulation began.
 
@@ -22,14 +22,14 @@ from .machine import Machine
 
 
 class Span(NamedTuple):
-    """From when to when, in seconds."""
+    """A period, in seconds."""
 
     start: float
     end: float
 
 
 class Clock:
-    """Where a stream is.
+    """The time of a stream.
 
     Attributes:
         host: When its thread is free.
@@ -48,7 +48,7 @@ class Clock:
 
 
 class Busy:
-    """When a device computes.
+    """The periods in which a device computes.
 
     Streams share it: one piece of work at a time, each in the first gap that is long enough.
     """
@@ -60,7 +60,7 @@ class Busy:
         self._ends = list(ends)
 
     def reserve(self, ready: float, seconds: float) -> float:
-        """When work starts that could start at `ready`."""
+        """The start of work that could start at `ready`."""
         index = bisect_right(self._ends, ready)
         start = ready
         while index < len(self._starts) and self._starts[index] < start + seconds:
@@ -74,7 +74,7 @@ class Busy:
         return start
 
     def forget(self, before: float) -> None:
-        """Nothing will be reserved before that time any more."""
+        """Forget the past: nothing will be reserved before that time."""
         index = bisect_right(self._ends, before)
         del self._starts[:index], self._ends[:index]
 
@@ -125,12 +125,13 @@ class Cohort:
 
     @property
     def end(self) -> float:
-        """When all that it was told is done."""
+        """The time at which all that it was told is done."""
         return max((clock.end for clock in self.clocks.values()), default=0.0)
 
     def compute_on(self, stream: int, arrival: float, seconds: float, machine: Machine) -> Span:
-        """Work through one instruction that reached the stream at `arrival`; when the device does
-        it.
+        """Work through one instruction that reached the stream at `arrival`.
+
+        The result is when the device does it.
         """
         clock = self.clock(stream)
         begun = max(clock.host, arrival)
@@ -145,7 +146,7 @@ class Cohort:
         return Span(start, clock.device)
 
     def ready(self, stream: int, arrival: float, machine: Machine) -> Clock:
-        """When the stream could begin to communicate."""
+        """The time at which the stream could begin to communicate."""
         clock = self.clock(stream)
         host = max(clock.host, arrival) + machine.overhead
         return Clock(host, max(host, clock.device, self.network))
@@ -154,6 +155,7 @@ class Cohort:
         """The stream has communicated.
 
         Args:
+            stream: Number of the stream.
             host: When its thread is free.
             end: When the data is there.
         """
@@ -162,7 +164,7 @@ class Cohort:
         self.network = max(self.network, end)
 
     def hand_over(self, stream: int, arrival: float, ticket: int) -> None:
-        """From here on another stream may use what this one has."""
+        """Let another stream use what this one has, from here on."""
         clock = self.clock(stream)
         clock.host = max(clock.host, arrival)
         self.handed[ticket] = Clock(clock.host, clock.device)
@@ -193,7 +195,7 @@ class Cohorts:
         self._found: dict[tuple[int, ...], list[Cohort]] = {}
 
     def of(self, ranks: tuple[int, ...], members: frozenset[int]) -> list[Cohort]:
-        """Those that consist of these ranks; splits where one has more."""
+        """The cohorts that consist of these ranks; splits where one has more."""
         found = self._found.get(ranks)
         if found is None:
             self._split(dict.fromkeys(ranks), members)
@@ -203,8 +205,9 @@ class Cohorts:
         return found
 
     def regroup(self, keys: Mapping[int, Hashable]) -> list[tuple[Cohort, Hashable]]:
-        """Split so that all ranks of a cohort have the same key; the cohorts of these ranks, each
-        with its key.
+        """Split so that all ranks of a cohort have the same key.
+
+        It returns the cohorts of these ranks, each with its key.
         """
         self._split(keys, frozenset(keys))
         return [(cohort, keys[cohort.ranks[0]]) for cohort in self.all if cohort.ranks[0] in keys]

@@ -47,7 +47,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(members: Sequence[int], per_host: int) -> Layout:
-    """Of ranks, of which `per_host` in a row are on one host."""
+    """The layout of ranks, of which `per_host` in a row are on one host."""
     counts = Counter(rank // per_host for rank in members)
     return Layout(len(members), len(counts), min(counts.values()))
 

@@ -53,14 +53,16 @@ _RANDOM_WEIGHT = 32
 
 
 class Work(NamedTuple):
-    """Attributes:
-    flops: Floating-point operations of matrix products.
-    dtype: Theirs.
-    vector: Other arithmetic, in simple operations.
-    bytes: Read and written.
-    fresh: Bytes of new tensors.
-    pieces: How many tensors are made or changed, one after the other where the device has no kernel
-    for them all.
+    """The work of an operation.
+
+    Attributes:
+        flops: Floating-point operations of matrix products.
+        dtype: Theirs.
+        vector: Other arithmetic, in simple operations.
+        bytes: Read and written.
+        fresh: Bytes of new tensors.
+        pieces: How many tensors are made or changed, one after the other where the device has no
+            kernel for them all.
     """
 
     flops: float = 0.0
@@ -71,7 +73,7 @@ class Work(NamedTuple):
     pieces: int = 0
 
     def seconds(self, machine: Machine) -> float:
-        """On the device, without the overhead of whoever starts it."""
+        """The seconds on the device, without the overhead of starting it."""
         if not self.pieces:
             return 0.0
         arithmetic = self.flops / machine.flops_of(self.dtype) + self.vector / machine.vector
@@ -134,6 +136,7 @@ def effect_of(template: Template, metas: Sequence[Meta], numbers: Sequence[Any])
     """Run a template, as a worker would, but on fakes.
 
     Args:
+        template: The template.
         metas: Of the inputs.
         numbers: The numbers.
     """
@@ -173,15 +176,16 @@ def effect_of(template: Template, metas: Sequence[Meta], numbers: Sequence[Any])
 
 
 def touching(metas: Sequence[Meta], made: Sequence[Meta]) -> Work:
-    """The least that a function can do which nobody knows anything of: read all that it gets, write
-    all that it makes.
+    """The least cost of a function that nothing is known about.
+
+    It reads all that it gets, and writes all that it makes.
     """
     size, new = sum(map(bytes_of, (*metas, *made))), sum(map(bytes_of, made))
     return Work(bytes=size, fresh=new, pieces=1)
 
 
 def bytes_of(meta: Meta) -> int:
-    """Of what a tensor shows; what is expanded counts once."""
+    """The bytes of what a tensor shows; what is expanded counts once."""
     count = 1
     for length, stride in zip(meta.shape, meta.stride, strict=True):
         count *= length if stride or not length else 1

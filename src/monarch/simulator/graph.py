@@ -15,8 +15,9 @@ from .trace import named
 
 
 def export(nodes: Sequence[Node], path: Path) -> None:
-    """Write it: as a table if the name ends with ``.csv``, else as JSON with ``nodes`` and
-    ``edges``.
+    """Write the graph: as a table if the name ends with ``.csv``, else as JSON.
+
+    The JSON has ``nodes`` and ``edges``.
 
     An edge leads from what last wrote a storage to what reads it, or writes it next; and from what
     reads it to what writes it next.
@@ -45,7 +46,7 @@ def _row(node: Node) -> dict[str, Any]:
 
 
 def edges(nodes: Sequence[Node]) -> list[tuple[int, int]]:
-    """From which instruction to which an edge leads, as `export` says, by their numbers."""
+    """The edges, each from an instruction to another, as `export` says, by their numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     found: dict[tuple[int, int], None] = {}

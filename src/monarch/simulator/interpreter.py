@@ -1,5 +1,6 @@
-"""What single instructions do to simulated ranks: when each begins and ends there, and what memory
-its results take.
+"""The effect of single instructions on simulated ranks.
+
+It is when each begins and ends there, and what memory its results take.
 
 `cost` says what is in an operation, `collectives` how long data is on its way, `cohorts` where each
 rank is in time, `memory` what it holds.
@@ -23,8 +24,8 @@ from . import cost
 from .cohorts import Cohort, Cohorts, Span
 from .cost import Effect, Template, Work
 from .machine import Machine
-from .memory import Held, Memory
 from .moves import Moves, collective_of
+from .rank_memory import Held, RankMemory
 from .record import Recorder
 
 Cost = float | Callable[..., float]
@@ -51,7 +52,7 @@ class Interpreter:
         self.cohorts = Cohorts(size)
         self.recorder = recorder
         self._machine = machine
-        self._memory = Memory(machine, recorder)
+        self._memory = RankMemory(machine, recorder)
         self._moves = Moves(self.cohorts, machine, per_host)
         self._templates: dict[int, Template] = {}
         self._effects: dict[int, Effect] = {}

@@ -135,8 +135,10 @@ class IRGraph:
     def remove_dag_item_type(
         self, command_types: str | Sequence[str], print_removed_nodes: bool = False
     ) -> int:
-        """Remove the commands of some types: ``"CallFunction"`` is the type of
-        ``CallFunction: aten.mm``. What came after them comes after what was before them.
+        """Remove the commands of some types.
+
+        ``"CallFunction"`` is the type of ``CallFunction: aten.mm``. Commands after the
+        removed ones come after what was before those.
 
         Returns:
             How many were removed.
@@ -163,10 +165,12 @@ class IRGraph:
         include_timing: bool = False,
         network_config: NetworkConfig | None = None,
     ) -> None:
-        """Write the names of the commands as JSON, each with ``count`` and ``devices``; the file,
-        with microseconds in place of these, is what `import_timing` reads.
+        """Write the names of the commands as JSON, each with ``count`` and ``devices``.
+
+        `import_timing` reads the same file with microseconds in place of these.
 
         Args:
+            output_file: Path of the JSON file to write.
             include_timing: Add ``duration_us``; that of a collective without one is estimated for
                 one element of each device.
             network_config: For those estimates; None for the default.
@@ -237,6 +241,11 @@ class IRGraph:
         Args:
             temp_id: Of its memory: tensors with the same share it.
             ref: Number of the tensor.
+            dtype: Its type.
+            dims: Its shape.
+            worker_rank: The rank.
+            stream_name: Name of the stream.
+            command_id: Number of the command.
             mutate: Whether it is changed in place.
             borrow_src_tensor_ref: The tensor that it is borrowed from, and shares memory with.
             tensor_size: Bytes of its memory.
@@ -298,14 +307,16 @@ class IRGraph:
         self._tensors.sends.append(sent)
 
     def convert_devices_to_meshes(self) -> None:
-        """Number the meshes of the events (`mesh_ref`): as `update_tensor` was told, else one for
-        each list of ranks.
+        """Number the meshes of the events (`mesh_ref`).
+
+        The number is the one given to `update_tensor`, else one for each list of ranks.
         """
         self._tensors.number_meshes()
 
     def export_data_csv(self, filename: str) -> None:
-        """Write a table of the storages: the tensors in each, and the commands that make, use and
-        drop them.
+        """Write a table of the storages.
+
+        It has the tensors in each, and the commands that make, use and drop them.
         """
         _write(filename, self._tensors.storages())
 
@@ -322,8 +333,10 @@ class IRGraph:
         _write(filename, [sent._asdict() for sent in self._tensors.sends])
 
     def export_memory_viz(self, filename: str) -> None:
-        """Write a snapshot of memory for pytorch.org/memory_viz: a device for each rank, where each
-        command takes 1 µs. It has the storages whose size is known.
+        """Write a snapshot of memory for pytorch.org/memory_viz.
+
+        It has a device for each rank, where each command takes 1 µs, and the storages whose
+        size is known.
         """
         changes = [
             Change(

@@ -31,8 +31,7 @@ class Link:
 
 @dataclasses.dataclass(frozen=True)
 class Machine:
-    """A model of a machine: the devices of the ranks, the links between them, and the overhead of
-    the controller.
+    """A model of a machine: devices, links between them, and the controller's overhead.
 
     All rates are those that programs reach, not those of data sheets.
 
@@ -78,8 +77,12 @@ class Machine:
     block: int
 
     def flops_of(self, dtype: str) -> float:
-        """Of matrix products of a dtype; where it is not known, of the nearest one that is at least
-        as wide.
+        """Return the rate for matrix products of a dtype, in operations per second.
+
+        Where it is not known, it is that of the nearest dtype that is at least as wide.
+
+        Args:
+            dtype: Name of the type, such as ``"bfloat16"``.
         """
         if dtype in self.flops:
             return self.flops[dtype]
@@ -88,13 +91,21 @@ class Machine:
         return max(wider) if wider else min(self.flops.values())
 
     def replace(self, **changes: Any) -> Machine:
-        """The same with other values for some attributes:
-        ``machine.replace(network=Link(5e-6, 12.5e9))``.
+        """The same machine with other values for some attributes.
+
+        An example is ``machine.replace(network=Link(5e-6, 12.5e9))``.
+
+        Args:
+            **changes: New values of attributes, by name.
         """
         return dataclasses.replace(self, **changes)
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write the machine as JSON.
+
+        Args:
+            path: Path of the file.
+        """
         Path(path).write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
 
@@ -104,6 +115,12 @@ def _width(dtype: str) -> int:
 
 def load(path: str | Path) -> Machine:
     """Read what `Machine.save`, or ``python -m monarch.simulator profile``, has written.
+
+    Args:
+        path: Path of the file.
+
+    Returns:
+        The machine.
 
     Raises:
         ValueError: It is not a machine.
@@ -136,6 +153,8 @@ def _gpu(
     """A GPU from its data sheet.
 
     Args:
+        name: Name of the machine.
+        source: Where the figures come from.
         half: TFLOPS of dense bfloat16 (or float16) matrix products.
         single: TFLOPS of float32, not TF32: that is what torch uses unless it is told otherwise.
         memory_rate: GB/s.

@@ -1,5 +1,6 @@
-"""The numbers of a machine, found by running small programs on real ranks: all at once, so that
-what ranks share is shared.
+"""Measures a machine by running small programs on real ranks.
+
+They run all at once, so that what ranks share is shared.
 
 Each number is the best of some short rounds with pauses between them: so it is that of a quiet
 machine, even if this one is not quiet all the time. What ends each wait: the ranks, or their end.
@@ -45,6 +46,9 @@ def measure(
         shared: Others use the processors meanwhile. What ranks compute is then measured in the
             processor time of their threads. So it does not count if the ranks themselves are in
             each other's way.
+
+    Returns:
+        The machine, ready for `Machine.save` or a simulator.
     """
     with procs.activate() as mesh, torch.no_grad():
         meter = _Meter(device, len(mesh), shared)
@@ -93,7 +97,7 @@ class _Meter:
         return FUNCTION_WEIGHT * _MIDDLE / self._computing(lambda: torch.tanh(a), 2)
 
     def bandwidth(self) -> float:
-        """With memory that is there."""
+        """Measure the bandwidth, with memory that exists already."""
         a, b = torch.ones(_LARGE, device=self._device), torch.ones(_LARGE, device=self._device)
         return 3 * _BYTES * _LARGE / self._computing(lambda: torch.add(a, a, out=b), 1)
 
@@ -110,7 +114,7 @@ class _Meter:
         return max(self._computing(keep, 1) / kept - reused, 0.0) / (_BYTES * _MIDDLE)
 
     def overhead(self) -> float:
-        """Of the workers: while they sleep, operations pile up."""
+        """Measure the overhead of the workers: while they sleep, operations pile up."""
         if self._shared:
             return self._computing(self._small_operations, 1) / _OPERATIONS
         nap = 0.05
@@ -122,7 +126,7 @@ class _Meter:
         return (self._passing(pile, 1) - nap) / _OPERATIONS
 
     def issue(self) -> float:
-        """With the workers at work, as it will be: on few cores they are in the way."""
+        """Measure issuing with the workers at work: on few cores they are in the way."""
         return self._passing(self._small_operations, 1) / _OPERATIONS
 
     def kernel(self) -> float:
@@ -138,7 +142,7 @@ class _Meter:
         return self._computing(add, 2) / len(many)
 
     def link(self) -> Link | None:
-        """Of the formula for a ring, from a small and a large reduction."""
+        """Fit the formula for a ring to a small and a large reduction."""
         if self._ranks == 1:
             return None
         large = torch.ones(_LARGE, device=self._device)
@@ -158,8 +162,9 @@ class _Meter:
         return max(time.perf_counter() - start - self.answer, 1e-9)
 
     def _small_operations(self) -> torch.Tensor:
-        """Various ones, as in a program: each for itself would find all that it needs in the
-        caches.
+        """Run various operations, as a program does.
+
+        Alone, each would find all that it needs in the caches.
         """
         x, one = self._one, self._one
         for _ in range(_OPERATIONS // 10):

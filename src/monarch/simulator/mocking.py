@@ -18,8 +18,10 @@ Factory = Callable[[ProcMesh], Any]
 
 
 class patch_tensor_engine(patch_actor):  # noqa: N801  # used as a function, as `patch_actor` is
-    """While active, actors of a class that are spawned, here and in procs that are spawned
-    meanwhile, get simulated engines.
+    """Give simulated engines to actors of a class, while active.
+
+    It holds for actors that are spawned meanwhile, here and in procs that are spawned
+    meanwhile.
 
     Whatever mesh of procs such an actor activates, a `Simulator` stands for its workers; actors on
     these procs are real. A context manager and a decorator, as `patch_actor`.

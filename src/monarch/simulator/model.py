@@ -1,5 +1,6 @@
-"""The executor that executes nothing: tells of each instruction when it would begin and end, and
-what memory it would take.
+"""The executor of the simulator, which executes nothing.
+
+It tells of each instruction when it would begin and end, and what memory it would take.
 
 It gets the instructions that workers would get, in the same order; `interpreter` has what each of
 them does. Answers are made up: zeros of the right shape. Nothing here waits.
@@ -221,7 +222,7 @@ class Model(Interpreter):
         return [None] * len(ranks.ranks)
 
     def _answered(self, ranks: Ranks, given: list[Any]) -> float:
-        """When the answers of some ranks are there."""
+        """The time at which the answers of some ranks are there."""
         cohorts, stream = self._of(ranks), ranks.stream
         ends = [cohort.end if stream == ALL else cohort.clock(stream).end for cohort in cohorts]
         fetched = [value for values in given if type(values) is list for value in values]
@@ -244,8 +245,9 @@ class Model(Interpreter):
     # steps
 
     def step(self) -> tuple[float, list[tuple[tuple[int, ...], int]]]:
-        """End a step: seconds since the end of the one before, until all is done; and the most
-        bytes that ranks had.
+        """End a step and return its seconds since the last one ended, until all is done.
+
+        It also returns the most bytes that ranks had.
         """
         with self._lock:
             end = max(max(cohort.end for cohort in self.cohorts.all), self.now)

@@ -50,9 +50,11 @@ class _Pair(NamedTuple):
 
 
 class Moves:
-    """Attributes:
-    groups: Those with a number: the members of each.
-    routes: Those with a number: from each rank to those that it sends to.
+    """The data moves between simulated ranks.
+
+    Attributes:
+        groups: Those with a number: the members of each.
+        routes: Those with a number: from each rank to those that it sends to.
     """
 
     def __init__(self, cohorts: Cohorts, machine: Machine, per_host: int) -> None:
@@ -70,7 +72,11 @@ class Moves:
         """All groups with a number reduce.
 
         Args:
+            number: Number of the groups.
+            stream: Number of the stream.
+            arrival: When the instruction reaches the ranks, in seconds.
             size: Bytes at each member.
+            collective: Name of the collective.
             local: Seconds that each member copies and adds.
         """
         meetings = self._meetings_of(number)
@@ -94,6 +100,9 @@ class Moves:
         """All routes with a number are used.
 
         Args:
+            number: Number of the routes.
+            stream: Number of the stream.
+            arrival: When the instruction reaches the ranks, in seconds.
             size: Bytes that each sender has.
             copy: Seconds that a rank takes to copy what it sends to itself.
         """
@@ -119,9 +128,13 @@ class Moves:
     ) -> list[tuple[Cohort, Span]]:
         """The senders' part of a transfer to another stream.
 
-        Nobody waits for the receivers: what is sent is buffered.
+        The receivers hold no sender up: what is sent is buffered.
 
         Args:
+            number: Number of the routes.
+            stream: Number of the stream.
+            arrival: When the instruction reaches the ranks, in seconds.
+            size: Bytes that each sender has.
             ticket: What the receivers find it by.
         """
         spans = []
@@ -194,8 +207,9 @@ class Moves:
     def _keys_of_pairs(
         self, number: int, at: Mapping[int, int], senders: bool, receivers: bool
     ) -> Mapping[int, frozenset[_Pair]]:
-        """For each rank on one side, or both, the transfers that it has a part in; what stays on a
-        rank is none.
+        """The transfers of each rank on either side.
+
+        What stays on a rank is no transfer.
         """
         pairs: dict[int, set[_Pair]] = {}
         for sender, all_receivers in self.routes[number].items():
@@ -215,8 +229,9 @@ class Moves:
     def _refined(
         self, keys: Callable[[Mapping[int, int]], Mapping[int, Hashable]]
     ) -> list[tuple[Cohort, Any]]:
-        """Split cohorts until all ranks of each have the same key, which may itself name cohorts,
-        by position.
+        """Split cohorts until all ranks of each have the same key.
+
+        The key may itself name cohorts, by position.
         """
         while True:
             version = self._cohorts.version

@@ -24,6 +24,7 @@ def svg(events: Sequence[Event], streams: Mapping[int, str]) -> str:
     """A row per stream of each cohort and for the program, time from left to right.
 
     Args:
+        events: What the ranks and the controller did.
         streams: The name of each stream.
     """
     rows: dict[tuple[tuple[int, ...], int], list[Event]] = {}

@@ -14,7 +14,7 @@ from .tensor_events import BorrowInfo, SendTensorInfo, TensorEvents
 
 if TYPE_CHECKING:
     from .cost import Work
-    from .memory import Held
+    from .rank_memory import Held
 
 
 class Event(NamedTuple):
@@ -94,12 +94,14 @@ class Node(NamedTuple):
 
 
 class Recorder:
-    """Attributes:
-    timed: Whether events and changes are kept, until the next step.
-    graphed: Whether nodes are kept, and what befalls tensors.
-    tensors: What befalls them.
-    streams: Names of streams that were used, by number.
-    tag: What is noted with all that comes.
+    """Records what simulated ranks do.
+
+    Attributes:
+        timed: Whether events and changes are kept, until the next step.
+        graphed: Whether nodes are kept, and what befalls tensors.
+        tensors: What befalls them.
+        streams: Names of streams that were used, by number.
+        tag: What is noted with all that comes.
     """
 
     def __init__(self, timed: bool, graphed: bool) -> None:
@@ -136,8 +138,15 @@ class Recorder:
         """Keep a node.
 
         Args:
-            inputs: Values that it reads, and
-            outputs: values that it makes or writes.
+            ranks: The ranks that run it.
+            stream: Number of the stream.
+            name: Name of the operation.
+            kind: Kind of the node.
+            seconds: How long it takes.
+            work: What it computes.
+            inputs: Values that it reads.
+            outputs: Values that it makes or writes.
+            site: Where the program has issued it.
             exclusive: Whether what comes later on the memory of `inputs` comes after it.
         """
         if not self.graphed:
@@ -173,7 +182,7 @@ class Recorder:
             )  # fmt: skip
 
     def freed(self, value: int) -> None:
-        """Nobody uses the value with this number any more."""
+        """Note that the value with this number is freed."""
         if value in self._places:
             self.tensors.delete(value, *self._places.pop(value), len(self.nodes) - 1)
 

@@ -1,5 +1,4 @@
-"""Recorded programs: their instructions, with the values of each replay under the ids of the
-recording.
+"""Recorded programs: instructions, and each replay's values under the recording's ids.
 
 A recording has a program for each stream of each set of ranks, and all are replayed together: one
 stream may wait for what another hands over in the middle of its program. So each goes on as far as
@@ -13,8 +12,8 @@ from collections.abc import Callable, Sequence
 from monarch.tensor_engine.executor import Ranks
 from monarch.tensor_engine.instructions import CALL, MOVE, Instruction, Program
 
-from .memory import Held, Memory
 from .moves import Moves
+from .rank_memory import Held, RankMemory
 
 
 class Replay:
@@ -45,7 +44,7 @@ class Replay:
 
     def go_on(
         self,
-        memory: Memory,
+        memory: RankMemory,
         run: Callable[[Instruction], None],
         may_run: Callable[[Instruction], bool],
         free: Callable[[int], None],
@@ -94,8 +93,9 @@ def awaited(instruction: Instruction) -> int | None:
 
 
 def check_meeting(instruction: Instruction, ranks: Ranks, moves: Moves) -> None:
-    """Raise where an instruction needs ranks that are not in this program: they are at another one
-    meanwhile.
+    """Raise where an instruction needs ranks that this program lacks.
+
+    They are at another one meanwhile.
 
     Raises:
         NotImplementedError: It does.

@@ -1,5 +1,6 @@
-"""A mesh whose ranks are only reckoned with: programs run on it as they are, and are told how long
-they would have taken.
+"""A simulated mesh: predicts run time without executing.
+
+Programs run on it unchanged.
 """
 
 from __future__ import annotations
@@ -72,8 +73,7 @@ class Step(NamedTuple):
 
 
 class Simulator:
-    """A mesh of `hosts` times `gpus` ranks, on which nothing is executed and for which no process
-    is started.
+    """A mesh of `hosts` times `gpus` ranks that executes nothing and starts no process.
 
     The program is the same as on a real mesh: ``with simulator.mesh.activate():``. Operations only
     cost what it takes to issue them; what is fetched is zeros of the right shape. `step` tells what
@@ -142,7 +142,7 @@ class Simulator:
 
     @property
     def _ctrl(self) -> Simulator:
-        """Where old programs look for `step`."""
+        """The place where old programs look for `step`."""
         return self
 
     def step(self) -> Step:
@@ -233,7 +233,7 @@ class Simulator:
         return picture.svg(self._last, self._recorder.streams)
 
     def display(self) -> None:
-        """In a notebook, show `picture`; elsewhere, print `report`."""
+        """Show `picture` in a notebook; elsewhere, print `report`."""
         try:
             shown: Any = import_module("IPython.display")
         except ImportError:
@@ -259,9 +259,12 @@ class Simulator:
 
 @contextmanager
 def set_meta(value: Any) -> Iterator[None]:
-    """In here, note `value` with all that is issued on simulated meshes; traces and graphs show it.
+    """Return a context that notes `value` with all that is issued on simulated meshes.
 
-    Others do not care.
+    Traces and graphs show it. It has no effect on other meshes.
+
+    Args:
+        value: Anything, such as the name of a phase.
     """
     before = [(simulator, simulator._recorder.tag) for simulator in _simulators]
     for simulator, _ in before:
@@ -281,13 +284,17 @@ def _tag(simulator: Simulator, value: Any) -> None:
 
 
 def replay(path: str | Path, machine: str | Path | Machine = "h100") -> list[Step]:
-    """Predict the cost of a program's steps on another machine, from the instructions that it has
-    recorded.
+    """Predict the cost of a program's steps on another machine.
+
+    It uses the instructions that the program has recorded.
 
     Args:
         path: What a simulator with ``simulate_mode="command_history"`` has written. It is
             unpickled: read only your own.
         machine: As for `Simulator`.
+
+    Returns:
+        The steps of the program, with their times and memory.
     """
     entries = history.read(Path(path))
     _, hosts, gpus = next(entries)

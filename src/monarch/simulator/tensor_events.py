@@ -1,5 +1,6 @@
-"""The events of a program's tensors, under the names of Monarch 0.7: when each, and its memory, is
-made, used and dropped.
+"""The events of a program's tensors, under the names of Monarch 0.7.
+
+They are when each tensor, and its memory, is made, used and dropped.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class TensorMutationEvent(_OfTensor):
 
 
 class TensorDeletionEvent(NamedTuple):
-    """Nobody uses a tensor any more.
+    """The end of the use of a tensor.
 
     Attributes:
         command_id: The command that does it; of the simulator's own graphs, the last one before it.
@@ -167,10 +168,12 @@ class _Tensor:
 
 
 class TensorEvents:
-    """Attributes:
-    events: All, in order.
-    borrows: By number.
-    sends: In order.
+    """Collects the events of a program's tensors.
+
+    Attributes:
+        events: All, in order.
+        borrows: By number.
+        sends: In order.
     """
 
     def __init__(self) -> None:
@@ -192,7 +195,16 @@ class TensorEvents:
 
         Args:
             key: Of its memory: tensors that share it have the same.
+            ref: Number of the tensor.
+            dtype: Its type.
+            dims: Its shape.
+            devices: The ranks that have it.
+            stream: Name of the stream.
+            command: Number of the command.
+            mutates: Whether it is changed in place.
             lent: The tensor that it is borrowed from, and shares memory with.
+            size: Bytes of its memory.
+            mesh: Number of its mesh.
         """
         if mesh is not None:
             self._meshes[ref] = mesh
@@ -233,7 +245,7 @@ class TensorEvents:
         command: int,
         traceback: Sequence[FrameSummary] = (),
     ) -> None:
-        """Nobody uses a tensor any more.
+        """Note the end of the use of a tensor.
 
         Raises:
             KeyError: There is none with this number.
@@ -266,8 +278,9 @@ class TensorEvents:
             self.events[index] = other._replace(devices=other.devices + more)
 
     def number_meshes(self) -> None:
-        """Give each event the number of the mesh of its ranks: what was said, else one for each
-        list of ranks.
+        """Give each event the number of the mesh of its ranks.
+
+        It is the given one, else one for each list of ranks.
         """
         found: dict[tuple[int, ...], int] = {}
         taken = set(self._meshes.values())

@@ -20,9 +20,10 @@ _COLOURS = {"communication": "thread_state_iowait", "wait": "grey", "issue": "ge
 
 
 def chrome(events: Iterable[Event], streams: Mapping[int, str], each_rank: bool) -> dict[str, Any]:
-    """Of events of ranks and of the controller.
+    """Return the events as a trace in Chrome's format.
 
     Args:
+        events: What the ranks and the controller did.
         streams: The name of each stream.
         each_rank: Whether each rank has rows of its own, or those that did the same share them.
     """

@@ -6,6 +6,10 @@
     rank      one rank of it: a program of its own, and what it is told
 
 Importing this package imports none of them, nor torch.
+
+Read `launcher`, then `rank`.
+
+Imports `_core.plane`, `actor`, `stacks`.
 """
 
 from __future__ import annotations

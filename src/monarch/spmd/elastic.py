@@ -1,5 +1,6 @@
-"""The variables that `torchrun` sets, set on the procs of a mesh; see
-https://docs.pytorch.org/docs/stable/elastic/run.html.
+"""The variables that `torchrun` sets, set on the procs of a mesh.
+
+See https://docs.pytorch.org/docs/stable/elastic/run.html.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ class SPMDActor(Actor):
 
     @endpoint
     def get_host_port(self, use_ipaddr: IPVersion | None = None) -> tuple[str, int]:
-        """A name of this rank's host and a TCP port that is free there.
+        """Return a name of this rank's host and a TCP port that is free there.
 
         Args:
             use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind; None for the host's
                 name, or its IPv4 address where the name means nothing to this host itself.
+
+        Raises:
+            ValueError: `use_ipaddr` is none of these.
         """
         if use_ipaddr is not None and use_ipaddr not in _FAMILIES:
             raise ValueError(f"use_ipaddr is 'ipv4', 'ipv6' or None, got {use_ipaddr!r}")
@@ -86,8 +90,9 @@ def setup_torch_elastic_env(
     master_port: int | None = None,
     use_ipaddr: IPVersion | None = None,
 ) -> None:
-    """Set the variables of torch elastic in every proc, so that
-    ``torch.distributed.init_process_group()`` needs no arguments.
+    """Set the variables of torch elastic in every proc.
+
+    ``torch.distributed.init_process_group()`` then needs no arguments.
 
     They are ``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``, ``LOCAL_RANK``, ``WORLD_SIZE``,
     ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE``
@@ -123,7 +128,10 @@ async def setup_torch_elastic_env_async(
     master_port: int | None = None,
     use_ipaddr: IPVersion | None = None,
 ) -> None:
-    """As `setup_torch_elastic_env`, to be awaited."""
+    """As `setup_torch_elastic_env`, to be awaited.
+
+    For arguments and errors see there.
+    """
     if not isinstance(procs, ProcMesh):
         raise TypeError(
             f"setup_torch_elastic_env takes a ProcMesh, as spawn_procs() returns, got {procs!r}"
@@ -194,8 +202,9 @@ def _resolves(name: str) -> bool:
 
 
 def _own_address(family: socket.AddressFamily) -> str:
-    """The address from which this host reaches others; that of the loopback interface where it
-    reaches none.
+    """The address from which this host reaches others.
+
+    It is that of the loopback interface where it reaches none.
     """
     outside, loopback = (
         ("192.0.2.1", "127.0.0.1") if family == socket.AF_INET else ("2001:db8::1", "::1")

@@ -59,16 +59,18 @@ class Outcome(NamedTuple):
 
     @property
     def failures(self) -> list[Exit]:
-        """The ranks that failed, the first one first; those that were stopped on its account come
-        behind.
+        """The ranks that failed, the first failure first.
+
+        Ranks that were stopped because of it come behind.
         """
         failed = [each for each in self.exits if each.status]
         return sorted(failed, key=lambda each: (each.status == -signal.SIGTERM, each.time))
 
     @property
     def status(self) -> int:
-        """Exit status of the whole: 0; 1 if a rank has failed, as `torchrun` has it; 128 + the
-        signal that has ended it.
+        """Exit status of the whole: 0; 1 if a rank has failed, as with `torchrun`.
+
+        It is 128 + the signal that has ended it.
         """
         if self.signal:
             return 128 + self.signal
@@ -240,8 +242,9 @@ class Launcher(Actor):
 
 
 def _end(ranks: Any, ended: Collection[int]) -> None:
-    """End the ranks that have not ended, one by one: what is sent to a mesh is not sent where one
-    of it is gone.
+    """End the remaining ranks, one by one.
+
+    A message to a whole mesh is not sent where one rank is gone.
     """
     for rank in set(range(len(ranks))).difference(ended):
         with suppress(SupervisionError):
@@ -292,8 +295,9 @@ def describe(status: int) -> str:
 
 
 def explain(outcome: Outcome, options: Options) -> str:
-    """Say what has failed, in several lines: all ranks that have, and last of all the whole error
-    of the first.
+    """Describe all failed ranks in several lines.
+
+    The whole error of the first one is last.
     """
     if not outcome.failures:
         return ""
@@ -311,8 +315,9 @@ def explain(outcome: Outcome, options: Options) -> str:
 
 
 def traceback_of(text: str) -> str:
-    """Return the last traceback of a text, with those that led to it; where it has none, its last
-    lines.
+    """Return the last traceback of a text, with those that led to it.
+
+    Where it has none, its last lines.
     """
     lines = text.rstrip().splitlines()
     starts = [

@@ -282,8 +282,10 @@ def _on(switch: bool | str) -> bool:
 
 
 def parse_command(command: Sequence[str]) -> Options:
-    """Parse a whole command: ``torchrun ...``, ``python -m torch.distributed.run ...``, or
-    ``python script.py ...``.
+    """Parse a whole command.
+
+    It is ``torchrun ...``, ``python -m torch.distributed.run ...``, or ``python script.py
+    ...``.
 
     Raises:
         ValueError: It is empty, or none of these; or its arguments make no sense.

@@ -1,5 +1,7 @@
-"""One rank of a script: a program of its own, started by an actor, with the variables of `torchrun`
-in its environment.
+"""One rank of a script.
+
+It is a program of its own, started by an actor, with the variables of `torchrun` in its
+environment.
 
 The script runs as ``python -u script arguments``, as under `torchrun`: it may handle signals, fork,
 call ``sys.exit``, be ``__main__`` for `multiprocessing`. It is in the process group of the actor's
@@ -83,8 +85,7 @@ class Attempt(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """The listening socket offered to a script that serves the store, see
-    `startup/sitecustomize.py`.
+    """The listening socket for a script that serves the store; see `startup/sitecustomize.py`.
 
     Attributes:
         text: For its environment.
@@ -311,8 +312,9 @@ class RankProcess(Actor):
 
 
 class _Stream:
-    """Where a stream of the script goes: to that of this proc as it is, or through a thread that
-    passes it on.
+    """The destination of a stream of the script.
+
+    It is that of this proc, as it is or through a thread that passes it on.
 
     Args:
         fd: Descriptor of the stream here.
@@ -391,7 +393,7 @@ class _Streams:
 
     @property
     def last_output(self) -> float:
-        """When the script has printed last, or begun, in seconds since the epoch."""
+        """The time of the script's last output, or of its start, in seconds since the epoch."""
         return max(self.stdout.last_output, self.stderr.last_output)
 
     def started(self) -> None:
@@ -431,8 +433,9 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _recorded(file: Path) -> tuple[float, str] | None:
-    """What the script has recorded with
-    ``torch.distributed.elastic.multiprocessing.errors.record``, if it has.
+    """The error that the script has recorded, if it has.
+
+    ``torch.distributed.elastic.multiprocessing.errors.record`` does that.
     """
     with suppress(OSError, ValueError, KeyError, TypeError):
         message: Mapping[str, Any] = json.loads(file.read_text())["message"]

@@ -1,10 +1,15 @@
-"""The stacks of every thread of every process of a program, equal ones together: for programs that
-hang.
+"""The stacks of every thread of every process of a program, equal ones together.
+
+It is for programs that hang.
 
 The host agent is asked (`host`): it runs no user code, so it always answers. It asks each process,
 whose I/O thread answers (`capture`); those that run no Python, as C code holds the GIL, it has dump
 their stacks by a signal, or looks at with py-spy (`dump`). `grouping` finds the classes of equal
 stacks; it is pure. `report` shows them.
+
+Read `gather`, then `host` and `capture`.
+
+Imports `_core.plane`, `actor`, `programs`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The stacks of this process, on request: taken by its I/O thread, whatever its other threads do,
-unless C code holds the GIL.
+"""The stacks of this process, on request.
+
+Its I/O thread takes them, whatever its other threads do, unless C code holds the GIL.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def _frame(frame: FrameType) -> Frame:
 
 
 def _suspended(task: Any) -> tuple[Frame, ...]:
-    """Where a task would go on: the coroutines that await each other.
+    """The frames at which a task would go on: the coroutines that await each other.
 
     Nothing of one that runs, as its thread has that.
     """

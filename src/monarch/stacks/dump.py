@@ -1,5 +1,6 @@
-"""The stacks of another process of this user, without its help: by a signal that makes
-`faulthandler` write them, or by py-spy.
+"""The stacks of another process of this user, without its help.
+
+They come by a signal that makes `faulthandler` write them, or by py-spy.
 
 What ends a wait: the handler of the signal has returned, which the kernel says, or `_LIMIT`; py-spy
 has ended, or was killed after `_PY_SPY_LIMIT` seconds. Who asks while others are being looked at
@@ -151,8 +152,10 @@ def by_py_spy(
     """The stacks of a process as py-spy sees them.
 
     Args:
+        program: Path of py-spy.
+        pid: Process id.
         native: With the functions of C libraries.
-        stopped: It stands still already.
+        stopped: Whether the process is stopped already.
 
     Raises:
         ValueError: It could not look; the text says why.

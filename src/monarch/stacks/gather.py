@@ -43,8 +43,9 @@ def of_this_program(mesh: str | None = None, ranks: str | None = None) -> Future
 def of_program(
     connection: Connection, mesh: str | None = None, ranks: str | None = None, native: bool = False
 ) -> Future[Stacks]:
-    """Gather the stacks of a running program on all its hosts; for a worker, of all processes
-    there.
+    """Gather the stacks of a running program on all its hosts.
+
+    For a worker, of all processes there.
 
     Raises:
         ValueError: `ranks` is no expression for ranks.
@@ -62,6 +63,7 @@ def gather(
     """The stacks of the processes on several hosts.
 
     Args:
+        hub: The hub that asks.
         agents: Of the hosts.
         wanted: Which.
         limit: Seconds in which a host must answer; None for what is usual.

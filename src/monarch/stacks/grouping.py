@@ -1,5 +1,6 @@
-"""Classes of equal stacks, over all ranks of a mesh: which ranks stand where, and which stand
-elsewhere. Pure.
+"""Classes of equal stacks, over all ranks of a mesh.
+
+They say which ranks stand where, and which stand elsewhere. Pure.
 
 The frames of threads that only wait for work are left out, those of Monarch are one line, and what
 is left is compared frame by frame, down to the line. A class says first what a person looks for:
@@ -40,7 +41,7 @@ class Line(NamedTuple):
 
     @property
     def place(self) -> str:
-        """``train.py:88``"""
+        """File and line, such as ``train.py:88``."""
         return f"{os.path.basename(self.frame.file)}:{self.frame.line}"
 
 
@@ -76,6 +77,7 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
     """The classes of each mesh, the largest first: what stands elsewhere than most comes last.
 
     Args:
+        procs: Stacks of the processes.
         everything: Also show threads that wait for work, and each frame of Monarch and of the start
             of a thread.
     """
@@ -133,8 +135,9 @@ def _class(
 
 
 def headline(lines: Sequence[Line]) -> str:
-    """The innermost frame of the program, and what it has called; of a library where the program
-    has none.
+    """The innermost frame of the program, and what it has called.
+
+    Where the program has none, it is that of a library.
     """
     for kind in (USER, LIBRARY, STANDARD, NATIVE, ENGINE):
         for index, line in enumerate(lines):
@@ -149,9 +152,7 @@ def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
 
 
 def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
-    """The endpoint that a thread runs, if that can be told, and what it runs for the program,
-    without that which runs it.
-    """
+    """The endpoint that a thread runs, if known, and its frames without those of the engine."""
     return _essence(thread.frames, thread.endpoint)
 
 
@@ -178,7 +179,7 @@ def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, 
 
 
 def _without_insides(lines: list[Line]) -> list[Line]:
-    """Nothing of what Monarch has called."""
+    """Leave out what Monarch has called."""
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].kind == ENGINE and all(line.kind != USER for line in lines[:index]):
             return lines[index:]

@@ -206,7 +206,7 @@ class HostStacks:
         self._found[index] = self._found[index]._replace(how=how, note=note, threads=threads)
 
     def _look_from_outside(self) -> None:
-        """At those that have not answered, and at scripts."""
+        """Look at processes that have not answered, and at scripts, from outside."""
         silent = [
             index for index in sorted(self._waiting | self._programs) if self._found[index].pid
         ]

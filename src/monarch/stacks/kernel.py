@@ -37,8 +37,9 @@ _WITHOUT_FILE = {
 
 
 def thread_time(number: int) -> int:
-    """CPU time in nanoseconds of a thread of this process, by its `native_id`; -1 if there is no
-    such.
+    """CPU time in nanoseconds of a thread of this process, by its `native_id`.
+
+    -1 if there is no such.
     """
     try:
         # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED; see clock_getcpuclockid(3)
@@ -48,7 +49,7 @@ def thread_time(number: int) -> int:
 
 
 def system_call(number: int) -> str:
-    """In which system call a thread of this process waits, in words: ``read of pipe:[4711]``."""
+    """The system call in which a thread of this process waits: ``read of pipe:[4711]``."""
     try:
         with open(f"/proc/self/task/{number}/syscall") as file:
             words = file.read().split()

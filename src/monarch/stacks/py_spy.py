@@ -1,5 +1,6 @@
-"""py-spy at the host of a process, by the agent there: a dump of its threads with all that py-spy
-tells, or a flame graph.
+"""py-spy at the host of a process, by the agent there.
+
+It makes a dump of its threads with all that py-spy tells, or a flame graph.
 
 What ends the wait: py-spy has ended, or was killed when its time was over; the host is lost.
 """
@@ -89,7 +90,7 @@ def _look(request: ControlRequest, record: RunPySpy, pid: int) -> None:
 
 
 def _dump(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
-    """With what can be had: all native frames, or fewer, or none."""
+    """Dump with what can be had: all native frames, or fewer, or none."""
     warnings: list[str] = []
     failed: dict[str, Any] = {}
     end = time.monotonic() + record.limit

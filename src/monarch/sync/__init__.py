@@ -1,10 +1,15 @@
-"""The code that one edits here, on the hosts where it runs: only what changed goes there, and it
-takes effect as a whole.
+"""Syncs edited code to the hosts where it runs.
+
+Only changes are sent, and they take effect as a whole.
 
 A `Workspace` is some folders of this machine. `scan` finds what is in them (`ignore` says what is
 left out) and makes a `manifest`; `push` asks the agent of each host what it lacks, and sends that
 down the tree of hosts; `host` is their side, and `store` the folder there. Procs that start
 afterwards import from it. `reload` is what running ones can do.
+
+Read `push`, then `host` and `store`.
+
+Imports `_core.plane`, `actor`, `programs`.
 """
 
 from __future__ import annotations

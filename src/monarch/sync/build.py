@@ -30,7 +30,7 @@ class Build:
         manifest: What it is to consist of.
 
     Attributes:
-        missing: Content that it has yet to be sent, by digest: the first file with it.
+        missing: Digests of content that it has yet to be sent.
     """
 
     def __init__(self, store: Store, path: Path, manifest: Manifest) -> None:
@@ -38,10 +38,9 @@ class Build:
         self.path = path
         self.manifest = manifest
         self._root = str(path)
+        # files that its folder did not have at the beginning, by digest
         self._wanted: dict[str, list[File]] = {}
-        for file in manifest.files:
-            self._wanted.setdefault(file.digest, []).append(file)
-        self.missing = dict.fromkeys(self._wanted)
+        self.missing: dict[str, None] = {}
         self._there: set[str] = set()  # paths of files
         self._arriving: _Arriving | None = None
         self._lock = -1
@@ -70,12 +69,10 @@ class Build:
         """
         old = old or Manifest([], {}, {})
         manifest, root = self.manifest, self._root
-        for file in old.files:
-            if manifest.entries.get(file.path) == file:
-                self._there.add(file.path)
-                self.missing.pop(file.digest, None)
-            else:
-                os.unlink(f"{root}/{file.path}")
+        files = manifest.by_path
+        self._there = {path for path, file in old.by_path.items() if files.get(path) == file}
+        for path in old.by_path.keys() - self._there:
+            os.unlink(f"{root}/{path}")
         for path, target in old.links.items():
             if manifest.links.get(path) != target:
                 os.unlink(f"{root}/{path}")
@@ -87,11 +84,24 @@ class Build:
         for path, target in manifest.links.items():
             if old.links.get(path) != target:
                 os.symlink(target, f"{root}/{path}")
+        for path, file in files.items():
+            if path not in self._there:
+                self._wanted.setdefault(file.digest, []).append(file)
+        held = {files[path].digest for path in self._there}
+        self.missing = {digest: None for digest in self._wanted if digest not in held}
+
+    def _absent(self) -> list[File]:
+        return [
+            file
+            for files in self._wanted.values()
+            for file in files
+            if file.path not in self._there
+        ]
 
     def make_empty(self) -> None:
         """Make the files without content that are not there."""
-        for file in self.manifest.files:
-            if not file.size and file.path not in self._there:
+        for file in self._absent():
+            if not file.size:
                 _Arriving(f"{self._root}/{file.path}", file).write(memoryview(b""))
                 self._there.add(file.path)
                 self.missing.pop(file.digest, None)
@@ -100,19 +110,17 @@ class Build:
         """Take over what another version has.
 
         Args:
+            root: Folder of the other version.
+            other: Its manifest.
             by_link: As the same files, renamed ones too; otherwise as copies, as its programs may
                 yet change them.
         """
-        for file in self.manifest.files if by_link else ():  # where it has the same name
+        for file in self._absent() if by_link else ():  # where it has the same name
             source, target = f"{root}/{file.path}", f"{self._root}/{file.path}"
-            if (
-                file.path not in self._there
-                and other.entries.get(file.path) == file
-                and _link(source, target, file)
-            ):
+            if other.by_path.get(file.path) == file and _link(source, target, file):
                 self._there.add(file.path)
                 self.missing.pop(file.digest, None)
-        for file in other.files:
+        for file in other.files if self.missing else ():
             if file.digest in self.missing and is_intact(source := f"{root}/{file.path}", file):
                 wanted = self._wanted[file.digest][0]
                 if (
@@ -171,16 +179,27 @@ class Build:
                 f" {next(iter(self.missing))}"
             )
         with self.disk_full_said("at the last step"):
-            some_missing = len(self._there) < len(self.manifest.files)
-            for files in self._wanted.values() if some_missing else ():
-                sources = [file for file in files if file.path in self._there]
-                for file in files:
-                    if file.path not in self._there:
-                        self._copy(f"{self._root}/{sources[0].path}", file)
-            for path, mode in self.manifest.folders.items():
-                os.chmod(f"{self._root}/{path}", mode)
+            if absent := self._absent():
+                files = self.manifest.by_path
+                sources = {files[path].digest: path for path in self._there}
+                for file in absent:
+                    self._copy(f"{self._root}/{sources[file.digest]}", file)
+            self._set_modes()
             self.store.use(self.path, self.manifest)
         self._let_go()
+
+    def lay_by(self) -> bool:
+        """Leave it complete, and not in use; False where something is missing."""
+        if self._absent():
+            return False
+        self._set_modes()
+        self.store.write_list(self.path, self.manifest)
+        self._let_go()
+        return True
+
+    def _set_modes(self) -> None:
+        for path, mode in self.manifest.folders.items():
+            os.chmod(f"{self._root}/{path}", mode)
 
     def drop(self) -> None:
         """Give it up."""
@@ -207,8 +226,11 @@ class Build:
         try:
             done = False
             with open(source, "rb", buffering=0) as content:
-                while chunk := content.read(_COPY):
+                while not done:
+                    chunk = content.read(_COPY)
                     done = arriving.write(memoryview(chunk))
+                    if not chunk:
+                        break
             if not done:
                 raise ValueError(f"{source} has become shorter")
         except BaseException:
@@ -269,8 +291,9 @@ class _Arriving:
 
 
 def _link(source: str, target: str, file: File) -> bool:
-    """Give a file another name; False where it has been changed, or the file system has no such
-    names.
+    """Give a file another name.
+
+    False where it has been changed, or the file system has no such names.
     """
     if not is_intact(source, file):
         return False

@@ -163,7 +163,7 @@ class _Active(NamedTuple):
     changes: tuple[tuple[float, list[str]], ...] = ()
 
     def place_of(self, folder: str) -> str | None:
-        """Where a folder of the client is, if it is there."""
+        """The place of a folder of the client, if it is here."""
         for own, place in self.dirs.items():
             if folder == own or folder.startswith(f"{own}/"):
                 inside = str(PurePosixPath(place, folder[len(own) + 1 :]))
@@ -245,8 +245,9 @@ class _Host:
         return Found(False, self._use(build, record.key, record.dirs))
 
     def _changed(self, store: Store, record: Look) -> Build | None:
-        """The version that a change makes of the one in use; None where that is another one, or has
-        not all of the rest.
+        """Build the version that a change makes of the one in use.
+
+        None where that is another one, or does not have all of the rest.
         """
         change, before = record.change, store.in_use()[1]
         if change is None or before is None or before.id != change.base:
@@ -301,6 +302,7 @@ class _Host:
         def clean_up() -> None:  # when the client has its answer
             with suppress(OSError):
                 self._stayed[key] = build.store.clean_up()
+                build.store.make_spare()
 
         self._work.put(clean_up)
         return self._stayed.get(key, [])
@@ -360,8 +362,9 @@ class _Host:
     # on the I/O thread
 
     def adapt(self, request: Any) -> Any:
-        """Have procs start in the environment of their program, and import from the workspace that
-        its folders are in, or else from the last one.
+        """Have procs start in the environment of their program, with its workspace on their path.
+
+        That is the workspace that the program's folders are in, or else the last one.
         """
         if request.root in self._environments:
             request = _started_in(request, *self._environments[request.root])
@@ -471,7 +474,7 @@ def _now() -> float:
 
 
 def _started(pid: int) -> float:
-    """When a process began, in seconds since the machine did; 0 where it has ended."""
+    """The start of a process, in seconds since the machine's; 0 where it has ended."""
     stat = stat_of(pid)
     return int(stat[STARTED]) / os.sysconf("SC_CLK_TCK") if stat else 0.0
 

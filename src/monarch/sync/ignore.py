@@ -1,5 +1,7 @@
-"""Ignored files of a folder: those of `.gitignore` and `.monarchignore`, by the rules of git, and
-those of no use elsewhere.
+"""Ignored files of a folder.
+
+They are those of `.gitignore` and `.monarchignore`, by the rules of git, and those of no use
+elsewhere.
 
 `pathspec` knows the rules. git itself would do, where there is one, in a repository: but a
 workspace need be none, an image of a container often has no git, and `.monarchignore` is to mean
@@ -43,7 +45,7 @@ class Rules(NamedTuple):
     but: str = ""
 
     def below(self, folder: str, names: Container[str]) -> Rules:
-        """Those of a folder in it.
+        """The rules of a folder in it.
 
         Args:
             folder: Its path, without a slash at its end.
@@ -90,7 +92,7 @@ class Rules(NamedTuple):
 
 
 def rules_above(folder: str) -> Rules:
-    """Those of the repository that a folder is a part of, if it is."""
+    """The rules of the repository that a folder is a part of, if it is."""
     above = []
     while not os.path.lexists(f"{folder}/.git"):
         folder = os.path.dirname(folder)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import starmap
+from json.encoder import encode_basestring_ascii as _quoted
 
 from .._namedtuple import NamedTuple
 
@@ -51,9 +52,15 @@ class Manifest:
         self.folders = folders
 
     @cached_property
+    def lines(self) -> dict[str, str]:
+        """Each file by its path, as it stands in `encoded`."""
+        return {file.path: _line(file) for file in self.files}
+
+    @cached_property
     def encoded(self) -> bytes:
-        """For `decode`."""
-        return json.dumps([self.files, self.links, self.folders], separators=(",", ":")).encode()
+        """The bytes for `decode`: a line of JSON for links and folders, and one for each file."""
+        rest = json.dumps([self.links, self.folders], separators=(",", ":"))
+        return "\n".join([rest, *self.lines.values()]).encode()
 
     @cached_property
     def id(self) -> str:
@@ -66,9 +73,14 @@ class Manifest:
         return sum(file.size for file in self.files)
 
     @cached_property
+    def by_path(self) -> dict[str, File]:
+        """Files by path."""
+        return {file.path: file for file in self.files}
+
+    @cached_property
     def entries(self) -> dict[str, File | str]:
         """Files by path; a symlink has what it says."""
-        return {**{file.path: file for file in self.files}, **self.links}
+        return {**self.by_path, **self.links}
 
 
 class Change(NamedTuple):
@@ -93,13 +105,27 @@ class Change(NamedTuple):
         Raises:
             ValueError: A path leads elsewhere, or stands for two things.
         """
-        files = {file.path: file for file in before.files}
+        changed = {file.path: file for file in starmap(File, self.files)}
+        files, lines = dict(before.by_path), dict(before.lines)
         for path in self.gone:
             files.pop(path, None)
-        files.update((file.path, file) for file in starmap(File, self.files))
-        manifest = Manifest(sorted(files.values()), dict(self.links), dict(self.folders))
-        check(manifest)
+            lines.pop(path, None)
+        is_new = not files.keys() >= changed.keys()
+        files.update(changed)
+        lines.update((path, _line(file)) for path, file in changed.items())
+        if is_new:
+            files, lines = dict(sorted(files.items())), dict(sorted(lines.items()))
+        manifest = Manifest(files.values(), dict(self.links), dict(self.folders))
+        manifest.by_path, manifest.lines = files, lines
+        # where these are the same, the other files have been looked at
+        rest_is_same = (self.links, self.folders) == (before.links, before.folders)
+        check(manifest, changed.values() if rest_is_same else manifest.files)
         return manifest
+
+
+def _line(file: File) -> str:
+    path, mode, mtime, size, digest = file
+    return f"[{_quoted(path)},{mode},{mtime},{size},{_quoted(digest)}]"
 
 
 def decode(data: bytes) -> Manifest:
@@ -111,33 +137,42 @@ def decode(data: bytes) -> Manifest:
     """
     manifest = parse(data)
     try:
-        check(manifest)
+        check(manifest, manifest.files)
     except (TypeError, AttributeError) as error:
         raise ValueError(f"no list of files of a workspace: {error}") from error
     return manifest
 
 
 def parse(data: bytes) -> Manifest:
-    """As `decode`, for what this side has written itself, where nobody else may write: its paths
-    are not looked at.
+    """Decode what this side has written itself, where no one else may write.
+
+    It is as `decode`, but does not check paths.
 
     Raises:
         ValueError: It is none.
     """
     try:
-        files, links, folders = json.loads(data := bytes(data))
-        manifest = Manifest(starmap(File, files), dict(links), dict(folders))
+        rest, *lines = (data := bytes(data)).decode().split("\n")
+        links, folders = json.loads(rest)
+        files = starmap(File, json.loads(f"[{','.join(lines)}]"))
+        manifest = Manifest(files, dict(links), dict(folders))
         manifest.encoded = data
+        manifest.lines = dict(zip((file.path for file in manifest.files), lines, strict=True))
     except (TypeError, UnicodeDecodeError) as error:
         raise ValueError(f"no list of files of a workspace: {error}") from error
     return manifest
 
 
-def check(manifest: Manifest) -> None:
-    """Raise ValueError where a path leads elsewhere, or stands for two things."""
+def check(manifest: Manifest, files: Collection[File]) -> None:
+    """Raise ValueError where a path leads elsewhere, or stands for two things.
+
+    Args:
+        manifest: What is checked.
+        files: Those of its files that are new, and were not checked before.
+    """
     seen: set[str] = set()
     known = {""}
-    for path in [*manifest.folders, *manifest.links, *(file.path for file in manifest.files)]:
+    for path in [*manifest.folders, *manifest.links, *(file.path for file in files)]:
         parent, _, name = path.rpartition("/")
         if parent not in known or name in ("", ".", "..") or "\0" in name or path.startswith("/"):
             raise ValueError(
@@ -148,6 +183,6 @@ def check(manifest: Manifest) -> None:
         seen.add(path)
         if path in manifest.folders:
             known.add(path)
-    for file in manifest.files:
+    for file in files:
         if file.size < 0 or len(file.digest) != 64 or file.mode & ~0o777:
             raise ValueError(f"{file.path!r} has no sensible size, digest or permissions: {file}")

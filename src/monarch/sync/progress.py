@@ -1,5 +1,6 @@
-"""How much of a workspace was read, or has gone, as a bar: on a terminal, with rich, and only where
-it takes a while.
+"""The progress of reading or sending a workspace, as a bar.
+
+It is shown on a terminal, with rich, and only where it takes a while.
 """
 
 from __future__ import annotations

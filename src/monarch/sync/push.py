@@ -61,6 +61,7 @@ def sync_hosts(
 
     Args:
         hosts: Names of hosts that this program has attached.
+        workspace: What to bring.
         auto_reload: Have procs reload modules that have changed.
         every_program: Those of other programs, too.
         scanner: That of an earlier sync of this workspace.
@@ -100,8 +101,9 @@ def sync_hosts(
 async def sync_to(
     hosts: Sequence[str], workspace: object, conda: bool, auto_reload: bool
 ) -> SyncResult:
-    """As `sync_hosts`, for what stands for a workspace, while the loop goes on; a conda environment
-    before it, if that is wanted.
+    """Sync a stand-in for a workspace, as `sync_hosts` does, while the loop goes on.
+
+    A conda environment goes first, if that is wanted.
     """
     # upward, so by name
     mirror = import_module("monarch.environments.mirror").mirror_to if conda else None
@@ -134,8 +136,10 @@ class _Push:
         self.left: list[tuple[str, str]] = []
 
     def run(self, scan: Scan, scanner: Scanner) -> bool:
-        """Send what a scan has found; False where some of it has changed meanwhile: what has
-        arrived serves the next one.
+        """Send what a scan has found.
+
+        It returns False where some of it has changed meanwhile: what has arrived serves the
+        next one.
         """
         manifest, self._sources = scan.manifest, scan.sources
         longer = _STEP + len(manifest.files) / _FILES + manifest.size / _BYTES
@@ -174,8 +178,9 @@ class _Push:
     def _change(
         self, manifest: Manifest, scanner: Scanner
     ) -> tuple[dict[str, int], Change | None, Pieces | None]:
-        """What has changed since a version that hosts may have, with its contents and their sizes,
-        if that is little.
+        """The changes since a version that hosts may have, if they are small.
+
+        They have contents and sizes.
         """
         found = scanner.change(manifest)
         if found is not None:
@@ -327,7 +332,7 @@ class _Step:
 
 
 class Answers(Gathering[dict[ProcAddress, Any]]):
-    """By process. Of those that have none, `silent` says why."""
+    """The answers by process. Of those that have none, `silent` says why."""
 
     def read(self, frames: Sequence[Any]) -> dict[ProcAddress, Any]:
         return {

@@ -1,5 +1,6 @@
-"""New code in a process that runs: modules of a workspace that have changed are executed again, and
-what uses them is told.
+"""New code in a process that runs.
+
+Changed modules of a workspace are executed again, and what uses them gets the new objects.
 
 1. The modules are executed anew, those that others import first. One that fails keeps its old code,
    as a whole.
@@ -108,7 +109,7 @@ def reload(folder: str, changed: list[str]) -> tuple[list[str], int, _Kept]:
 
 
 def _in_order(modules: Mapping[str, ModuleType]) -> Iterator[str]:
-    """Those that others of them import before these."""
+    """Order modules so that imported ones come before those that import them."""
     done: set[str] = set()
 
     def visit(name: str) -> Iterator[str]:
@@ -123,8 +124,9 @@ def _in_order(modules: Mapping[str, ModuleType]) -> Iterator[str]:
 
 
 def _imports(module: ModuleType) -> list[tuple[str, str, str]]:
-    """List the imports of a module: from which module, which name of it, as what; the last two are
-    empty where it is the module itself.
+    """List the imports of a module: from which module, which name of it, as what.
+
+    The last two are empty where it is the module itself.
     """
     found = []
     try:
@@ -149,9 +151,7 @@ def _imports(module: ModuleType) -> list[tuple[str, str, str]]:
 
 
 def _bind_again(module: ModuleType, before: Mapping[str, Mapping[str, Any]]) -> None:
-    """Give a module the new objects of those that were reloaded, where it still has the old
-    ones.
-    """
+    """Give a module the reloaded objects in place of the old ones that it still has."""
     namespace = vars(module)
     for source, name, own in _imports(module):
         if source in before and name:

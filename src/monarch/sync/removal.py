@@ -21,12 +21,18 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
     """Return whether a file is as the client sent it, by its status.
 
     Args:
+        path: Path of the file.
+        file: What the manifest says of it.
         folder: Descriptor of the folder that the path begins at.
     """
     try:
         status = os.lstat(path, dir_fd=folder)
     except OSError:
         return False
+    return _is_as_sent(status, file)
+
+
+def _is_as_sent(status: os.stat_result, file: File) -> bool:
     _, mode, mtime, size, _ = file
     return (
         status.st_size == size and status.st_mtime_ns == mtime and status.st_mode == 0o100000 | mode
@@ -34,35 +40,37 @@ def is_intact(path: str, file: File, folder: int | None = None) -> bool:
 
 
 def holds_only(root: str, manifest: Manifest) -> bool:
-    """Return whether a version is as it was when complete, compiled modules apart, which are
-    removed.
-    """
-    files = {file.path: file for file in manifest.files}
-    left = [""]
+    """Return whether a version is as complete as it was, after removing compiled modules."""
+    files, left = manifest.by_path, [""]
     found = 0
     for place in left:
-        with os.scandir(f"{root}/{place}") as entries:
-            for entry in entries:
-                path = place + entry.name
-                if entry.is_symlink():
-                    if manifest.links.get(path) != os.readlink(entry.path):
-                        return False
-                elif entry.is_dir():
-                    if entry.name == "__pycache__":
-                        shutil.rmtree(entry.path)
+        folder = os.open(f"{root}/{place}", _FOLDER)
+        try:
+            with os.scandir(folder) as entries:  # names below a descriptor are found faster
+                for entry in entries:
+                    path = place + entry.name
+                    if path in files:  # most of them
+                        if not _is_as_sent(entry.stat(follow_symlinks=False), files[path]):
+                            return False
+                    elif path in manifest.folders and entry.is_dir(follow_symlinks=False):
+                        left.append(f"{path}/")
+                    elif path in manifest.links and entry.is_symlink():
+                        if os.readlink(entry.name, dir_fd=folder) != manifest.links[path]:
+                            return False
+                    elif entry.name == "__pycache__" and entry.is_dir(follow_symlinks=False):
+                        shutil.rmtree(f"{root}/{path}")
                         continue
-                    if path not in manifest.folders:
+                    else:
                         return False
-                    left.append(f"{path}/")
-                elif path not in files or not is_intact(entry.path, files[path]):
-                    return False
-                found += 1
+                    found += 1
+        finally:
+            os.close(folder)
     return found == len(files) + len(manifest.links) + len(manifest.folders)
 
 
 def remove_unchanged(path: Path, manifest: Manifest) -> bool:
     """Remove what a version has from the client; whether nothing else was in it."""
-    _clear(str(path), None, "", manifest, {file.path: file for file in manifest.files})
+    _clear(str(path), None, "", manifest, manifest.by_path)
     if path.exists():
         return False
     Path(f"{path}.json").unlink(missing_ok=True)
@@ -72,12 +80,14 @@ def remove_unchanged(path: Path, manifest: Manifest) -> bool:
 def _clear(
     name: str, parent: int | None, place: str, manifest: Manifest, files: dict[str, File]
 ) -> None:
-    """Remove what is in a folder as the manifest has it, compiled modules, and the folder, if that
-    was all.
+    """Remove the files of the manifest and compiled modules, and the folder if it is then empty.
 
     Args:
+        name: Name of the folder.
         parent: Descriptor of the folder that it is in.
         place: Its path in the workspace, with a slash at its end.
+        manifest: What the version consists of.
+        files: Its files, by path.
     """
     with suppress(OSError):
         folder = os.open(name, _FOLDER, dir_fd=parent)

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,12 @@ class Scanner:
                     self._workspace.rules_of(folder),
                     str(folder),
                 )
-        look.files.sort()
+        look.files.sort(key=itemgetter(0))  # by their paths
         manifest = Manifest(
             look.files, dict(sorted(look.links.items())), dict(sorted(look.folders.items()))
         )
         if len(self._workspace.dirs) > 1:
-            check(manifest)
+            check(manifest, manifest.files)
         if look.found_news or look.folders_seen.keys() != self._seen.keys():
             look.find_gone()
             self._touched = {**look.touched, **self._touched}
@@ -114,22 +115,27 @@ class Scanner:
         return Scan(manifest, look.sources, sorted(look.skipped))
 
     def change(self, manifest: Manifest) -> tuple[Change, set[str]] | None:
-        """What has changed since what was sent, and digests of what was in it; None where nothing
-        was, or nothing has.
+        """The change since what was sent, and digests of what was in it.
+
+        None where nothing was sent, or nothing has changed.
         """
         if self.sent in ("", manifest.id):
             return None
         touched = self._touched
         now = [file for file in manifest.files if file.path in touched]
         gone = touched.keys() - {file.path for file in now}
-        there = {file.digest for file in manifest.files if file.path not in touched} | {
-            *touched.values()
-        }
+        digests = {file.digest for file in now}
+        there = {
+            file.digest
+            for file in manifest.files
+            if file.digest in digests and file.path not in touched
+        } | {*touched.values()}
         return Change(self.sent, now, sorted(gone), manifest.links, manifest.folders), there
 
     def keep(self, manifest: Manifest) -> None:
-        """Remember what was seen, and what is sent: the next scan, of this program or another one,
-        begins with it.
+        """Remember what was seen, and what is sent.
+
+        The next scan, of this program or another one, begins with it.
         """
         if self._found_news or self.sent != manifest.id:
             self.sent, self._found_news = manifest.id, False
@@ -151,6 +157,8 @@ class Scanner:
         try:
             with open(fd, "w", encoding="ascii") as file:
                 file.write(content)
+            # else the kernel would have us wait until the new one is on the disk
+            self._path.unlink(missing_ok=True)
             os.replace(temporary, self._path)
         except BaseException:
             os.unlink(temporary)
@@ -184,7 +192,7 @@ class _Look:
         """Find files that were seen before, and are no more."""
         for folder, (place, _, names) in self._seen.items():
             now = self.folders_seen[folder][2] if folder in self.folders_seen else {}
-            for name, row in names.items():
+            for name, row in names.items() if now != names else ():
                 if type(row) is list and type(now.get(name)) is not list:
                     self.touched[place + name] = row[4]
 
@@ -198,7 +206,9 @@ class _Look:
         """Walk a folder.
 
         Args:
+            folder: Path of the folder on this machine.
             place: Where its content goes: "" or a path with a slash at its end.
+            rules: Rules of what is ignored, from the folders above.
             root: The folder of the workspace that it is in.
         """
         with os.scandir(folder) as listing:

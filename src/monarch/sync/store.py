@@ -10,7 +10,8 @@ rest comes from the client, and its digest is checked. Then the symlink is repla
 all of one version or all of the other. Whoever makes a version holds a lock on its folder, so that
 what a process left that has died can be told from what another one makes right now. The version
 before the last two is taken for the next one, if no program has put anything there: to make and
-remove thousands of names takes longer than to look at them.
+remove thousands of names takes longer than to look at them. Where there is none yet, a spare one is
+made, a copy of the one in use by hard links, when nobody waits for it.
 
 A program may have changed a file of the workspace. Its size and time show that, and it is not used
 for the next version. Files that programs made stay where they are: a version with such files is not
@@ -40,11 +41,14 @@ from .removal import holds_only, is_intact, remove_unchanged
 _LOCK_PATIENCE = 30.0  # seconds
 _LOCK_PAUSE = 0.02  # seconds until it is tried again; the kernel offers no wait with an end
 _NEEDED = 2  # versions: the one in use, and the one before, in which programs may be
+_SPARE = "spare"  # begins the name of one; those of others are hexadecimal
+_SPARE_FILES = 20_000  # of a version of more there is no spare one: that would take seconds
 
 
 def base_folder() -> Path:
-    """Where workspaces of this user are on this host: `MONARCH_SYNC_FOLDER`, or a folder among
-    temporary files.
+    """The folder of this user's workspaces on this host.
+
+    It is `MONARCH_SYNC_FOLDER`, or a folder among temporary files.
 
     Raises:
         PermissionError: It belongs to somebody else, who could have procs run other code.
@@ -123,6 +127,7 @@ class Store:
         """Begin a version.
 
         Args:
+            manifest: What the version consists of.
             instead: One that is being made, which it replaces: what of it has arrived is kept.
 
         Raises:
@@ -159,8 +164,9 @@ class Store:
         return build
 
     def in_use(self) -> tuple[str, Manifest | None]:
-        """The folder of the version in use, and what it consists of; None if there is none, or that
-        can't be read.
+        """The folder of the version in use, and its content.
+
+        None if there is none, or it can't be read.
         """
         name = self._name_in_use()
         return name, self._manifest_of(name)
@@ -192,32 +198,43 @@ class Store:
             yield
 
     def use(self, version: Path, manifest: Manifest) -> None:
-        """Have a complete version take the place of the one in use; where that fails, nothing is
-        left of it but its folder.
+        """Have a complete version take the place of the one in use.
+
+        Where that fails, nothing is left of it but its folder.
         """
-        new, known = Path(f"{version}.json.new"), Path(f"{version}.json")
         link = self._folder / f"current.{version.name}"
         with self._locked():
             try:
-                new.write_bytes(manifest.encoded)
-                os.replace(new, known)
+                self.write_list(version, manifest)
                 os.symlink(f"versions/{version.name}", link)
                 os.replace(link, self.current)
             except BaseException:
-                for path in (new, known, link):
+                for path in (Path(f"{version}.json"), link):
                     path.unlink(missing_ok=True)
                 raise
             self._known[version.name] = manifest
 
+    @staticmethod
+    def write_list(version: Path, manifest: Manifest) -> None:
+        """Write what a version consists of, beside it: with that it is complete."""
+        new = Path(f"{version}.json.new")
+        try:
+            new.write_bytes(manifest.encoded)
+            os.replace(new, f"{version}.json")
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+
     def _recycle(self, path: Path) -> Manifest | None:
-        """Have a version that nobody needs become the folder of another one: most of it is the
-        same.
+        """Have an unused version become the folder of another one.
+
+        Most of it is the same.
 
         Returns:
             What it consists of; nothing else is in it. None if there is none: the folder is a new
             one.
         """
-        for old in reversed(self._complete()[:-_NEEDED]):
+        for old in [*self._spares(), *reversed(self._complete()[:-_NEEDED])]:
             manifest = self._manifest_of(old.name)
             if (
                 old.name != self._name_in_use()
@@ -232,35 +249,62 @@ class Store:
 
     def _complete(self) -> list[Path]:
         """Versions that are or were in use, in their order."""
-        found = [
-            path
-            for path in self._versions.iterdir()
-            if not path.suffix and Path(f"{path}.json").exists()
-        ]
+        found = [path for path in self._whole() if not path.name.startswith(_SPARE)]
         return sorted(found, key=lambda path: os.stat(f"{path}.json").st_mtime_ns)
 
+    def _spares(self) -> list[Path]:
+        return [path for path in self._whole() if path.name.startswith(_SPARE)]
+
+    def _whole(self) -> list[Path]:
+        return [path.with_suffix("") for path in self._versions.glob("*.json")]
+
     def clean_up(self) -> list[str]:
-        """Remove versions but for the one in use, the one before, in which programs may be, and one
-        to be recycled.
+        """Remove versions but three: in use, the one before, and one to be recycled.
+
+        Programs may still be in the one before.
 
         Returns:
             Folders of those that stay, as programs have made files there.
         """
         stay = []
         with self._locked():
-            complete = self._complete()
-            wanted = {self._name_in_use(), *(path.name for path in complete[-_NEEDED - 1 :])}
+            whole = [*self._spares(), *self._complete()]
+            wanted = {self._name_in_use(), *(path.name for path in whole[-_NEEDED - 1 :])}
             for path in [path for path in self._versions.iterdir() if not path.suffix]:
-                if path not in complete:
+                if path not in whole:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
                     manifest = self._manifest_of(path.name)
                     if manifest is not None and not remove_unchanged(path, manifest):
                         stay.append(str(path))
             self._known = {
-                path.name: self._known[path.name] for path in complete if path.name in self._known
+                path.name: self._known[path.name] for path in whole if path.name in self._known
             }
         return stay
+
+    def make_spare(self) -> None:
+        """Have a copy of the version in use ready to become the next one.
+
+        Not needed where there is one already, or an old version that can become it.
+        """
+        name, manifest = self.in_use()
+        if manifest is None or len(manifest.files) > _SPARE_FILES:
+            return
+        path = self._versions / f"{_SPARE}{uuid.uuid4().hex[:12]}"
+        build = Build(self, path, manifest)
+        with self._locked():
+            if self._spares() or len(self._complete()) > _NEEDED:
+                return
+            path.mkdir(mode=0o700)
+            build.claim()
+        try:
+            build.make(None)
+            build.take_from(f"{self._versions}/{name}", manifest, by_link=True)
+            build.make_empty()
+            if build.lay_by():
+                self._known[path.name] = manifest
+        finally:
+            build.drop()
 
 
 def changes(before: Manifest, after: Manifest) -> list[str]:

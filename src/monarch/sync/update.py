@@ -126,8 +126,9 @@ def _take_turn(
     mesh: Any,
     *rest: Any,
 ) -> None:
-    """Go on after the update of this mesh that was begun before: two in turns would leave each rank
-    with another one's class.
+    """Continue an update of this mesh that began before.
+
+    Two in turns would leave each rank with another one's class.
     """
     try:
         if before is not None:
@@ -175,9 +176,11 @@ def _go_on(
 
 
 def take_class(actor: Any, cls: type, name: str | None) -> Place:
-    """Have the actor of this thread be of another class.
+    """Give the actor of this thread another class.
 
     Args:
+        actor: The actor.
+        cls: Its new class.
         name: That of the class where it comes from, as a pickle does not keep it; None only asks
             whether it can.
 
@@ -216,8 +219,9 @@ def _succeed(service: ControlService, request: ControlRequest, record: Succeed) 
 
 
 class _Successor:
-    """Arguments of a spawn, with another class: unpickled where the actor is constructed, and not
-    before.
+    """Arguments of a spawn, with another class.
+
+    They are unpickled where the actor is constructed, and not before.
     """
 
     def __init__(self, init: tuple[bytes, Any], cls: bytes) -> None:

@@ -55,8 +55,10 @@ class Workspace:
 
     @classmethod
     def of(cls, value: Any) -> Workspace:
-        """The workspace that somebody means: one, or what one is made from, or a single folder,
-        which is the workspace itself.
+        """The workspace that an argument means.
+
+        It is one already, or what one is made from, or a single folder, which is the
+        workspace itself.
 
         A single folder that is None is the working directory.
         """
@@ -105,8 +107,9 @@ class Workspace:
 
     @property
     def key(self) -> str:
-        """Name of the folder on hosts: the same for the same folders of the same machine, and for
-        no others.
+        """Name of the folder on hosts.
+
+        It is the same for the same folders of the same machine, and for no others.
         """
         which = "\0".join(
             [

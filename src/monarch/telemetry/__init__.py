@@ -10,6 +10,10 @@ then. A program that nobody asks imports nothing of this.
 
 `client` asks in SQL: `query` runs a question by duckdb, over `programs` that run, or the file of a
 run, `run_file`.
+
+Read `tables` and `collect`, then `registry`.
+
+Imports `_core.plane`, `actor`, `logs`, `programs`, `stacks`.
 """
 
 from __future__ import annotations

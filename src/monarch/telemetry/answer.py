@@ -126,30 +126,30 @@ def skew(clock: int, asked: int, answered: int) -> str:
 
 
 def is_said_of(name: str, tables: Container[str]) -> bool:
-    """Return whether a name in `Collected.silent` is that of a process, or of one of these tables
-    of one.
-    """
+    """Return whether a name in `Collected.silent` is a process, or one of `tables` of one."""
     table, is_one, _ = name.partition(" of ")
     return not is_one or table not in TABLES or table in tables
 
 
 def _ends(row: tuple[Any, ...], at: int, lasts: int | None) -> float:
-    """When an event has ended that has begun at a time; never, for one that goes on."""
+    """The end of an event that began at a time; infinite for one that goes on."""
     if lasts is None:
         return at
     return math.inf if row[lasts] is None else at + row[lasts]
 
 
 def with_keys(table: str, columns: Sequence[str]) -> Sequence[str]:
-    """The columns that processes answer: those that are wanted; the one by which the latest events
-    are told; and those by which a row that two processes have is told.
+    """The columns that processes answer with.
+
+    With them: the column that orders events, and those that identify a row that two processes
+    have.
     """
     keys = (_TIME,) if TABLES[table].kind == EVENTS else _TOLD_TWICE.get(table, ())
     return (*columns, *(key for key in keys if key not in columns))
 
 
 def _once(columns: dict[str, list[Any]], number: str, better: str) -> dict[str, list[Any]]:
-    """Of rows with the same number, the one in which another column is not zero."""
+    """Of rows with the same number, keep the one in which another column is not zero."""
     best: dict[int, int] = {}
     for index, (key, value) in enumerate(zip(columns[number], columns[better], strict=True)):
         if key not in best or value:
@@ -160,8 +160,9 @@ def _once(columns: dict[str, list[Any]], number: str, better: str) -> dict[str, 
 
 
 def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int]:
-    """Which rows are kept, in their order: of events those with the latest times, the last ones
-    otherwise.
+    """Which rows are kept, in their order.
+
+    Of events, those with the latest times are kept; of other tables, the last ones.
     """
     if times is None:
         return range(count - limit, count)
@@ -169,8 +170,9 @@ def _latest(times: Sequence[int] | None, count: int, limit: int) -> Sequence[int
 
 
 def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) -> Collected:
-    """Several answers to the same question as one; what is over the limit is left out, of events
-    the oldest.
+    """Combine several answers to the same question.
+
+    Rows over the limit are left out, of events the oldest.
     """
     columns: Columns = {}
     left_out: dict[str, int] = {}

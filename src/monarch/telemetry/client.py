@@ -15,8 +15,9 @@ _URL = re.compile(r"[a-z]+://", re.IGNORECASE)
 
 
 class QueryEngineClient:
-    """Answers questions in SQL about a program: this one, another that runs, or one that has left a
-    file.
+    """Answers questions in SQL about a program.
+
+    The program is this one, another that runs, or one that has left a file.
 
     Args:
         source: None: the program that this process belongs to. A `monarch.programs.Connection`: the

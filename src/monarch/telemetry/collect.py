@@ -1,5 +1,6 @@
-"""The question for rows of tables: what each process answers for itself, and a host agent for its
-host.
+"""The question for rows of tables.
+
+Each process answers for itself, and a host agent for its host.
 
 What ends the wait of an agent: each process of the host has answered, or ended; or none has
 answered for `patience` seconds; or `_LIMIT` seconds more are over.

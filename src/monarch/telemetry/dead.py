@@ -16,7 +16,7 @@ _OVER = "Stopped", "Failed"  # of actors that had ended before their process did
 
 
 def _boxes(asked: Asked) -> Iterator[tuple[DeadProc, BoxContent]]:
-    """Those of the program that is meant, the latest last."""
+    """The black boxes of the program that is meant, the latest last."""
     agent: Any = asked.service
     for dead in agent.boxes():
         if asked.root in (None, dead.proc.root):
@@ -24,7 +24,7 @@ def _boxes(asked: Asked) -> Iterator[tuple[DeadProc, BoxContent]]:
 
 
 def actors(asked: Asked) -> Iterator[Row]:
-    """Those of processes that are gone: what they were handling at the end, and since when."""
+    """The actors of dead processes: what they were handling at the end, and since when."""
     # started again under its name
     living = {proc.address for proc in asked.description.procs if proc.end is None}
     latest = {dead.proc.address: (dead, box) for dead, box in _boxes(asked)}
@@ -59,8 +59,9 @@ def status_events(asked: Asked) -> Iterator[Row]:
 
 @produces("messages", AGENT)
 def _messages(asked: Asked) -> Iterator[Row]:
-    """Return the messages that they were handling, or that had taken longer than a second: good to
-    a second, unless telemetry was on.
+    """Return the messages that ended procs were handling, and those longer than a second.
+
+    The times are good to a second, unless telemetry was on.
     """
     for dead, box in _boxes(asked):
         address = dead.proc.address

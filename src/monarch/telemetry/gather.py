@@ -28,8 +28,9 @@ def read(
     columns: Mapping[str, Sequence[str]] | None = None,
     hosts: HostMesh | None = None,
 ) -> Future[Collected]:
-    """Collect rows of tables from all processes of this program, which is asked by its client or by
-    any actor.
+    """Collect rows of tables from all processes of this program.
+
+    Its client or any actor may ask.
 
     Args:
         *tables: Their names; see `TABLES`.
@@ -63,7 +64,7 @@ def read(
 def of_program(
     connection: Connection, wanted: Collect, seconds: float = _LIMIT
 ) -> Future[Collected]:
-    """From a running program, of all its hosts; all that runs on that of a worker.
+    """Collect from all hosts of a running program; of a worker's, all that runs there.
 
     Args:
         connection: See `monarch.programs`.
@@ -105,9 +106,10 @@ def question(
 def gather(
     hub: Hub, agents: Sequence[ProcAddress], wanted: Collect, seconds: float = _LIMIT
 ) -> Future[Collected]:
-    """From several hosts.
+    """Collect rows from several hosts.
 
     Args:
+        hub: The hub that asks.
         agents: Of the hosts.
         wanted: What.
         seconds: See `of_program`.
@@ -141,6 +143,6 @@ class _Gathering(Gathering[Collected]):
         return joined._replace(columns=columns)
 
     def _columns(self, table: str) -> Sequence[str]:
-        """Those that are wanted."""
+        """The columns that are wanted."""
         names = TABLES[table].columns
         return [name for name in names if name in self._wanted.columns.get(table, names)]

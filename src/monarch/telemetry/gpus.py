@@ -1,5 +1,6 @@
-"""GPUs as rows: of NVIDIA through NVML, by the module `pynvml`; of AMD from the files of the
-kernel's driver, which need no library.
+"""GPUs as rows: of NVIDIA through NVML, by the module `pynvml`.
+
+Those of AMD come from the files of the kernel's driver, which need no library.
 
 A host without such devices imports nothing, and opens nothing: two look-ups of paths are all.
 """
@@ -96,7 +97,7 @@ def _found(asked: Asked) -> Iterator[Gpu]:
 
 
 def of_nvidia() -> Iterator[Gpu]:
-    """Those that NVML knows.
+    """The GPUs that NVML knows.
 
     Raises:
         Incomplete: NVML, or its module, is not there, or does not work.
@@ -160,7 +161,7 @@ def _text(value: bytes | str) -> str:
 
 
 def of_amd(system: Path = Path("/sys"), processes: Path = Path("/proc")) -> Iterator[Gpu]:
-    """Those of the kernel's driver amdgpu."""
+    """The GPUs of the kernel's driver amdgpu."""
     cards = [
         card
         for card in system.glob("class/drm/card[0-9]*")

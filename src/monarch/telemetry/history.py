@@ -1,5 +1,6 @@
-"""How much each actor has handled, second by second: for ten minutes, and by ten seconds for six
-hours. Bounded in memory as well.
+"""How much each actor has handled, second by second.
+
+Ten minutes are kept, and six hours by ten seconds. Memory is bounded as well.
 
 Rows are kept only for seconds in which an actor did something, as four numbers each. Pure: the time
 is passed in.
@@ -61,8 +62,9 @@ class _Level:
         self._forget(at - self._kept * 1_000_000)
 
     def _forget(self, before: int) -> None:
-        """Drop entries that are too old or too many, with a margin of the latter, so that it does
-        not happen each time.
+        """Drop entries that are too old or too many.
+
+        A margin in the number keeps this from happening each time.
         """
         rows, end = self._rows, 0
         if len(rows) > self._most * _WORDS:

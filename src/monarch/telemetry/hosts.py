@@ -72,7 +72,7 @@ def _host_meshes(asked: Asked) -> Iterator[Row]:
 
 @produces("actors", AGENT)
 def _agents(asked: Asked) -> Iterator[Row]:
-    """Those that run hosts and procs, which are actors to Monarch 0.7."""
+    """The agents that run hosts and procs, which are actors to Monarch 0.7."""
     description = asked.description
     agent, machine = description.agent, description.machine
     yield (
@@ -113,8 +113,9 @@ def _procs(asked: Asked) -> Iterator[Row]:
 
 
 def _process(pid: int) -> Row:
-    """CPU seconds, resident and virtual bytes, threads, descriptors, state; nothing of one that has
-    just ended.
+    """CPU seconds, resident and virtual bytes, threads, descriptors, state.
+
+    It is empty for a process that has just ended.
     """
     stat = stat_of(pid)
     try:

@@ -1,5 +1,6 @@
-"""The numbers by which tables know hosts, procs, meshes and actors: the same in every process, and
-from one query to the next.
+"""The numbers by which tables know hosts, procs, meshes and actors.
+
+They are the same in every process, and from one query to the next.
 """
 
 from __future__ import annotations
@@ -16,37 +17,38 @@ def _number(text: str) -> int:
 
 
 def host_id(host: str) -> int:
-    """Of a host, and of the mesh that it is by itself."""
+    """The id of a host, and of the mesh that it is by itself."""
     return _number(f"host {host}")
 
 
 def proc_id(address: ProcAddress) -> int:
-    """Of a process."""
+    """The id of a process."""
     return _number(f"proc {address.host} {address.proc}")
 
 
 def actor_id(address: ProcAddress, uid: int) -> int:
-    """Of one actor, which is one rank of a mesh."""
+    """The id of one actor, which is one rank of a mesh."""
     return _number(f"actor {address.host} {address.proc} {uid}")
 
 
 def mesh_id(uid: int | str) -> int:
-    """Of a mesh of procs or actors."""
+    """The id of a mesh of procs or actors."""
     return uid if isinstance(uid, int) else _number(f"mesh {uid}")
 
 
 def message_id(address: ProcAddress, number: int) -> int:
-    """Of a message that a process has sent or handled; the three numbers behind it are free for
-    what becomes of it.
+    """A message that a process has sent or handled.
+
+    The three numbers behind it are free for what becomes of it.
     """
     return (actor_id(address, SYSTEM) + 4 * number) & 0xFFFF_FFFF_FFFF_FFFC
 
 
 def track_id(above: int, name: str) -> int:
-    """Of a track of a timeline that is below another one."""
+    """The id of a track of a timeline that is below another one."""
     return _number(f"track {above} {name}")
 
 
 def event_id(who: int, time: int) -> int:
-    """Of something that has happened to an actor, at a time in nanoseconds."""
+    """The id of an event of an actor, at a time in nanoseconds."""
     return (who ^ time * 0x9E3779B97F4A7C15) & 0xFFFF_FFFF_FFFF_FFFF

@@ -1,5 +1,7 @@
-"""The metrics of a process as rows: those of the program, and those that the engine's counts give,
-under the names of Monarch 0.7.
+"""The metrics of a process as rows.
+
+They are those of the program, and those that the engine's counts give, under the names of Monarch
+0.7.
 """
 
 from __future__ import annotations

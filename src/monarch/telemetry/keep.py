@@ -1,5 +1,6 @@
-"""Keeps the file of a run by itself: when a failure ends the program, and at its end where that was
-asked for.
+"""Writes the file of a run when a failure ends the program.
+
+It does so at any end where that was asked for.
 
 What ends the wait: all hosts have answered, or `_BOUND` seconds are over. A file that can't be
 written costs a line on stderr.

@@ -1,5 +1,6 @@
-"""Lines that processes have printed, and records of `logging`, as rows: from the files that the
-host agent keeps.
+"""Lines that processes have printed, and records of `logging`, as rows.
+
+They come from the files that the host agent keeps.
 
 It reads them on the thread of the question: of each file the last bytes, and since the time that
 was asked for.
@@ -36,7 +37,7 @@ def _events(asked: Asked) -> Iterator[Row]:
 
 
 def _lines(asked: Asked) -> Iterator[LogLine]:
-    """Those of this host, by time.
+    """The lines of this host, by time.
 
     Raises:
         Incomplete: There are files, or lines, that can't be read here.

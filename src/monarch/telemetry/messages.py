@@ -1,5 +1,6 @@
-"""The messages that this process has sent and handled: those that were looked at, in rings of a
-bounded size.
+"""The messages that this process has sent and handled.
+
+Those that were looked at are in rings of a bounded size.
 """
 
 from __future__ import annotations
@@ -249,8 +250,9 @@ class ActorSampler(Sampling):
 
 
 def start(hub: Any, mode: str) -> ActorSampler:
-    """A sampler for one more actor of a process, which looks at what it sends, too, as long as
-    telemetry is on.
+    """A sampler for one more actor of a process.
+
+    It looks at what the actor sends, too, as long as telemetry is on.
 
     Args:
         hub: That of the process.
@@ -342,8 +344,9 @@ def _sent(asked: Asked) -> Iterator[Row]:
 
 
 def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
-    """The times of the last calls of each actor and endpoint, in microseconds, and when the last
-    one ended.
+    """The duration of the last calls of each actor and endpoint, in microseconds.
+
+    With them is when the last one ended.
     """
     found: dict[tuple[int, str], tuple[list[int], int]] = {}
     for each in _kept():
@@ -370,7 +373,7 @@ def _history(asked: Asked) -> Iterator[Row]:
 
 
 def _kept() -> list[_Handled]:
-    """Those of programs: a meta that begins with a zero is one of the engine."""
+    """The messages of programs: a meta that begins with a zero is one of the engine."""
     if _recorder is None:
         return []
     old = time.time_ns() - KEPT  # nothing is forgotten while nothing happens

@@ -1,5 +1,6 @@
-"""Metrics of programs: counters, gauges and histograms, kept as sums in each process, and read when
-somebody asks.
+"""Metrics of programs.
+
+Counters, gauges and histograms are kept as sums in each process, and read on request.
 
 Names and behaviour follow OpenTelemetry's API. To add to a counter takes a lock and a look-up;
 nothing is sent, and nothing grows with the number of calls. An instrument keeps at most
@@ -229,8 +230,9 @@ class Observable(Instrument):
         return (self._callbacks,)
 
     def replace(self, callbacks: Sequence[Callback]) -> None:
-        """Ask these from now on: who makes an instrument once more has made them anew, an actor
-        that was restarted, say.
+        """Ask these callbacks from now on.
+
+        An instrument that is made again, as by a restarted actor, has new ones.
         """
         self._callbacks = list(callbacks)
 
@@ -336,8 +338,10 @@ class Meter:
     def create_observable_counter(
         self, name: str, callbacks: Sequence[Callback] = (), unit: str = "", description: str = ""
     ) -> ObservableCounter:
-        """Make a counter whose value functions give, which are called when somebody asks, on a
-        thread of their own. One that is made again has the new functions.
+        """Make a counter whose value comes from functions.
+
+        They are called when the metric is read, on a thread of their own. One that is made
+        again has the new functions.
         """
         made: ObservableCounter = self._observe(
             ObservableCounter, name, unit, description, callbacks

@@ -1,5 +1,6 @@
-"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots: here one is made for
-each question, at that moment.
+"""The tree of hosts, procs and actors as Monarch 0.7 has it in its snapshots.
+
+One is made for each question, at that moment.
 
 Each process gives what it knows, so the rows of one answer belong together: they have the same
 `snapshot_id`.
@@ -78,7 +79,7 @@ def _handlers(asked: Asked) -> Iterator[Row]:
 
 @produces("actor_failures")
 def _failures(asked: Asked) -> Iterator[Row]:
-    """Of those that the actors of this process own: whatever ended them, their owner was told."""
+    """The failures of what the actors of this process own: their owner was told of each."""
     hub = asked.service.hub
     times = {
         (event.address, event.uid): event.time // 1000

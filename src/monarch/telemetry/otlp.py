@@ -1,5 +1,6 @@
-"""Sends metrics, spans and records of `logging` of this process to a collector of OpenTelemetry,
-where the environment names one.
+"""Sends this process's metrics, spans and records of `logging` by OpenTelemetry.
+
+The environment names the collector.
 
 Imported by a process that finds `OTEL_EXPORTER_OTLP_ENDPOINT`, or that of a signal, at its start. A
 thread for each signal does it: it reads what the process counts anyway, as a query would; only
@@ -175,8 +176,9 @@ class _Exporter:
             yield [make(each, self._hub.address, resource) for each in taken]
 
     def _metrics(self, records: Any, resource: Any) -> Any:
-        """All of them, asked for on a thread that may hang in a callback of the program; that
-        instrument has no values until it returns.
+        """Collect all values on a thread, as a callback of the program may hang.
+
+        That instrument has no values until it returns.
         """
         made: list[Any] = []
 
@@ -202,8 +204,9 @@ class _Exporter:
         return made[0]
 
     def _complain(self, text: str, kind: str = "") -> None:
-        """Say something, and of its kind nothing more: a collector that is dead fails for each
-        signal.
+        """Report an error once per kind.
+
+        A dead collector fails for each signal.
         """
         with self._saying:
             if (kind or text) in self._said:
@@ -234,7 +237,7 @@ class _Waiting(deque[Any]):
             self.wakes.put(None)
 
     def sleep(self) -> None:
-        """For an interval, unless somebody wakes the thread."""
+        """Sleep for an interval, unless woken."""
         with suppress(Empty):
             self.wakes.get(timeout=max(_LEAST, config.value("otel_metric_export_interval")))
             while True:
@@ -268,7 +271,7 @@ def _listen(records: _Waiting, exporters: Collection[threading.Thread]) -> None:
 
 
 def _forget() -> None:
-    """In a fork, which has no thread that exports."""
+    """Forget the exporting thread in a fork, which does not have it."""
     loggers: Any = logging.Logger
     loggers.callHandlers = _call_handlers
     spans.finished = None

@@ -1,5 +1,6 @@
-"""This process's counters and events in the types of OpenTelemetry's SDK, whose exporters send
-them. Imported only where they are sent.
+"""This process's counters and events in the types of OpenTelemetry's SDK.
+
+Its exporters send them. It is imported only where they are sent.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ _SCOPE = InstrumentationScope("monarch", RELEASE)
 
 
 def silence() -> None:
-    """Silence the SDK on this thread: `otlp` reports a failed request once, and these requests are
-    not traced.
+    """Silence the SDK on this thread.
+
+    `otlp` reports a failed request once, and these requests are not traced.
     """
     exporter = threading.get_ident()
     for name, logger in list(logging.root.manager.loggerDict.items()):
@@ -64,9 +66,7 @@ def silence() -> None:
 
 
 def exporter(signal: str) -> Callable[[Any], bool]:
-    """A function that sends what `metrics`, `span` or `log` have made, and says whether that was
-    taken.
-    """
+    """A function that sends what `metrics`, `span` or `log` made; False if it was refused."""
     made: Any = {
         "METRICS": OTLPMetricExporter,
         "TRACES": OTLPSpanExporter,
@@ -94,8 +94,9 @@ def resource(hub: Hub, mesh: str, rank: int) -> Resource:
 
 
 def _job(hub: Hub) -> str:
-    """The id of the job, or of the program, whose logs are kept; the client has no agent to ask
-    yet.
+    """The id of the job, or of the program, whose logs are kept.
+
+    The client has no agent to ask yet.
     """
     if hub.address == hub.root:
         return ""

@@ -1,5 +1,7 @@
-"""The file format of Perfetto: tracks with slices on them, and arrows between slices, as the
-protobuf that ui.perfetto.dev opens. Pure.
+"""The file format of Perfetto.
+
+It has tracks with slices on them, and arrows between slices, as the protobuf that ui.perfetto.dev
+opens. Pure.
 
 Written here, as it takes a page: the official library needs a protobuf runtime that is younger than
 that of many programs. Tests read the files back by the official schema. Numbers of fields are those
@@ -63,10 +65,11 @@ def clock(now: int) -> bytes:
 
 
 def track(uuid: int, name: str, parent: int = 0, rank: int = 0) -> bytes:
-    """A track; it comes before what is on it.
+    """Return a track; it comes before what is on it.
 
     Args:
         uuid: Its id, not 0.
+        name: What the viewer shows.
         parent: The id of the track above; 0 for none.
         rank: Its place among its siblings.
     """
@@ -87,9 +90,14 @@ def begin(
     fields: Mapping[str, Value] | None = None,
     ends: Iterable[int] = (),
 ) -> bytes:
-    """A slice begins; those on a track are nested, and written in order.
+    """Return the begin of a slice; slices on a track are nested, and written in order.
 
     Args:
+        at: Time, in nanoseconds.
+        track: Id of the track.
+        name: What the viewer shows.
+        category: Category of the slice.
+        fields: Details, by name.
         ends: Ids of the arrows that end here.
     """
     return _event(at, track, _BEGIN, _named(name, category, fields) + _fixeds(48, ends))
@@ -108,9 +116,14 @@ def instant(
     fields: Mapping[str, Value] | None = None,
     starts: Iterable[int] = (),
 ) -> bytes:
-    """Something that takes no time.
+    """Return an event that takes no time.
 
     Args:
+        at: Time, in nanoseconds.
+        track: Id of the track.
+        name: What the viewer shows.
+        category: Category of the event.
+        fields: Details, by name.
         starts: Ids of the arrows that start here.
     """
     return _event(at, track, _INSTANT, _named(name, category, fields) + _fixeds(47, starts))

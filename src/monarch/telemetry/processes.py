@@ -116,7 +116,7 @@ def _handled(asked: Asked) -> Iterator[Row]:
 
 @produces("actor_status_events")
 def status_events(asked: Asked) -> Iterator[Row]:
-    """In host agents, too."""
+    """The status events of actors; also in host agents."""
     for event in life_events():
         who = actor_id(event.address, event.uid)
         yield event_id(who, event.time), event.time // 1000, who, event.status, event.reason or None

@@ -69,7 +69,7 @@ class Processes:
 
 
 def unfilled(tables: Iterable[str]) -> dict[str, str]:
-    """Those that are always empty, as `Found.silent` has it."""
+    """The tables that are always empty, as `Found.silent` has it."""
     return {
         f"table {name}": f"it is always empty: {EMPTY[name]}" for name in tables if name in EMPTY
     }

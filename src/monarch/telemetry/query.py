@@ -9,7 +9,8 @@ A query has a database of its own, in memory. It runs in these steps:
     `Source.collect`                    brings them, and who did not answer
     settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
 
-What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C. duckdb can't interrupt one
+What ends the wait: the answer, an error, `Limits.seconds`, that nobody waits for the answer any more,
+or Ctrl-C. duckdb can't interrupt one
 call of a scalar function (``repeat('x', 4e9)``), so it computes on a thread of its own, which is
 left behind then: it drops its database when that call has ended.
 """
@@ -35,7 +36,8 @@ Schema = Mapping[str, Mapping[str, str]]
 
 T = TypeVar("T")
 
-# seconds after which a query is interrupted once more: it may have been between two statements
+# seconds between looks whether a query is abandoned, and after which it is interrupted once more: it
+# may have been between two statements
 _LOOK_AGAIN = 0.05
 _PATIENCE = 0.5  # seconds for which one that was interrupted is waited for
 _AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|VARCHAR|"NULL"')
@@ -93,7 +95,7 @@ class Found(NamedTuple):
 
 
 class Source(Protocol):
-    """Where tables come from."""
+    """The source of tables."""
 
     @property
     def schema(self) -> Schema:
@@ -101,7 +103,7 @@ class Source(Protocol):
 
     @property
     def events(self) -> frozenset[str]:
-        """Those for which a time range can be asked for."""
+        """The tables for which a time range can be asked for."""
 
     def collect(self, needs: Needs, seconds: float) -> Found:
         """Get what a query reads.
@@ -130,19 +132,24 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# is immutable
-def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # noqa: B008
+def run(
+    sql: str,
+    source: Source,
+    limits: Limits = Limits(),  # noqa: B008  # is immutable
+    abandoned: threading.Event | None = None,
+) -> QueryResult:
     """Answer a question.
 
     Args:
         sql: One statement, in duckdb's dialect: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN.
         source: Where the tables come from.
         limits: Bounds.
+        abandoned: Set when nobody waits for the answer any more.
 
     Raises:
         QueryError: It is no such statement, or the database refuses it, or its answer has more rows
             than the limit.
-        TimeoutError: It took too long.
+        TimeoutError: It took too long, or is abandoned.
         ImportError: duckdb or arro3 is not installed.
     """
     if limits.seconds <= 0:
@@ -175,7 +182,7 @@ def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # 
             rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out
         )
 
-    busy = _Busy(database, end)
+    busy = _Busy(database, end, abandoned or threading.Event())
     took = f"the query took longer than {limits.seconds:g} s: ask for less, or give it more time"
     try:
         text, needs = busy.run(plan)
@@ -188,7 +195,7 @@ def run(sql: str, source: Source, limits: Limits = Limits()) -> QueryResult:  # 
     except (duckdb.InterruptException, TimeoutError):
         raise TimeoutError(took) from None
     except duckdb.Error as error:
-        if time.monotonic() >= end:  # in some of its steps an interrupt is told as another error
+        if busy.is_over:  # in some of its steps an interrupt is told as another error
             raise TimeoutError(took) from None
         lines = takewhile(
             lambda line: line and not line.startswith("LINE "), str(error).splitlines()
@@ -245,7 +252,7 @@ def as_columns(columns: Mapping[str, str]) -> str:
 
 
 def _needs(database: Any, text: str, source: Source) -> Needs:
-    """By duckdb's own plan, so whatever SQL can say: joins, stars, views of them.
+    """The tables and columns of a question, by duckdb's own plan: it knows joins, stars and views.
 
     Only what could depend on the tables being empty still is kept from it.
     """
@@ -301,8 +308,9 @@ def _texts(info: str | Sequence[str] | None) -> Sequence[str]:
 
 
 def _range(filters: Sequence[str]) -> tuple[int, float]:
-    """The times before and after which a scan reads nothing; 0 and infinite where that can't be
-    told.
+    """The times before and after which a scan reads nothing.
+
+    They are 0 and infinite where that can't be told.
     """
     parts = [
         part
@@ -316,8 +324,9 @@ def _range(filters: Sequence[str]) -> tuple[int, float]:
 
 
 def _rows(database: Any, names: Sequence[str], types: Sequence[Any]) -> list[dict[str, Any]]:
-    """The answer in values that JSON has: integers of any size, and NULL for what is no finite
-    number.
+    """The answer in values that JSON has.
+
+    Integers of any size, and NULL for what is no finite number.
     """
     kinds = [str(kind) for kind in types]
     casts = ", ".join(_cast(quoted(name), kind) for name, kind in zip(names, kinds, strict=True))
@@ -350,25 +359,33 @@ def _cast(column: str, kind: str) -> str:
 
 
 class _Busy:
-    """A database that computes on threads of its own, none of which is waited for when its time is
-    over.
+    """A database whose threads are not waited for when its time is over.
 
     Args:
         database: A connection.
         end: When that is, as `time.monotonic` counts.
+        abandoned: Set when it is over before.
     """
 
-    def __init__(self, database: Any, end: float) -> None:
+    def __init__(self, database: Any, end: float, abandoned: threading.Event) -> None:
         self._database = database
         self._end = end
+        self._abandoned = abandoned
         self._left = False  # the thread is: it closes the database
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether its time is over."""
+        return self._abandoned.is_set() or time.monotonic() >= self._end
 
     def run(self, function: Callable[[], T]) -> T:
         """Run a function that uses the database, and return its result.
 
         Raises:
-            TimeoutError: It can't even be interrupted.
+            TimeoutError: It is abandoned already, or can't even be interrupted.
         """
+        if self._abandoned.is_set():
+            raise TimeoutError
         outcome: list[tuple[T | None, BaseException | None]] = []
         done = threading.Event()
 
@@ -383,7 +400,10 @@ class _Busy:
 
         threading.Thread(target=work, name="monarch-query", daemon=True).start()
         try:
-            done.wait(max(0.0, self._end - time.monotonic()))
+            while not self.is_over and not done.wait(
+                max(0.0, min(_LOOK_AGAIN, self._end - time.monotonic()))
+            ):
+                pass
         finally:  # after Ctrl-C, too
             given_up = time.monotonic() + _PATIENCE
             while not done.is_set() and time.monotonic() < given_up:

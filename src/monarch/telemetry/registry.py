@@ -49,8 +49,9 @@ class Asked(NamedTuple):
 
 
 class Incomplete(Exception):
-    """The error of a producer after its last row; the text tells the missing rows, and the
-    reason.
+    """The error of a producer after its last row.
+
+    The text tells the missing rows, and the reason.
     """
 
 

@@ -50,8 +50,9 @@ class QueryResult(dict[str, list[dict[str, Any]]]):
         return self["rows"]
 
     def arrow(self) -> Any:
-        """The answer as an `arro3.core.Table`, which whatever speaks Arrow can read: pyarrow,
-        polars, pandas, duckdb.
+        """The answer as an `arro3.core.Table`, which anything that speaks Arrow can read.
+
+        Examples are pyarrow, polars, pandas and duckdb.
 
         Raises:
             RuntimeError: The answer was sent here by another process: that has the table.
@@ -100,8 +101,9 @@ def missing(silent: Mapping[str, str], left_out: Mapping[str, int]) -> list[str]
 
 
 def as_table(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows as a table for people, with their number below; nothing in it moves a terminal's
-    cursor.
+    """Rows as a table for people, with their number below.
+
+    Nothing in it moves a terminal's cursor.
     """
     count = f"({len(rows)} row{'' if len(rows) == 1 else 's'})"
     if not rows:

@@ -1,5 +1,6 @@
-"""Lines of logs, and stacks, as rows of the tables `logs`, `events` and `stacks`; and such rows as
-lines again. Pure.
+"""Lines of logs, and stacks, as rows of the tables `logs`, `events` and `stacks`.
+
+And such rows as lines again. Pure.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Sampling:
         self._since = clock()
 
     def adapt(self, adaptive: bool) -> None:
-        """From now on look at all, or at some where there are many."""
+        """Look at all messages, or at a sample where there are many."""
         self._adaptive = adaptive
         self.weight = self.gap = 1
         self._looks, self._since = 0, self._clock()
@@ -69,8 +69,9 @@ class Sampling:
         return weight
 
     def ease(self) -> None:
-        """Called once a second, on any thread: few messages that come after a flood would wait long
-        for their next look.
+        """Called once a second, on any thread.
+
+        Few messages that come after a flood would wait long for their next look.
         """
         if self.weight > 1:
             self._eased = True

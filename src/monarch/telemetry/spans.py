@@ -131,7 +131,7 @@ class span:  # noqa: N801  # used like a function
             _current.reset(self._token)
 
     def ids(self, here: ProcAddress) -> tuple[int, int, int | None]:
-        """Those of OpenTelemetry: of its trace, of itself, and of what it is a part of.
+        """The ids of OpenTelemetry: of its trace, of itself, and of what it is a part of.
 
         The same whenever it is asked for.
 
@@ -153,7 +153,7 @@ class span:  # noqa: N801  # used like a function
         )
 
     def context(self, here: ProcAddress) -> str:
-        """That of W3C, with the flags of the trace it is a part of.
+        """The trace context of W3C, with the flags of the trace it is a part of.
 
         The same whenever it is asked for.
         """
@@ -168,9 +168,11 @@ def _hashed(proc: int, number: int, size: int) -> int:
 
 
 def trace_context() -> dict[str, str]:
-    """The W3C trace context of what runs here, as headers: of the innermost `span`, of
-    OpenTelemetry's current span, or of the call that is handled. Calls take it along where traces
-    are exported; ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
+    """The W3C trace context of what runs here, as headers.
+
+    It is that of the innermost `span`, of OpenTelemetry's current span, or of the call that is
+    handled. Calls take it along where traces are exported;
+    ``opentelemetry.propagate.extract(trace_context())`` goes on with it.
 
     Returns:
         ``{"traceparent": "00-..."}``, or nothing where there is none.
@@ -194,7 +196,7 @@ def _outside(here: Any) -> str:
 
 
 def follow(hub: Any) -> None:
-    """From now on calls of this process take their trace context along, if there is one."""
+    """Have calls of this process take their trace context along, if there is one."""
 
     class Following(type(hub)):  # type: ignore[misc]  # whichever it is
         def cast(self, procs: Any, target: int, meta: bytes, *rest: Any, **named: Any) -> int:

@@ -1,5 +1,6 @@
-"""Stacks as rows: what the processes of a host run, as `monarch stacks` has it, and as py-spy sees
-it, under the names of Monarch 0.7.
+"""Stacks as rows, under the names of Monarch 0.7.
+
+They are what the processes of a host run, as `monarch stacks` has it and as py-spy sees it.
 
 Both are taken for the question, by the host agent. py-spy stops a process for as long as it looks,
 some hundredths of a second. What ends the waits: those of `stacks`; `_LOOK` seconds for each

@@ -310,8 +310,9 @@ read them, and for nothing else.
 
 
 def number_of(row: Mapping[str, Any], name: str) -> int | float:
-    """A number of a row of metrics, whichever of the columns ``NAME_i64``, ``NAME_u64`` and
-    ``NAME_f64`` has it; 0 if none has.
+    """The number of a metric's row, in whichever column has it; 0 if none has.
+
+    The columns are ``NAME_i64``, ``NAME_u64`` and ``NAME_f64``.
     """
     found = (row[f"{name}_{kind}"] for kind in ("i64", "u64", "f64"))
     return next((number for number in found if number is not None), 0)

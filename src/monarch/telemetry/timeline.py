@@ -55,11 +55,13 @@ class Window(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    """Attributes:
-    content: The file.
-    slices: How many.
-    actors: How many have slices.
-    procs: In how many processes these are.
+    """A timeline as a file, and what is on it.
+
+    Attributes:
+        content: The file.
+        slices: How many.
+        actors: How many have slices.
+        procs: In how many processes these are.
     """
 
     content: bytes
@@ -82,6 +84,7 @@ def draw(tables: Mapping[str, Sequence[Row]], window: Window) -> Timeline:
 
     Args:
         tables: Rows with the columns of `NEEDS`.
+        window: The period to draw.
     """
     return _Drawing(tables, window).timeline()
 
@@ -147,7 +150,7 @@ class _Drawing:
         return shown
 
     def _draw_messages(self) -> None:
-        """With the sends, and arrows between those that are shown."""
+        """Draw messages with their sends, and arrows between those that are shown."""
         # by who has sent, and the number of the call
         arrows: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         names = {row["id"]: f"{row['name']}[{row['rank']}]" for row in self._tables["actors"]}
@@ -246,8 +249,9 @@ def _weight(row: Row) -> dict[str, Any]:
 
 
 def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
-    """As few as can be in which slices are nested: a span in what it began in, a message in
-    nothing.
+    """The fewest lanes in which slices are nested.
+
+    A span is nested in what it began in, a message in nothing.
     """
     lanes: list[list[_Slice]] = [[]]
     open_ends: list[list[int]] = [[]]
@@ -277,8 +281,9 @@ def _lanes(slices: Iterable[_Slice]) -> list[list[_Slice]]:
 
 
 def _fits(each: _Slice, ends: list[int]) -> bool:
-    """Return whether a slice ends before the one it began in, in a lane that is not free, given the
-    ends of those open there.
+    """Return whether a lane is not free for a slice, which ends before the one it began in.
+
+    `ends` are the ends of the slices that are open there.
     """
     while ends[-1] <= each.begin:
         ends.pop()

@@ -1,5 +1,6 @@
-"""A process's part in a profile: it looks at each message for a while, and, where asked, runs
-torch's profiler.
+"""A process's part in a profile.
+
+It looks at each message for a while, and, if asked, runs torch's profiler.
 
 What ends it: the next record, or the time that it names, so that whoever has asked may die.
 """
@@ -34,10 +35,12 @@ class Watch(NamedTuple):
 
 
 class Watching(NamedTuple):
-    """Attributes:
-    now: By the clock of the host, in nanoseconds since 1970.
-    looks: Whether this process remembers messages at all.
-    note: Why torch's profiler does not run, or has lost something; empty if nothing is wrong.
+    """The answer of a process to the start of a profile.
+
+    Attributes:
+        now: By the clock of the host, in nanoseconds since 1970.
+        looks: Whether this process remembers messages at all.
+        note: Why torch's profiler does not run, or has lost something; empty if nothing is wrong.
     """
 
     now: int

@@ -51,17 +51,22 @@ def trace(
     Raises:
         ValueError: There are no such ranks, or there is more than `MOST_ROWS` of one kind.
         QueryError: See `query`.
-        TimeoutError: Likewise.
+        TimeoutError: Likewise; or such ranks are not known, and a host did not answer.
     """
     if since_us >= until_us:
         raise ValueError(f"since is before until, not {(since_us - until_us) / 1e6:g} s behind it")
     early = since_us - max(_BEFORE, until_us - since_us)
-    procs: Sequence[Row] = query(
-        f"SELECT {', '.join(NEEDS['procs'])}, mesh_id, coordinates_json FROM procs"
-    ).rows
+    placed = query(f"SELECT {', '.join(NEEDS['procs'])}, mesh_id, coordinates_json FROM procs")
+    procs: Sequence[Row] = placed.rows
     actors: Sequence[Row] = query(f"SELECT {', '.join(NEEDS['actors'])} FROM actors").rows
     if mesh is not None:
-        procs = _chosen(procs, mesh, rank)
+        try:
+            procs = _chosen(procs, mesh, rank)
+        except ValueError as error:
+            if not placed.silent:
+                raise
+            silent = ", ".join(sorted(placed.silent))
+            raise TimeoutError(f"{error}; {silent[:200]} did not answer") from None
         ids = {row["id"] for row in procs}
         actors = [row for row in actors if row["proc_id"] in ids]
     elif rank is not None:

@@ -1,5 +1,6 @@
-"""The active mesh: which mesh an operation belongs to that has no distributed tensor among its
-arguments.
+"""The active mesh.
+
+Operations without a distributed tensor among their arguments belong to it.
 
 It is a context variable, so it belongs to one thread, or to one task of asyncio. torch's
 interception belongs to a thread. So a thread gets an `_Interceptor` when the first of its tasks

@@ -144,8 +144,9 @@ class IssuedBorrow(Borrow):
         return (MOVE, self._site, "give_back", (self._ticket, self._root))
 
     def __del__(self) -> None:
-        """On any thread, inside of any lock: what ends it on the ranks goes out before the origin's
-        next instruction.
+        """Called on any thread, inside of any lock.
+
+        What ends it on the ranks goes out before the origin's next instruction.
         """
         if self._ended or self._lent is None or sys.is_finalizing():
             return

@@ -35,7 +35,7 @@ class Arguments(NamedTuple):
 
     @property
     def weight(self) -> int:
-        """In KiB."""
+        """The weight in KiB."""
         payload, buffers = self.payload
         return (len(payload) + sum(buffer.raw().nbytes for buffer in buffers)) >> 10
 

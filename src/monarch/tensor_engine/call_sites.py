@@ -1,4 +1,4 @@
-"""Where operations were issued: whole stacks, each known by a small number.
+"""The places at which operations were issued: whole stacks, each known by a small number.
 
 An operation may fail long after the program has gone on. So each carries the number of the stack
 that issued it, and the text is made only if something fails. A program has few distinct stacks,
@@ -35,8 +35,9 @@ class Line(NamedTuple):
 
     @property
     def where(self) -> str:
-        """The file as its author knows it: a cell of a notebook by its number, not by the file that
-        stands for it.
+        """The file as its author knows it.
+
+        A cell of a notebook has its number, not the file that stands for it.
         """
         shell = _shell()
         label = shell.compile.format_code_name(self.file) if shell is not None else None
@@ -81,8 +82,9 @@ def _add(key: tuple[int, ...]) -> int:
 
 
 def lines(site: int) -> list[Line]:
-    """A stack, outermost first, without the frames of this package and those that run a notebook;
-    empty if it is not known.
+    """A stack, outermost first, without the frames of this package and those that run a notebook.
+
+    It is empty if it is not known.
     """
     if not 0 <= site < len(_stacks):
         return []

@@ -1,5 +1,6 @@
-"""Moving data between ranks: the only operations of which the result on one rank depends on other
-ranks.
+"""Moving data between ranks.
+
+These are the only operations whose result on one rank depends on other ranks.
 
 What they do is in `worker_collectives`; here is what they mean: meshes, shapes, gradients.
 """
@@ -42,8 +43,9 @@ def reduce(
     *,
     out: Tensor | None = None,
 ) -> Any:
-    """Combine what the ranks along some dimensions of the mesh have, N of them; each gets the
-    result.
+    """Combine what the ranks along some dimensions of the mesh have, N of them.
+
+    Each gets the result.
 
     ========================  ===============  ===================================  ===================
     reduction                 scatter=False    scatter=True, for shape ``[N, *S]``  is known as
@@ -67,6 +69,9 @@ def reduce(
             the whole.
         out: One tensor that is overwritten with the result.
 
+    Returns:
+        Tensors of the results, nested as `tensors` is.
+
     Raises:
         KeyError: There is no such dimension.
         ValueError: A dimension twice, several where one is needed, an unknown reduction, or another
@@ -88,6 +93,13 @@ def reduce_(
 ) -> Any:
     """As `reduce`, where the result has the shape of the input; overwrites it and returns it.
 
+    Args:
+        tensors: As for `reduce`.
+        dims: As for `reduce`.
+        reduction: As for `reduce`.
+        scatter: As for `reduce`.
+        mesh: As for `reduce`.
+
     Raises:
         ValueError: The result would have another shape.
     """
@@ -97,8 +109,9 @@ def reduce_(
 
 
 def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = None) -> Any:
-    """Copy tensors to another mesh, rank to rank; also to one of other processes, that is of
-    another engine.
+    """Copy tensors to another mesh, rank to rank.
+
+    The mesh may have other processes, that is, another engine.
 
     A rank of the destination gets what the rank with the same coordinates has; dimensions that only
     the destination has do not matter: all along them get the same. The result is a copy even where
@@ -110,6 +123,9 @@ def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = N
         stream: That of the result, on which it is received; by default the active one, from which
             it is sent.
 
+    Returns:
+        The copies, nested as `tensors` is.
+
     Raises:
         ValueError: The destination lacks a dimension, or has it in another size.
     """
@@ -117,10 +133,14 @@ def to_mesh(tensors: Any, mesh: DeviceMesh | ProcMesh, stream: Stream | None = N
 
 
 def slice_mesh(tensors: Any, **selection: int | slice) -> Any:
-    """Of tensors, what some ranks have: to be moved with `to_mesh`, and for nothing else.
+    """Select what some ranks have of tensors.
 
     Args:
+        tensors: A tensor, or tensors in lists, tuples, dicts.
         **selection: As for `DeviceMesh.slice`.
+
+    Returns:
+        The same, for these ranks, to be moved with `to_mesh`, and for nothing else.
     """
 
     def cut(tensor: Any) -> MeshSliceTensor:
@@ -400,8 +420,9 @@ def _issue_crossing(
 
 
 class _ToMesh(torch.autograd.Function):
-    """A move that passes gradients back, to the stream where it came from; what went to several
-    ranks comes back as a sum.
+    """A move that passes gradients back, to the stream where it came from.
+
+    What went to several ranks comes back as a sum.
     """
 
     @staticmethod

@@ -39,8 +39,9 @@ class DeviceMesh(RankMesh):
         return ProcMesh(self.engine.executor.procs._procs, self._shape)
 
     def activate(self) -> Activation:
-        """A context manager in which torch's operations belong to this mesh; in this thread or task
-        only.
+        """A context manager in which torch's operations belong to this mesh.
+
+        It holds for this thread or task only.
         """
         return Activation(self)
 
@@ -99,9 +100,11 @@ class DeviceMesh(RankMesh):
         return RemoteProcessGroup(self, dims)
 
     def torch_mesh(self, device: str | None = None) -> RemoteTorchMesh:
-        """This mesh as an argument of remote functions and endpoints: there it is a
-        ``torch.distributed.device_mesh.DeviceMesh``, so that
-        ``DTensor.from_local(x, mesh, [Shard(0)])`` makes one ``DTensor`` of what the ranks have.
+        """This mesh as an argument of remote functions and endpoints.
+
+        There it is a ``torch.distributed.device_mesh.DeviceMesh``, so that
+        ``DTensor.from_local(x, mesh, [Shard(0)])`` makes one ``DTensor`` of what the ranks
+        have.
 
         Args:
             device: ``"cpu"`` or ``"cuda"``; by default what the rank has.

@@ -1,5 +1,6 @@
-"""``mesh.method.rref(...)``: endpoints of actors whose results stay with the ranks, as distributed
-tensors.
+"""``mesh.method.rref(...)``.
+
+The results of endpoints stay with the ranks, as distributed tensors.
 """
 
 from __future__ import annotations

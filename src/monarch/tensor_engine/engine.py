@@ -1,5 +1,6 @@
-"""The controller's end of an engine: gathers instructions into batches and has them executed, one
-way.
+"""The controller's end of an engine.
+
+Gathers instructions into batches and has them executed, one way.
 
 By whom, an `Executor` says: workers (`workers`), or a model of them. Instructions go out together:
 at once after a pause, else when `_BATCH` of them are there, when something is asked for, or after
@@ -109,6 +110,8 @@ class Engine:
         """Have some ranks run an instruction, after all that was submitted before.
 
         Args:
+            ranks: The ranks.
+            instruction: What they run.
             now: Send it before this returns: what it refers to may change.
             weight: How large it is, in KiB: for how far ahead of the workers this may run.
 
@@ -137,8 +140,9 @@ class Engine:
             self._keep_up()
 
     def check(self, ranks: Ranks) -> None:
-        """Raise if one of these ranks is known to be gone, unless all streams are meant, where the
-        others go on.
+        """Raise if one of these ranks is known to be gone.
+
+        Where all streams are meant, the others go on.
 
         Raises:
             SupervisionError: It is.
@@ -201,9 +205,7 @@ class Engine:
             self._keep_up()
 
     def pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
-        """Have an instruction run with the next ones that are sent, whatever holds those of this
-        thread.
-        """
+        """Have an instruction run with the next ones sent, even if this thread holds its own."""
         with self._lock:
             self._append(ranks, instruction)
 
@@ -212,9 +214,7 @@ class Engine:
             self._append(where, instruction)
 
     def _free_all(self) -> None:
-        """Free what nobody uses any more, on all streams, and the streams that nobody has any
-        more.
-        """
+        """Free unreferenced values on all streams, and the streams that are no longer used."""
         groups = list(self._groups.values())
         over = {
             group.stream
@@ -251,7 +251,7 @@ class Engine:
         self.executor.call_later(_DELAY, lambda: self._late(flushes))
 
     def _late(self, flushes: int) -> None:
-        """On the poller's thread, which must not wait: whoever holds the lock will flush."""
+        """Send what is late, on the poller's thread, which must not wait for the lock."""
         if not self._lock.acquire(blocking=False):
             self.executor.call_later(_DELAY, lambda: self._late(flushes))
             return
@@ -283,10 +283,14 @@ class Engine:
     # questions
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str = "") -> Future[Any]:
-        """Ask some workers, after all that was submitted before; a future of a `ValueMesh` in the
-        order of the ranks.
+        """Ask some workers, after all that was submitted before.
+
+        It returns a future of a `ValueMesh` in the order of the ranks.
 
         Args:
+            ranks: The ranks whose workers are asked.
+            method: A method of `runner.Runner`.
+            args: Its arguments.
             what: What is asked, for messages.
         """
         return self._ask(
@@ -386,8 +390,9 @@ _spreading = False
 
 
 def spread_engines() -> None:
-    """This program has more than one stream: let engines, those to come as well, keep them
-    apart.
+    """Note that this program has more than one stream.
+
+    Present and later engines keep them apart.
     """
     global _spreading
     with _engines_lock:
@@ -399,8 +404,9 @@ def spread_engines() -> None:
 
 
 def engine_of(procs: ProcMesh) -> Engine:
-    """The engine of the current actor over the whole mesh that `procs` is, or is a slice of; made
-    when there is none.
+    """The engine of the current actor over the whole mesh that `procs` is, or is a slice of.
+
+    It is made when there is none.
     """
     cell: Owner = context()._cell
     with _engines_lock:
@@ -427,7 +433,5 @@ def _engine_of_workers(procs: ProcMesh) -> Engine:
 
 
 def substitute_engines(make: Callable[[ProcMesh], Engine]) -> None:
-    """From now on have the engines of the current actor made by `make`, from a whole mesh of
-    procs.
-    """
+    """Have `make` build the engines of the current actor from now on, from a whole proc mesh."""
     _substitutes[context()._cell] = make

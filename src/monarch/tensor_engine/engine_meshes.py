@@ -1,5 +1,6 @@
-"""Where device meshes come from: the engine of the current actor over some procs, a second engine,
-an engine of a model.
+"""The origin of device meshes.
+
+They use the engine of the current actor over some procs, a second engine, or an engine of a model.
 """
 
 from __future__ import annotations
@@ -18,16 +19,21 @@ if TYPE_CHECKING:
 
 
 def device_mesh_of(procs: ProcMesh) -> DeviceMesh:
-    """The tensor side of procs; starts the engine of the current actor over them when there is
-    none.
+    """The tensor side of procs.
+
+    It starts the engine of the current actor over them when there is none.
     """
     procs._check_strided()
     return mesh_of(engine_of(procs), procs._shape)
 
 
 def spawn_tensor_engine(procs: ProcMesh) -> DeviceMesh:
-    """A second engine over the same procs, whose tensors have nothing to do with those of the
-    first.
+    """A second engine over the same procs.
+
+    Its tensors can't be used with those of the first.
+
+    Args:
+        procs: The mesh of processes.
     """
     procs._check_strided()
     return mesh_of(new_engine(procs), procs._shape)

@@ -1,5 +1,6 @@
-"""Moving tensors between engines: what one's workers offer, the other's fetch from their memory,
-beside the messages.
+"""Moving tensors between engines.
+
+One engine's workers offer them, the other's read them from memory, beside the messages.
 
 The sender's worker takes a copy, as later writes must not be seen, names it as an `RDMABuffer`,
 once for each receiver, and goes on. The receiver's worker asks the sender's process for a name,
@@ -56,8 +57,9 @@ class Offers:
             request.answer(content)
 
     def take(self, key: Key, request: ControlRequest) -> None:
-        """Answer whoever asks: now, when the offer is made, or when that will not happen any
-        more.
+        """Answer a fetch.
+
+        It is answered now, when the offer is made, or when that can't happen any more.
         """
         with self._lock:
             if key in self._made:
@@ -111,7 +113,7 @@ register(_take)
 
 
 class Source(NamedTuple):
-    """Where a rank of the destination finds its value.
+    """The place at which a rank of the destination finds its value.
 
     Attributes:
         uid: Id of the engine.

@@ -13,15 +13,14 @@ _told: deque[int] = deque(maxlen=10_000)
 
 
 def was_told(poison: Poison) -> bool:
-    """Return whether the program has had a `RemoteException` for a failure, wherever it was
-    fetched.
-    """
+    """Return whether the program has got a `RemoteException` for a failure, wherever fetched."""
     return hash(poison) in _told
 
 
 class RemoteException(Exception):
-    """An operation failed on a worker, some time after it was issued; raised where something that
-    depends on it is fetched.
+    """An operation failed on a worker, some time after it was issued.
+
+    It is raised where something that depends on it is fetched.
 
     Attributes:
         rank: The rank of the engine on which it failed.
@@ -50,8 +49,9 @@ class RemoteException(Exception):
 
 
 def _arrived(poison: Poison, args: tuple[Any, ...], attributes: dict[str, Any]) -> RemoteException:
-    """One that an actor got, which has told this program of it; the stack is known where it was
-    made.
+    """A failure that an actor got, which has told this program of it.
+
+    The stack is known where it was made.
     """
     _told.append(hash(poison))
     error = RemoteException.__new__(RemoteException, *args)
@@ -60,12 +60,11 @@ def _arrived(poison: Poison, args: tuple[Any, ...], attributes: dict[str, Any]) 
 
 
 class TensorError(TypeError):
-    """Tensors that do not belong together were used together, or one that can't be used any
-    more.
-    """
+    """Tensors that do not belong together were used together, or one is no longer usable."""
 
 
 class OperatorError(RuntimeError):
-    """As `TensorError`, raised where the operation is an operator: Python hides a TypeError that
-    comes out of ``a + b``.
+    """A `TensorError` of an operator.
+
+    Python hides a TypeError that comes out of ``a + b``.
     """

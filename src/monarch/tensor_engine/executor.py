@@ -1,5 +1,6 @@
-"""The interface between an engine and the execution of its instructions: on workers, or in a
-simulation.
+"""The interface between an engine and the execution of its instructions.
+
+They are executed on workers, or in a simulation.
 
 There are two executors: `workers.Workers` has them run on processes, `monarch.simulator` tells how
 long that would take.
@@ -75,9 +76,7 @@ class Executor(Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """False if all of it is gone, or all that another executor over the same processes would
-        have.
-        """
+        """False if all of it is gone, or all that an executor over the same processes would use."""
 
     def check(self, ranks: Ranks) -> None:
         """Refuse ranks that are known to be gone.
@@ -87,18 +86,21 @@ class Executor(Protocol):
         """
 
     def address(self, rank: int) -> ProcAddress:
-        """Where a rank lives."""
+        """The address of a rank."""
 
     def run(self, segments: list[Segment]) -> None:
-        """Have instructions executed by the ranks that each segment is for, in order, but for those
-        that are gone; returns before they are.
+        """Have the ranks of each segment execute its instructions, in order.
+
+        Ranks that are gone are skipped. It returns before they are executed.
         """
 
     def call(self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str) -> Future[Any]:
-        """Ask ranks something, after all that they were to run before; a future of a `ValueMesh`,
-        in their order.
+        """Ask ranks something, after all that they were to run before.
+
+        It returns a future of a `ValueMesh`, in their order.
 
         Args:
+            ranks: The ranks that are asked.
             method: A method of `runner.Runner`.
             args: Its arguments.
             what: What is asked, for messages.
@@ -113,8 +115,9 @@ class Executor(Protocol):
         """Call `tell`, on a thread of its own, with each rank whose process ends."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call back some time later on a thread that must not be held up; how an engine sends what
-        waits for more.
+        """Call back some time later, on a thread that must not be held up.
+
+        An engine sends that way what waits for more.
         """
 
     def stop(self, timeout: float) -> None:

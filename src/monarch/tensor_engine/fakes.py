@@ -1,5 +1,6 @@
-"""Metadata, found by running operations on fake tensors: all that a controller knows of its
-tensors.
+"""Metadata, found by running operations on fake tensors.
+
+It is all that a controller knows of its tensors.
 
 A `Meta` is one combination of shape, strides, dtype and so on; there is one object for each, so
 that looking it up is comparing identities. Running on fakes takes some 100 µs; `plans` does it once
@@ -87,7 +88,7 @@ def meta_of(tensor: torch.Tensor) -> Meta:
 
 
 def contiguous(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Meta:
-    """Of a contiguous tensor."""
+    """The metadata of a contiguous tensor."""
     stride, step = [], 1
     for length in reversed(shape):
         stride.append(step)
@@ -96,7 +97,7 @@ def contiguous(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device)
 
 
 def interned(key: Any) -> Meta:
-    """From its attributes: shape, stride, offset, dtype, device."""
+    """The metadata with these attributes: shape, stride, offset, dtype, device."""
     meta = _metas.get(key)
     return meta if meta is not None else _metas.setdefault(key, Meta(*key))
 
@@ -107,8 +108,9 @@ _torch_logger = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 def _is_not_ours(record: logging.LogRecord) -> bool:
-    """torch logs each shape that does not fit, with its traceback, although it raises it as
-    well.
+    """A filter that lets torch log shape errors, but not those on fake tensors.
+
+    It logs each, with its traceback, although it raises it as well.
     """
     return not _faking.on
 
@@ -123,7 +125,7 @@ _torch_logger.addFilter(_is_not_ours)
 
 @contextmanager
 def faking() -> Iterator[None]:
-    """In here operations make fakes.
+    """A context in which operations make fakes.
 
     Errors that only say that values are missing say what to do instead.
     """

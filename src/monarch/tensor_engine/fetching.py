@@ -78,13 +78,25 @@ def fetch_shard(obj: Any, shard: dict[str, int] | None = None, **coords: int) ->
 
 
 def inspect(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
-    """``fetch_shard(...).get()``: waits until the ranks have run what was issued before."""
+    """Fetch a value of one rank: ``fetch_shard(...).get()``.
+
+    It waits until the ranks have run what was issued before.
+
+    Args:
+        obj: Anything, with distributed tensors in lists, tuples, dicts.
+        shard: Coordinates of the rank, as a dict.
+        **coords: The same by name.
+
+    Returns:
+        The same structure, with local tensors on the CPU.
+    """
     return fetch_shard(obj, shard, **coords).get()
 
 
 def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
-    """`obj` with a distributed tensor on the active mesh for each local one: a copy of it on each
-    rank, or a part.
+    """`obj` with a distributed tensor on the active mesh for each local one.
+
+    Each rank has a copy of it, or a part.
 
     For batches of a data loader, and for states that were saved. Where tensors share memory, their
     copies do not. With `split` the whole tensor travels all the same, to each host once, and each
@@ -96,6 +108,9 @@ def distribute(obj: Any, split: str | Mapping[str, int] | None = None) -> Any:
         split: Dimension of the mesh along whose ranks the first dimension of each tensor is cut
             into equal parts; or a dict of dimensions of the mesh to dimensions of the tensors. None
             gives each rank the whole.
+
+    Returns:
+        The same structure, with distributed tensors.
 
     Raises:
         ValueError: No mesh is active, or a tensor can't be cut into equal parts, or is distributed
@@ -163,7 +178,16 @@ def _part(tensor: torch.Tensor, mesh: DeviceMesh, label: str, dim: int) -> torch
 
 
 def show(obj: Any, shard: dict[str, int] | None = None, **coords: int) -> Any:
-    """Fetch and show as pictures, with the package `torchshow`."""
+    """Fetch and show as pictures, with the package `torchshow`.
+
+    Args:
+        obj: As for `inspect`.
+        shard: As for `inspect`.
+        **coords: As for `inspect`.
+
+    Returns:
+        What `torchshow` returns.
+    """
     import torchshow
 
     values = inspect(obj, shard, **coords)
@@ -192,8 +216,9 @@ def raise_poison(replies: Iterable[Any]) -> None:
 
 
 def read_here(answers: Future[Any], read: Any) -> Future[Any]:
-    """A future of ``read(answer)``, run in the thread of the first reader, in which no mesh is
-    active meanwhile.
+    """A future of ``read(answer)``, run in the thread of the first reader.
+
+    No mesh is active meanwhile.
     """
 
     def read_in_no_mesh() -> Any:

@@ -38,7 +38,7 @@ def find(function: str | bytes) -> Any:
 
 
 def name_of(function: str | bytes) -> str:
-    """For messages."""
+    """The name of a function, for messages."""
     if isinstance(function, str):
         return function
     found = find(function)

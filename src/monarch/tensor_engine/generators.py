@@ -1,5 +1,6 @@
-"""Generators of random numbers that a program hands to operations:
-``torch.rand(3, generator=generator)``.
+"""Generators of random numbers that a program hands to operations.
+
+An example is ``torch.rand(3, generator=generator)``.
 
 The generator is here, and the numbers are drawn on the ranks. So each operation takes the state of
 the generator along, and all ranks draw the same. How many numbers it draws nobody knows here; so
@@ -19,6 +20,7 @@ def take(generator: torch.Generator, function: str) -> torch.Generator:
     """The state of a generator, for the ranks; it goes on from another one.
 
     Args:
+        generator: The generator of the program.
         function: What draws.
 
     Raises:

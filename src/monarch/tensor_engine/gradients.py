@@ -1,5 +1,6 @@
-"""Backward passes in pieces: each gradient when it is wanted, so that what follows from it can
-begin before the next.
+"""Backward passes in pieces.
+
+Each gradient is computed when it is wanted, so that what follows from it can begin before the next.
 
 ``loss.backward()`` runs a graph to its end. `grad_generator` walks the same graph itself, node by
 node, and stops after each gradient asked for: a program can reduce it over the mesh, or step its
@@ -30,8 +31,9 @@ def grad_generator(
     with_respect_to: Iterable[torch.Tensor | GradientEdge] = (),
     grad_roots: Sequence[torch.Tensor | None] = (),
 ) -> Iterator[torch.Tensor | None]:
-    """The gradients of some roots, one after the other; each is computed when it is asked for, from
-    what was computed so far.
+    """The gradients of some roots, one after the other.
+
+    Each is computed when it is asked for, from what was computed so far.
 
     Ask in the order in which gradients become available, usually that of the parameters, reversed:
     see `gradient_execution_order`. It works on local tensors as well. Hooks of tensors are called,
@@ -61,6 +63,8 @@ class GradientGenerator:
 
     Args:
         roots, with_respect_to, grad_roots: As for `grad_generator`.
+        with_respect_to: As for `grad_generator`.
+        grad_roots: As for `grad_generator`.
         context_restorer: Without effect: each node runs with the mesh and the stream of its
             gradient in any case.
     """
@@ -85,7 +89,12 @@ def gradient_execution_order(
     roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge],
     with_respect_to: Sequence[torch.Tensor | GradientEdge],
 ) -> list[int]:
-    """The indices of `with_respect_to` in the order in which a backward pass reaches them."""
+    """The indices of `with_respect_to` in the order in which a backward pass reaches them.
+
+    Args:
+        roots: As for `grad_generator`.
+        with_respect_to: As for `grad_generator`.
+    """
     graph = _Graph(_edges(roots))
     places = {node: place for place, node in enumerate(graph.order)}
     nodes = [edge.node for edge in _edges(with_respect_to)]
@@ -285,8 +294,9 @@ class _Graph:
 
 
 def _after_hooks(node: Node, arrived: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Gradients as the hooks of their tensors leave them. torch's engine calls them, when it is
-    asked for what it is given.
+    """Gradients as the hooks of their tensors leave them.
+
+    The engine of torch calls the hooks when it is asked for what it is given.
     """
     edges = [GradientEdge(node, number) for number in arrived]
     return dict(
@@ -376,8 +386,9 @@ def _topological_order(roots: Iterable[Node]) -> list[Node]:
 
 
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
-    """A gradient in the shape and type of what it belongs to: formulas leave that to whoever runs
-    the graph.
+    """A gradient in the shape and type of what it belongs to.
+
+    Formulas leave that to whatever runs the graph.
     """
     metadata = node._input_metadata[number]
     if gradient.shape != tuple(metadata.shape):
@@ -388,7 +399,7 @@ def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:
 
 
 def _place_of(tensors: Iterable[torch.Tensor]) -> _Place:
-    """Where what flows back is computed."""
+    """The mesh and stream on which what flows back is computed."""
     found = next((tensor for tensor in tensors if isinstance(tensor, Tensor)), None)
     return _Place(None, get_active_stream()) if found is None else _Place(found.mesh, found.stream)
 

@@ -1,5 +1,6 @@
-"""Groups of ranks that communicate, over `torch.distributed`: gloo for tensors on CPUs, NCCL for
-those on GPUs.
+"""Groups of ranks that communicate, over `torch.distributed`.
+
+Tensors on CPUs use Gloo, those on GPUs NCCL.
 
 A group is made by its own members when they first need it, at the same point of their instructions;
 no other rank takes part, and torch's default group, which belongs to the user's code, is left
@@ -35,7 +36,7 @@ _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
 class Meeting(NamedTuple):
-    """Where members find each other.
+    """The rendezvous of the members of a group.
 
     Attributes:
         path: A file, where all are on one host; else empty.
@@ -48,13 +49,22 @@ class Meeting(NamedTuple):
     port: int = 0
 
     def store(self) -> Any:
+        """Connect to the store.
+
+        Raises:
+            RuntimeError: The engine has ended, and the file with it: torch would try for minutes to
+                open it, and let no other thread of Python run.
+        """
         if self.path:
+            if not os.path.isdir(os.path.dirname(self.path)):
+                raise RuntimeError("the tensor engine has ended")
             return dist.FileStore(self.path, -1)
         return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
 
     def await_all(self, what: str, members: Sequence[int], rank: int) -> None:
-        """Wait until all members are here: what makes them known to each other does not end while
-        one is missing.
+        """Wait until all members are here.
+
+        The rendezvous does not end while one is missing.
 
         Args:
             what: What they come for; the same for all, and nothing else.
@@ -76,7 +86,7 @@ class Meeting(NamedTuple):
             pause = min(2 * pause, _LONGEST)
 
     def note_end(self, rank: int) -> None:
-        """Nobody needs to wait for a rank any more."""
+        """Note the end of a rank, for which no member needs to wait."""
         with suppress(RuntimeError):  # the engine has ended, and with it the store
             self.store().set(f"ended/{rank}", "")
 
@@ -119,8 +129,10 @@ class Group:
         )
 
     def _device(self) -> Any:
-        """The network that gloo uses: between hosts that of the host's name, or
-        ``GLOO_SOCKET_IFNAME``, as everywhere in torch.
+        """The network that gloo uses.
+
+        Between hosts it is that of the host's name, or ``GLOO_SOCKET_IFNAME``, as
+        everywhere in torch.
         """
         interface = os.environ.get("GLOO_SOCKET_IFNAME")
         if interface and not self._one_host:
@@ -141,9 +153,10 @@ class Group:
         return self._gpu
 
     def break_off(self, error: Exception) -> None:
-        """Let no member wait for this one any more, if `error`, of a collective, is a loss of a
-        connection: the group can't be used again. Other errors, as of types that a backend does not
-        know, all members have alike.
+        """Stop all members from waiting for this one, if `error` is a lost connection.
+
+        The group can't be used again. Other errors of a collective, as for types that a
+        backend does not know, are the same on all members.
         """
         if "gloo/transport" in str(error):  # gloo has one type for all errors
             self._connections.shut_down()
@@ -160,6 +173,7 @@ class Group:
         """Begin to tell each other whether what a member brings has failed; every member must.
 
         Args:
+            poison: The failure of what this member brings; None if it has not failed.
             data: What will be exchanged with all members meanwhile.
         """
         self._exchanges += 1
@@ -197,8 +211,9 @@ class Exchange:
             self._work = group.cpu.allreduce([self._failed], options)
 
     def finish(self) -> Poison | None:
-        """After the data has come: the failure of one of the members, if there is one; the same for
-        all of them.
+        """The failure of one of the members, if any, after the data has come.
+
+        It is the same for all of them.
         """
         if self._work is None:
             failed = self._group.has_left(self._key)
@@ -221,7 +236,7 @@ class Known:
         self.routes: dict[int, tuple[Meeting, dict[int, tuple[int, ...]]]] = {}
 
     def note_end(self, rank: int) -> None:
-        """Of this worker, wherever others may come to wait for it."""
+        """Note the end of this worker, wherever others may come to wait for it."""
         meetings = [meeting for meeting, _ in (*self.groups.values(), *self.routes.values())]
         for meeting in dict.fromkeys(meetings):
             meeting.note_end(rank)

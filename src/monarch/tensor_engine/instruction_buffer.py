@@ -1,5 +1,6 @@
-"""Buffers of instructions: `coalescing` sends those of a block together, `recording` keeps them to
-replay them.
+"""Buffers of instructions.
+
+`coalescing` sends those of a block together, `recording` keeps them to replay them.
 
 While a thread has a holder, `Engine.submit` hands it the instructions of that thread, and those who
 make and use values tell it of them.
@@ -53,7 +54,7 @@ class InstructionBuffer:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """In here it is this thread's holder. If that raises, nothing was ever issued."""
+        """A context in which it is this thread's holder. If that raises, nothing was issued."""
         thread = threading.get_ident()
         before = self._outer = holders.get(thread)
         holders[thread] = self
@@ -77,6 +78,9 @@ class InstructionBuffer:
         """Hold an instruction.
 
         Args:
+            engine: The engine that issues it.
+            ranks: The ranks that run it.
+            instruction: The instruction.
             now: What it refers to may change.
 
         Raises:
@@ -131,7 +135,7 @@ class InstructionBuffer:
         return value.id
 
     def void(self, why: str) -> None:
-        """Of what was made, nothing can be used any more; what was there before is as it was."""
+        """Void what was made; what was there before is as it was."""
         for borrow in self.borrows:
             borrow.void()
         for handle, value in reversed(self.moved):
@@ -149,8 +153,9 @@ class InstructionBuffer:
                 self._pass_on(ranks, instruction)
 
     def _is_of_before(self, instruction: Instruction) -> bool:
-        """Return whether an instruction frees, begins or ends an earlier value, which holds
-        whatever becomes of the rest.
+        """Return whether an instruction must run even if the rest fails.
+
+        It frees, begins or ends an earlier value.
         """
         what = instruction[0]
         return what in (FREE, PROGRAM) or self._is_borrow_of_before(instruction)
@@ -162,7 +167,7 @@ class InstructionBuffer:
         return not any(borrow.ticket == ticket for borrow in self.borrows)
 
     def _pass_on(self, ranks: Ranks, instruction: Instruction) -> None:
-        """To the ranks, after what an outer holder has for them."""
+        """Pass instructions on to the ranks, after those of an outer holder."""
         if self.engine is None:
             return
         if self._outer is not None and self._outer.engine is self.engine:

@@ -62,24 +62,24 @@ Instruction = tuple[Any, ...]
 
 
 class Input(NamedTuple):
-    """In the arguments of a template: the value with this position among the instruction's
-    inputs.
-    """
+    """Placeholder in the arguments of a template: the input at this position."""
 
     position: int
 
 
 class Number(NamedTuple):
-    """In the arguments of a template: the number with this position among the instruction's
-    numbers; the last may be a generator.
+    """Placeholder in the arguments of a template: the number at this position.
+
+    The last may be a generator.
     """
 
     position: int
 
 
 class Expected(NamedTuple):
-    """The controller's expectation of a result; a worker checks shape and type where a user's rule
-    has given them.
+    """The controller's expectation of a result.
+
+    A worker checks shape and type where a user's rule has given them.
 
     Attributes:
         shares: Position of the input with which it shares memory, or None.
@@ -160,7 +160,7 @@ class Program(NamedTuple):
 
 
 class Poison(NamedTuple):
-    """In the place of a value that could not be computed.
+    """Stands for a value that could not be computed.
 
     Attributes:
         site: Where the operation that failed was issued.
@@ -221,6 +221,7 @@ def uses(templates: Mapping[int, Any], instruction: Instruction) -> Uses:
 
     Args:
         templates: By number; each knows what it `writes` to.
+        instruction: The instruction.
 
     Raises:
         NotImplementedError: It can't be recorded.

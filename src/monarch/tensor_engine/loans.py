@@ -1,6 +1,4 @@
-"""Loans: tensors of a worker in the hands of an actor of its process, while the worker stands
-still.
-"""
+"""Loans: tensors of a worker lent to an actor of its process, while the worker stands still."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The local meaning of references, on the rank that unpickles them: its tensors, its groups, its
-place in a mesh.
+"""The local meaning of references, on the rank that unpickles them.
+
+They stand for its tensors, its groups, its place in a mesh.
 """
 
 from __future__ import annotations

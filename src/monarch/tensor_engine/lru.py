@@ -1,5 +1,6 @@
-"""A bounded mapping, for what is found out once per kind of arguments: a program may have any
-number of kinds.
+"""A bounded LRU mapping, for results per kind of arguments.
+
+A program may have any number of kinds.
 """
 
 from __future__ import annotations

@@ -69,8 +69,9 @@ def routes_between(source: RankMesh, destination: RankMesh) -> int:
 
 
 def pairs(source: RankMesh, destination: RankMesh) -> Iterator[tuple[int, int]]:
-    """Iterate over senders and receivers: for each rank of the destination, the source rank with
-    the same coordinates.
+    """Iterate over senders and receivers.
+
+    For each rank of the destination, the sender is the source rank with the same coordinates.
     """
     for position, rank in zip(
         positions(destination, source._labels), destination.group.ranks, strict=True
@@ -79,8 +80,9 @@ def pairs(source: RankMesh, destination: RankMesh) -> Iterator[tuple[int, int]]:
 
 
 def _number(engine: Engine, key: Hashable, define: Callable[[int], None]) -> int:
-    """Return the number by which the workers of an engine know a key; a new one is defined
-    there.
+    """Return the number by which the workers of an engine know a key.
+
+    A new one is defined there.
     """
     number = engine.defined.get(key)
     if number is None:
@@ -97,8 +99,9 @@ def _define(engine: Engine, name: str, number: int, who: Any) -> None:
 
 
 def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
-    """Where each rank of a mesh is along some of its dimensions: their coordinates, combined in
-    row-major order.
+    """The position of each rank of a mesh along some of its dimensions.
+
+    Their coordinates are combined in row-major order.
     """
     strides = row_major_strides([mesh.size(name) for name in names])
     along = [
@@ -109,7 +112,7 @@ def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
 
 
 def meeting_of(engine: Engine) -> Meeting:
-    """Where the members of groups meet; lives as long as the engine."""
+    """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
         if len(set(engine.executor.procs._procs.hosts)) == 1:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")

@@ -1,5 +1,6 @@
-"""Objects that live on the ranks, whatever they are: a data loader, a module with its own graph, a
-file.
+"""Objects of any kind that live on the ranks.
+
+Examples are a data loader, a module with its own graph, a file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from .worker import workers
 
 
 class OpaqueRef:
-    """A handle of an object on each rank, which lives as long as the handle does and fails as a
-    tensor would.
+    """A handle of an object on each rank.
+
+    The object lives as long as the handle, and fails as a tensor would.
 
     Made in a remote function, ``return OpaqueRef(obj)``, whose rule returns ``OpaqueRef(None)``;
     passed to remote functions, which use ``ref.value``. It stands for a tensor without a meaning,

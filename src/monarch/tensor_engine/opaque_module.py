@@ -37,8 +37,9 @@ class OpaqueModule(OpaqueObject):
         self._forward_without_rule: Remote[..., Any] = Remote(_FORWARD, None)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """The parameters by name: distributed tensors that share memory with those of the ranks;
-        always the same ones.
+        """The parameters by name: distributed tensors that share memory with those of the ranks.
+
+        They are always the same ones.
 
         The first time it waits for the ranks.
 
@@ -220,8 +221,9 @@ def _forward(
 
 
 def _backward(ref: OpaqueRef, grads: list[torch.Tensor | None]) -> list[torch.Tensor]:
-    """The gradients of the sources, each in memory of its own, as torch adds them up; zeros for
-    what was not used.
+    """The gradients of the sources, each in memory of its own, as torch adds them up.
+
+    They are zeros for what was not used.
 
     The graph is kept: that it is derived once only is ensured where its handle is kept.
     """

@@ -1,5 +1,6 @@
-"""Objects of the user's own classes on every rank, with methods that take and give distributed
-tensors.
+"""Objects of the user's own classes on every rank.
+
+Their methods take and return distributed tensors.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ R = TypeVar("R")
 
 
 class OpaqueObject:
-    """An object on each rank of a mesh: that of the tensors among the arguments, else the active
-    one.
+    """An object on each rank of a mesh.
+
+    The mesh is that of the tensors among the arguments, else the active one.
 
     It lives as long as this handle does. Derive from it and give the methods rules with
     `opaque_method`, or use `call_method`.
@@ -86,10 +88,16 @@ class OpaqueObject:
 def opaque_method(
     rule: Callable[Concatenate[O, P], R],
 ) -> Callable[Concatenate[O, P], R]:
-    """In a subclass of `OpaqueObject`: a method of the objects on the ranks.
+    """Mark a method of an `OpaqueObject`'s subclass as one of the objects on the ranks.
 
     Its body is its rule: it gets fake tensors, and returns such as the method of the same name on
     the ranks will return.
+
+    Args:
+        rule: The method, whose name counts, with its rule as the body.
+
+    Returns:
+        The method, which runs on the ranks.
     """
 
     @functools.wraps(rule)

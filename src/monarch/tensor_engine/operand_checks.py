@@ -1,5 +1,6 @@
-"""Errors for tensors that were used together and do not belong together: the operation, each bad
-argument, and the way out.
+"""Errors for tensors that were used together and do not belong together.
+
+They name the operation, each bad argument, and the way out.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ def error(
     """The error for an operation; finds out by itself what is wrong with its arguments.
 
     Args:
+        function: Name of the operation.
+        args: Its arguments.
+        kwargs: Its arguments by name.
         written: What it writes to.
         stream: Of the operation; by default the active one.
     """
@@ -216,8 +220,7 @@ def _leaves(arg: Any) -> list[Any]:
 
 
 def _from_operator() -> bool:
-    """Return whether the innermost line outside of torch and of this package is in the middle of an
-    operator.
+    """Return whether the innermost line outside of torch and this package is inside an operator.
 
     There Python takes a TypeError for "these types have no such operator", and says only that.
     """

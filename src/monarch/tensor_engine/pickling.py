@@ -98,8 +98,9 @@ def _reduce_parameter(parameter: Parameter) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Return whether storage, type and geometry describe the tensor fully. torch handles the
-    rest.
+    """Return whether storage, type and geometry describe the tensor fully.
+
+    If not, torch pickles it.
     """
     return (
         tensor.layout is torch.strided
@@ -139,7 +140,7 @@ def _rebuild_parameter(*parts: Any) -> Parameter:
 
 
 def _reduce_sparse(tensor: torch.Tensor) -> Any:
-    """torch's own rebuilding of these leaves each in a global list until the next `torch.load`."""
+    """Rebuild without torch's own way, which keeps each in a list until the next `torch.load`."""
     with _here():
         return _sparse_parts(tensor.detach(), tensor.requires_grad)
 

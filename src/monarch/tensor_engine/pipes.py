@@ -1,5 +1,6 @@
-"""Pipes: a process of its own beside each rank, which makes values for it, such as a data loader,
-and may be sent some.
+"""Pipes: a process beside each rank that makes values for it, such as a data loader.
+
+Values can be sent to it as well.
 
 Three parts: the program holds a `Pipe`; next to each worker sits a `PipeEnd`, an actor that hands
 values over as any endpoint does that gets and gives distributed tensors; the process runs the
@@ -74,8 +75,10 @@ class Pipe:
         self._ends: Any = procs.spawn("pipe_ends", PipeEnd, processes, places)
 
     def recv(self) -> Any:
-        """The next value that each process sends: distributed tensors, known by what the generator
-        of fakes yields. Does not wait.
+        """The next value that each process sends.
+
+        They are distributed tensors, known by what the generator of fakes yields. Does not
+        wait.
 
         Raises:
             RuntimeError: The generator of fakes has ended; or the pipe was dropped.
@@ -118,7 +121,9 @@ class Pipe:
 def remote_generator(
     function: Any, max_messages: int = 50
 ) -> Callable[[Callable[..., Any]], Callable[..., Pipe]]:
-    """Decorate a generator with what a function will send, as fake tensors::
+    """Decorate a generator with what a function will send, as fake tensors.
+
+    For example::
 
         @remote_generator("my_data.batches")          # runs in each process as batches(pipe, 32): pipe.send(...)
         def batches(pipe, size):
@@ -134,6 +139,9 @@ def remote_generator(
         function: The function, or its dotted name. Its first argument has ``send``, ``recv``,
             ``ranks`` and ``sizes``.
         max_messages: How many values a process may be ahead of its rank.
+
+    Returns:
+        The decorator of the generator of fakes.
 
     Raises:
         ValueError: `max_messages` is less than 1.
@@ -151,8 +159,9 @@ def remote_generator(
 
 
 def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any) -> Pipe:
-    """Start a process beside each rank of the active mesh, which runs
-    ``function(pipe, *args, **kwargs)``.
+    """Start a process beside each rank of the active mesh.
+
+    It runs ``function(pipe, *args, **kwargs)``.
 
     Args:
         function: What ``remote(function, propagate=generator of fakes)`` gave. See
@@ -160,6 +169,9 @@ def create_pipe(function: Any, *args: Any, max_messages: int = 50, **kwargs: Any
         *args: Ordinary values.
         max_messages: How many values a process may be ahead of its rank.
         **kwargs: As `args`.
+
+    Returns:
+        The program's end of the pipes.
 
     Raises:
         TypeError: `function` is no remote function with a rule.
@@ -195,7 +207,7 @@ class _FakeEnd:
 
 
 def _places(hosts: list[str], per_host: int) -> list[int]:
-    """For each rank, by the host it is on, the position of its process among those of the pipe."""
+    """The position of each rank's process among those of the pipe, by host."""
     order = {host: number for number, host in enumerate(dict.fromkeys(hosts))}
     taken: Counter[str] = Counter()
     places = []
@@ -220,7 +232,7 @@ class PipeEnd(Actor):
 
 
 class PipeProcess(Actor):
-    """In the process: runs the function on a thread, and speaks for it."""
+    """Runs the function on a thread of the pipe's process, and speaks for it."""
 
     def __init__(
         self,

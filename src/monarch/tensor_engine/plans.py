@@ -89,8 +89,9 @@ class Operator:
 
 
 def _path_of_custom(name: str) -> str | None:
-    """How ranks find an operator that a Python module has made, so that they import the module;
-    None for others.
+    """How ranks find an operator that a Python module has made, so that they import the module.
+
+    None for other operators.
     """
     made = None if name.startswith("aten::") else OPDEFS.get(name)
     function = getattr(made, "_init_fn", None)
@@ -105,8 +106,9 @@ def _path_of_custom(name: str) -> str | None:
 
 
 def _kind(argument: Any) -> str:
-    """Return the kind of an argument whose type alone matters: a number, a list of numbers, or
-    neither.
+    """Return the kind of an argument whose type alone matters.
+
+    It is a number, a list of numbers, or neither.
     """
     found = argument.type
     if isinstance(found, torch.OptionalType):
@@ -156,15 +158,17 @@ class Same:
 
 
 class Plan:
-    """Attributes:
-    result: `Output`, `Same` or a constant; or a list or tuple of such, as the operation returns it.
-    outputs: The new tensors in it; in order.
-    only: The one `Output`, where the result is nothing else.
-    writes: Positions of inputs that are written to.
-    moved: Positions of inputs whose geometry changes in place, and what they look like then.
-    known: Whether the controller can compute it, if it knows the inputs.
-    template: Its number on the workers of the engine.
-    constant: Nothing needs to be done by workers.
+    """The effect of an operation, known before it runs.
+
+    Attributes:
+        result: `Output`, `Same` or a constant; or a list or tuple of these, as returned.
+        outputs: The new tensors in it; in order.
+        only: The one `Output`, where the result is nothing else.
+        writes: Positions of inputs that are written to.
+        moved: Positions of inputs whose geometry changes in place, and what they look like then.
+        known: Whether the controller can compute it, if it knows the inputs.
+        template: Its number on the workers of the engine.
+        constant: Nothing needs to be done by workers.
     """
 
     __slots__ = ("constant", "known", "moved", "only", "outputs", "result", "template", "writes")
@@ -189,8 +193,9 @@ class Plan:
         self.template = -1
 
     def ids(self, new: Sequence[int]) -> Any:
-        """The outputs of an instruction: ids in the order of the leaves of the result, 0 for what
-        is not new.
+        """The outputs of an instruction.
+
+        They are ids in the order of the leaves of the result, 0 for what is not new.
         """
         if self.only is not None:
             return new[0]
@@ -206,6 +211,9 @@ def make_plan(
     """Run an operator on fakes.
 
     Args:
+        operator: The operator.
+        args: Its arguments.
+        kwargs: Its arguments by name.
         metas: Of the tensors among the arguments, in order.
         place: ``place(args, of)`` gives the arguments with ``of(index)`` for each tensor.
 

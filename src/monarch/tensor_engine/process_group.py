@@ -1,5 +1,6 @@
-"""Groups of ranks as arguments of functions and endpoints on the ranks, which use them with
-`torch.distributed`.
+"""Groups of ranks as arguments of functions and endpoints on the ranks.
+
+There they are used with `torch.distributed`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 
 class RemoteProcessGroup:
-    """The ranks along some dimensions of a mesh, for remote functions and actors: each gets a
-    ``torch.distributed.ProcessGroup`` of its row, for use with
+    """The ranks along some dimensions of a mesh, for remote functions and actors.
+
+    Each gets a ``torch.distributed.ProcessGroup`` of its row, for use with
     ``torch.distributed.all_reduce(x, group=group)`` and the like. Made by
     `DeviceMesh.process_group`.
 
@@ -36,7 +38,7 @@ class RemoteProcessGroup:
         return self._size
 
     def drop(self) -> None:
-        """It can't be passed on any more."""
+        """Drop the group, which can't be passed on any more."""
         self._dropped = True
 
     def __reduce__(self) -> Any:
@@ -47,8 +49,9 @@ class RemoteProcessGroup:
 
 
 class RemoteTorchMesh:
-    """A mesh, for remote functions and actors: each gets a
-    ``torch.distributed.device_mesh.DeviceMesh`` with the same dimensions, for
+    """A mesh, for remote functions and actors.
+
+    Each gets a ``torch.distributed.device_mesh.DeviceMesh`` with the same dimensions, for
     ``DTensor.from_local(x, mesh, placements)`` and all else that works with those. Made by
     `DeviceMesh.torch_mesh`.
     """

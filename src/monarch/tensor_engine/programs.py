@@ -61,6 +61,7 @@ class Compiled:
         """Replay it on values of the runner.
 
         Args:
+            runner: State of the stream on this rank.
             formals: Ids of the values that it starts with.
             results: Ids for those that it leaves.
         """
@@ -199,8 +200,9 @@ class _Text:
 def _run(
     runner: StreamState, instruction: Instruction, ids: Sequence[int], given: Sequence[Any]
 ) -> list[Any]:
-    """Run an instruction by way of the slots; returns the values with these ids, the first of which
-    were given.
+    """Run an instruction by way of the slots.
+
+    It returns the values with these ids, the first of which were given.
     """
     values = _by_way_of_slots(runner, instruction, ids, given)
     if runner.poisoned and (poison := first_poison(values)) is not None:

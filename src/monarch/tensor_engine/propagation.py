@@ -1,6 +1,7 @@
-"""The results of a function that runs on ranks, as they are known here: their shapes, and what of
-them shares memory with the arguments. Either a rule says so, run on fake tensors, or each rank has
-told.
+"""The results of a function that runs on ranks, as they are known here.
+
+Known are their shapes, and what of them shares memory with the arguments. Either a rule says so,
+run on fake tensors, or each rank has told.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from .tensor_base import TensorBase
 
 
 def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, Any]:
-    """Apply a user's rule; return the plan, with the leaves of the result as a list, and their
-    structure.
+    """Apply a user's rule.
+
+    It returns the plan, with the leaves of the result as a list, and their structure.
     """
     with no_mesh.activate(), fakes.faking():
         stand_ins = [tensor._value.meta.fake() for tensor in arguments.tensors]
@@ -52,8 +54,9 @@ def _check_shapes(tensors: Sequence[TensorBase], stand_ins: Sequence[Any]) -> No
 
 
 def told_by(name: str, told: dict[int, Told]) -> tuple[Plan, Any]:
-    """The plan of a call, with the leaves of its result as a list, and their structure, from what
-    each rank has told.
+    """The plan of a call, from the results of each rank.
+
+    With it are the leaves of the result, as a list, and their structure.
 
     Raises:
         ValueError: The ranks do not agree.
@@ -75,8 +78,9 @@ def told_by(name: str, told: dict[int, Told]) -> tuple[Plan, Any]:
 
 
 def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[Tensor]:
-    """Handles of what is about to be made; what shares memory with an argument shares its storage
-    here.
+    """Handles of what is about to be made.
+
+    What shares memory with an argument shares its storage here.
     """
     for index in plan.writes:
         operand_checks.check_write("a remote function", tensors[index])

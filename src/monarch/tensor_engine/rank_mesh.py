@@ -32,7 +32,7 @@ class RankMesh(ShapedMesh):
 
     @property
     def lane(self) -> Ranks:
-        """Where instructions go: its ranks, and the active stream."""
+        """The destination of instructions: its ranks, and the active stream."""
         stream = active_stream.get().number
         return self.group if stream == MAIN else self.engine.group(self.group.ranks, stream)
 

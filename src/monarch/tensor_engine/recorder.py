@@ -59,8 +59,9 @@ class Recorder(InstructionBuffer):
                 self._versions[id(tensor)] = weakref.ref(tensor), tensor._version
 
     def changed(self) -> list[Tensor]:
-        """The handles of tensors from elsewhere that know that they were written to: those of which
-        the version is a new one.
+        """The handles of imported tensors that were written to.
+
+        They are those of which the version is a new one.
         """
         found = [(handle(), version) for handle, version in self._versions.values()]
         return [
@@ -94,9 +95,7 @@ class Recorder(InstructionBuffer):
         )
 
     def reference(self, value: Value) -> int:
-        """A number that does not depend on what else the program does, so that two recordings look
-        the same.
-        """
+        """A number that depends on this recording alone, so that two recordings look the same."""
         number = self._numbers.setdefault(value.id, -1 - len(self._numbers))
         self.references[number] = value.id
         return number
@@ -162,8 +161,9 @@ class Recorder(InstructionBuffer):
         return there.stream == lane.stream and lane.members <= there.members
 
     def parts(self) -> Iterator[tuple[Ranks, list[Instruction], set[int]]]:
-        """The instructions of each stream of ranks that have the same ones, and the ids of what
-        they make.
+        """The instructions of each stream, and the ids of what they make.
+
+        Ranks with the same instructions are together.
         """
         if self.engine is None:
             return

@@ -1,5 +1,6 @@
-"""Recorded functions: what a function issues is kept on the workers, and later calls replay it with
-one message per rank.
+"""Recorded functions.
+
+Their instructions are kept on the workers, and later calls replay them with one message per rank.
 
 The first call with arguments of a kind runs the function and records its instructions; the second
 runs it again and compares; from then on the function is not run any more. What a recording depends
@@ -435,8 +436,9 @@ def record(
     function: None = ..., verify: bool = ...
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 def record(function: Any = None, verify: bool = True) -> Any:
-    """Have a function recorded when it is first called, and replayed from then on: ``@record``,
-    ``record(f)``.
+    """Record a function when it is first called, and replay it from then on.
+
+    Use ``@record`` or ``record(f)``.
 
     A replay costs one message per rank, however many operations it has; what the function does
     besides issuing operations, it does while it is recorded and not again. There is a recording for
@@ -448,7 +450,11 @@ def record(function: Any = None, verify: bool = True) -> Any:
     used after it. An error on a rank fails all results, and all that the function writes to.
 
     Args:
+        function: The function; None where this is used as ``@record(verify=False)``.
         verify: Run the function a second time, when it is called the second time, and compare.
+
+    Returns:
+        The function that records and replays.
 
     Raises:
         TypeError: An argument that is no tensor can't be hashed; a tensor requires a gradient, or

@@ -1,5 +1,6 @@
-"""How distributed tensors and meshes travel: as references, to workers and to actors that live
-where they do.
+"""How distributed tensors and meshes travel.
+
+They go as references, to workers and to actors that live where they do.
 
 Workers find the tensor in their hands. An actor *borrows* it: its message and an instruction to the
 worker, which have the same ticket, wait for each other; the worker stands still until the actor has
@@ -49,7 +50,7 @@ _collecting = _Collecting()
 
 @contextmanager
 def collecting() -> Iterator[Found]:
-    """In here tensors and meshes are pickled as references, and noted."""
+    """A context in which tensors and meshes are pickled as references, and noted."""
     before, _collecting.found = _collecting.found, Found()
     try:
         yield _collecting.found
@@ -58,8 +59,9 @@ def collecting() -> Iterator[Found]:
 
 
 class NotCopiedError(TypeError):
-    """A distributed tensor, or what belongs to such, is about to be pickled: the values are
-    elsewhere. Only an actor that lives with them can borrow them.
+    """A distributed tensor, or what belongs to one, is about to be pickled.
+
+    The values are elsewhere. Only an actor that lives with them can borrow them.
     """
 
 
@@ -89,11 +91,15 @@ def lend(
     engine: Engine | None = None,
     outputs: tuple[tuple[int, ...], tuple[Any, ...]] | None = None,
 ) -> Dumped:
-    """Lend the tensors in a message to an actor on some procs: there, instructions that are issued
-    later wait until the actor has handled it.
+    """Lend the tensors in a message to an actor on some procs.
+
+    There, instructions that are issued later wait until the actor has handled it.
 
     Args:
+        tensors: The tensors in the message.
         payload: The message, pickled while `collecting`.
+        procs: Where the actor lives.
+        actor: Its number.
         engine: That of the tensors, where there are none.
         outputs: Ids for the leaves of what the actor returns, and what each is expected to be; None
             if that is not kept.
@@ -142,6 +148,14 @@ def lend(
 
 
 def reduce_tensor(tensor: TensorBase) -> Any:
+    """Pickle a tensor as a reference, while a message collects its tensors.
+
+    Args:
+        tensor: The tensor.
+
+    Raises:
+        NotCopiedError: No message that may hold references is being pickled.
+    """
     found = _collecting.found
     if found is None:
         raise NotCopiedError(
@@ -165,6 +179,11 @@ def check_collecting(what: object, engine: Engine) -> None:
 
 
 def reduce_mesh(mesh: RankMesh) -> Any:
+    """Pickle a mesh as a reference.
+
+    Args:
+        mesh: The mesh.
+    """
     check_collecting(mesh, mesh.engine)
     return local.mesh_here, (
         mesh.engine.uid,

@@ -53,6 +53,9 @@ def remote_autograd_function(function: type[torch.autograd.Function]) -> RemoteA
     Args:
         function: Its ``ctx`` may save tensors, have attributes and ask ``needs_input_grad``.
 
+    Returns:
+        The function in the place of the class; use its ``apply``.
+
     Raises:
         TypeError: It is no such class.
     """

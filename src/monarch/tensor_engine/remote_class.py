@@ -1,5 +1,6 @@
-"""Pairs of classes: a proxy in the program, whose calls reach an object of the other class on every
-rank.
+"""Pairs of classes: a proxy in the program, and its remote class on every rank.
+
+Calls of the proxy reach an object of the remote class.
 """
 
 from __future__ import annotations
@@ -40,8 +41,12 @@ class ControllerRemoteClass:
 
 
 def remote_method(method: Callable[Concatenate[C, P], None]) -> Callable[Concatenate[C, P], None]:
-    """In a `ControllerRemoteClass`: a method of which the body counts for nothing; that of the same
-    name runs on the ranks.
+    """A method of a `ControllerRemoteClass` whose body is not executed.
+
+    The method of the same name runs on the ranks.
+
+    Args:
+        method: A method without a body.
     """
 
     @functools.wraps(method)

@@ -65,8 +65,9 @@ class Remote(Generic[P, R]):
         return self.rref(*args, **kwargs)
 
     def rref(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run it on the mesh of its arguments, or on the active one; returns its results as
-        distributed tensors.
+        """Run it on the mesh of its arguments, or on the active one.
+
+        It returns its results as distributed tensors.
 
         Results do not require gradients.
 
@@ -147,7 +148,14 @@ class Remote(Generic[P, R]):
         )
 
     def on_shard(self, mesh: RankMesh, rank: int, args: Any, kwargs: Any) -> Future[R]:
-        """Run it on one rank; a future of what it returned."""
+        """Run it on one rank; a future of what it returned.
+
+        Args:
+            mesh: The mesh of the rank.
+            rank: The rank in it.
+            args: Arguments of the function.
+            kwargs: Arguments of the function by name.
+        """
         return self._on_one(mesh, rank, args, kwargs)
 
     # one way
@@ -276,7 +284,9 @@ def remote(
 @overload
 def remote(function: Any, *, propagate: Any = ...) -> Remote[..., Any]: ...
 def remote(function: Any = None, *, propagate: Any = None) -> Any:
-    """Make a function run on ranks: ``remote(f)``, ``@remote``, ``@remote(propagate=rule)``,
+    """Make a function run on ranks.
+
+    Use ``remote(f)``, ``@remote``, ``@remote(propagate=rule)`` or
     ``remote("package.module.f")``.
 
     Args:
@@ -304,12 +314,15 @@ def remote(function: Any = None, *, propagate: Any = None) -> Any:
 def call_on_shard_and_fetch(
     function: Any, *args: Any, shard: dict[str, int] | None = None, **kwargs: Any
 ) -> Future[Any]:
-    """Run a remote function on one rank of the active mesh, or of that of its arguments; a future
-    of what it returned.
+    """Run a remote function on one rank of the active mesh, or of that of its arguments.
+
+    It returns a future of the result.
 
     Args:
         function: What `remote` gave.
+        *args: Arguments of the function.
         shard: Coordinates of the rank: all of them, or none for the first.
+        **kwargs: As `args`.
     """
     found: Remote[..., Any] = function if isinstance(function, Remote) else remote(function)
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]

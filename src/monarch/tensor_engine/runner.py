@@ -68,7 +68,7 @@ class Runner(StreamState):
             self._inbox.put(work)
 
     def start_thread(self, failed: Callable[[BaseException], object]) -> None:
-        """From now on work on a thread.
+        """Work on a thread from now on.
 
         Args:
             failed: Told what ended it, if that was no end that anybody wanted.
@@ -196,8 +196,9 @@ class Runner(StreamState):
         """Answers when everything before it has been run."""
 
     def fetch(self, ids: tuple[int, ...], wanted: int) -> Any:
-        """The values with these ids, on the CPU, if this is the rank `wanted`; a `Poison` if one of
-        them has failed.
+        """The values with these ids, on the CPU, if this is the rank `wanted`.
+
+        It is a `Poison` if one of them has failed.
         """
         values = [self.slots[ref] for ref in ids]
         poison = first_poison(values)
@@ -215,12 +216,14 @@ class Runner(StreamState):
     def run_and_tell(
         self, site: int, call: Call, bundle: int, frozen: tuple[int, ...]
     ) -> Told | Poison:
-        """Run a function, keep the leaves of its result under one id, and answer with what they
-        look like.
+        """Run a function, keep the leaves of its result under one id, answer with their metadata.
 
         Args:
-            frozen: Ids of inputs that must not be written to. Whether the function does, nobody
-                knows yet, so it gets copies.
+            site: Where the program has called it.
+            call: The function and its arguments.
+            bundle: The id.
+            frozen: Ids of inputs that must not be written to. They are copied, as it is not known
+                whether the function writes.
         """
         lent = {ref: self.slots[ref] for ref in frozen}
         self.slots.update(copy.deepcopy(lent))  # what shares memory still does
@@ -290,7 +293,7 @@ def _describe(call: Call) -> str:
 
 
 def _shapes(values: Sequence[Any]) -> list[Any]:
-    """Of a value whose memory was given back, which is None, there is none."""
+    """The shapes of values; one whose memory was given back, which is None, has none."""
     return [getattr(value, "shape", None) for value in values]
 
 
@@ -324,8 +327,9 @@ def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
 
 
 def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
-    """Describe a result for the controller: a new tensor, the position of an input, or None for any
-    other object.
+    """Describe a result for the controller.
+
+    It is a new tensor, the position of an input, or None for any other object.
     """
     if not isinstance(leaf, torch.Tensor):
         return None

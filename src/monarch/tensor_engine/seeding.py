@@ -1,5 +1,4 @@
-"""torch's functions that seed, read and set generators of random numbers, while a mesh is active:
-those of its ranks.
+"""Functions of torch that seed, read and set random generators of the active mesh's ranks.
 
 ``torch.manual_seed`` seeds the ranks of the mesh, all with the same number, and this process. The
 same number everywhere, since parameters shall start equal on all ranks, as they would in a program
@@ -32,6 +31,7 @@ _seed_here = torch.manual_seed
 
 @functools.wraps(_seed_here)
 def manual_seed(seed: int) -> Any:
+    """Seed the generator here, and those of the ranks of the active mesh."""
     generator = _seed_here(seed)
     mesh = active_mesh()
     if mesh is not None:

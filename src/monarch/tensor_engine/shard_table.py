@@ -23,6 +23,9 @@ def shards(tensor: Any) -> Shards:
     Args:
         tensor: A distributed tensor.
 
+    Returns:
+        The values by rank.
+
     Raises:
         RemoteException: The tensor failed on some rank.
         TypeError: It is no distributed tensor.

@@ -67,9 +67,7 @@ class Shared:
 
 
 def _later(path: str) -> Any:
-    """Stands for an operation that is not here yet, as one of the user's, which a module of the
-    user registers.
-    """
+    """Placeholder of an operation that a module of the user will register."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -116,8 +114,9 @@ class StreamState(ABC):
         result: Any,
         error: BaseException | None = None,
     ) -> None:
-        """Keep the leaves of what a function of the user has returned, if it is what was expected,
-        or why there are none.
+        """Keep the leaves of the result of a user's function, or the reason why there are none.
+
+        Leaves are kept if they are as expected.
         """
         try:
             if error is not None:
@@ -146,9 +145,7 @@ class StreamState(ABC):
     def give_up(
         self, inputs: Sequence[int], outputs: Any, writes: Iterable[int], poison: Poison
     ) -> None:
-        """Leave a poison for what would have been made, and for the inputs at the positions
-        `writes`.
-        """
+        """Leave a poison in place of the outputs, and of the inputs at the positions `writes`."""
         for ref in (outputs,) if type(outputs) is int else outputs:
             if ref:
                 self.slots[ref] = poison

@@ -45,8 +45,9 @@ class Stream:
             spread_engines()
 
     def activate(self) -> Activation:
-        """A context manager in which operations belong to this stream; in this thread or task
-        only.
+        """A context manager in which operations belong to this stream.
+
+        It holds for this thread or task only.
         """
         return Activation(self)
 
@@ -65,6 +66,7 @@ class Stream:
         handle was gone: drop handles early, and the borrow late.
 
         Args:
+            tensor: A tensor of another stream.
             mutable: To write as well.
 
         Returns:

@@ -1,5 +1,6 @@
-"""Templates: a function with its constant arguments, made into the text of a call, as that is what
-runs fastest.
+"""Templates: functions with constant arguments, compiled to the text of a call.
+
+That runs fastest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ EXACT = (int, bool, type(None))
 
 
 class Arguments(Protocol):
-    """Those of a template: `Input` and `Number` stand for what differs from call to call."""
+    """The arguments of a template: `Input` and `Number` stand for what differs per call."""
 
     @property
     def args(self) -> Any: ...

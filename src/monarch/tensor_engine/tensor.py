@@ -3,7 +3,7 @@
 A `Tensor` is a handle: it knows its mesh and its metadata, and a number under which each rank of
 the mesh keeps an ordinary tensor. torch's own dispatcher does what lies above operators (autograd,
 autocast, composite operations), here on the controller; what comes out at the bottom is
-`dispatch`\\ ed: checked, given handles for its results, and sent.
+given to `dispatch`: checked, given handles for its results, and sent.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import torch
 from torch.autograd.grad_mode import set_multithreading_enabled
@@ -68,9 +68,7 @@ class Tensor(TensorBase):
         return dispatch(func, args, kwargs or {}, None)
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
-        """As that of any tensor, and on this thread, as where a mesh is active: see
-        `activation`.
-        """
+        """As for any tensor, on this thread, as where a mesh is active: see `activation`."""
         with set_multithreading_enabled(False):
             super().backward(*args, **kwargs)
 
@@ -102,7 +100,8 @@ class Tensor(TensorBase):
     def tolist(self) -> Any:
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
-    def numpy(self, *, force: bool = False) -> Any:
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        """Raise ValueNotHereError, always, even with `force`: the values are on the ranks."""
         raise fakes.ValueNotHereError(_LOCAL_SCALAR)
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,8 +113,9 @@ class Tensor(TensorBase):
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        """Copied on the ranks, as torch copies a leaf: with its gradient, and requiring one if it
-        did.
+        """Copied on the ranks, as torch copies a leaf.
+
+        The copy has the gradient, and requires one if the leaf did.
         """
         if id(self) in memo:
             return memo[id(self)]
@@ -157,8 +157,9 @@ def set_value(tensor: TensorBase, value: Value) -> None:
 
 
 def view_of(tensor: TensorBase, value: Value) -> Tensor:
-    """A handle of a value that shares memory with a tensor: with its versions, by which autograd
-    tells who wrote to it.
+    """A handle of a value that shares memory with a tensor.
+
+    It has the tensor's versions, by which autograd tells who wrote to it.
     """
     made: Any = tensor.detach()
     set_value(made, value)
@@ -178,6 +179,9 @@ def new_value(
     """A value that an instruction is about to make.
 
     Args:
+        mesh: Where it will be.
+        meta: Its metadata.
+        storage: What it shares memory with; None for memory of its own.
         lane: Where that instruction goes; by default to the active stream.
     """
     value = Value(next(mesh.engine.ids), mesh, lane or mesh.lane, meta, storage or Storage())
@@ -190,6 +194,9 @@ def dispatch(func: Any, args: Any, kwargs: Any, active_mesh: RankMesh | None) ->
     """Issue one operation; the place where all of torch's end.
 
     Args:
+        func: The operator of torch.
+        args: Its arguments.
+        kwargs: Its arguments by name.
         active_mesh: The active mesh, to which it belongs if no argument says otherwise.
 
     Raises:
@@ -338,8 +345,9 @@ def build(result: Any, made: Any, given: Sequence[Any]) -> Any:
 
 
 def _scan(arg: Any, key: list[Any], values: list[Value]) -> int:
-    """Note an argument in the key and its tensors in `values`; returns how many tensors are not
-    distributed.
+    """Note an argument in the key and its tensors in `values`.
+
+    It returns how many tensors are not distributed.
     """
     kind = type(arg)
     if kind is Tensor:
@@ -455,8 +463,9 @@ def _known(value: Value) -> torch.Tensor | None:
 def _compute_known(
     op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]
 ) -> torch.Tensor | None:
-    """Compute an operation on values whose copies the controller has; return the result if it is
-    new.
+    """Compute an operation on values whose copies the controller has.
+
+    It returns the result if it is new.
     """
     knowns = [_known(value) for value in values]
     if plan.known and all(known is not None for known in knowns):
@@ -478,8 +487,9 @@ def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> N
 
 
 def _rebase(tensor: Tensor) -> Value:
-    """Let a tensor be a view of what it was, so that other handles of its value stay as they
-    are.
+    """Make a tensor a view of what it was.
+
+    Other handles of its value stay as they are.
     """
     meta = tensor._value.meta
     view: Tensor = dispatch(_AS_STRIDED, (tensor, meta.shape, meta.stride, meta.offset), {}, None)

@@ -1,5 +1,7 @@
-"""The state behind a handle: a value kept by the ranks, the memory that views share, and the reason
-why either can't be used.
+"""The state behind a handle.
+
+It has a value kept by the ranks, the memory that views share, and the reason why either can't be
+used.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ class Storage:
 
 
 class Value:
-    """A value that the ranks of a mesh keep under one number; freed there when nothing refers to
-    this object any more.
+    """A value that the ranks of a mesh keep under one number.
+
+    It is freed there when nothing refers to this object any more.
 
     Attributes:
         lane: The ranks, and the stream.
@@ -93,8 +96,9 @@ class TensorBase(torch.Tensor):
 
     @property
     def dropped(self) -> bool:
-        """True after `drop` of the value, or of one that shares its memory; or after the end of its
-        borrowing.
+        """True after `drop` of the value, or of one that shares its memory.
+
+        It is True after the end of its borrowing as well.
         """
         barred = self._value.storage.barred
         return type(barred) is Bar and barred.label == "DROPPED"

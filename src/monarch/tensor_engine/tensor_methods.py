@@ -16,8 +16,12 @@ from .tensor_base import Bar, TensorBase
 
 
 def drop(tensor: TensorBase) -> None:
-    """Free the memory of a tensor on the ranks now, and that of all that shares it; none of them
-    can be used any more.
+    """Free the memory of a tensor on the ranks now, and that of all that shares it.
+
+    None of them can be used any more.
+
+    Args:
+        tensor: A distributed tensor.
     """
     if not tensor.dropped:
         operand_checks.check("drop", tensor, any_stream=True)
@@ -28,6 +32,7 @@ def drop(tensor: TensorBase) -> None:
 
 
 def borrow(stream: Stream, tensor: Any, mutable: bool = False) -> tuple[Tensor, Borrow]:
+    """Let a stream use a tensor of another one; see `Stream.borrow`."""
     if isinstance(tensor, Tensor):
         _check_not_lent(stream, tensor, mutable)
     operand_checks.check("borrow", tensor, any_stream=True)

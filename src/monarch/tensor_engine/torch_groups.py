@@ -1,5 +1,6 @@
-"""torch's own groups for functions of the user: the default group of a process, and groups along
-the dimensions of meshes.
+"""Groups of torch for functions of the user.
+
+They are the default group of a process, and groups along the dimensions of meshes.
 
 They are made with `torch.distributed`'s public functions, so that everything there knows them:
 ranks, names, `DTensor`. Their default group, which belongs to the process and not to an engine, is
@@ -128,7 +129,7 @@ _worlds: dict[str, World] = {}
 
 
 def world(uid: str) -> World:
-    """That of an engine."""
+    """The default group of an engine."""
     return _worlds.setdefault(uid, World())
 
 
@@ -153,8 +154,9 @@ def make_groups(
 
 @contextmanager
 def _on_loopback(one_host: bool) -> Iterator[None]:
-    """Let gloo use the loopback interface where all ranks are on one host, whatever the host's name
-    stands for.
+    """Let gloo use the loopback interface where all ranks are on one host.
+
+    What the host's name resolves to does not matter then.
     """
     if not one_host or _INTERFACE in os.environ:
         yield

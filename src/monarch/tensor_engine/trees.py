@@ -1,5 +1,6 @@
-"""Nested lists, tuples and dicts of values, taken apart: `monarch.common.tree` of Monarch 0.7, over
-those of torch.
+"""Nested lists, tuples and dicts of values, taken apart.
+
+It is `monarch.common.tree` of Monarch 0.7, over those of torch.
 """
 
 from __future__ import annotations

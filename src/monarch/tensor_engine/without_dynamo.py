@@ -1,5 +1,6 @@
-"""Fake tensors without `torch._dynamo`, which takes a second to import and is for `torch.compile`
-alone.
+"""Fake tensors without `torch._dynamo`.
+
+Its import takes a second, and only `torch.compile` needs it.
 
 Torch imports it in two places that programs pass without compiling anything: what a compiler has to
 leave alone is wrapped in ``torch._dynamo.disable`` when it first runs, dispatch modes for one; and

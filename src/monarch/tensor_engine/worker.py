@@ -1,5 +1,6 @@
-"""The worker: one actor per process of an engine, which holds that rank's tensors and runs what the
-controller issues.
+"""The worker: one actor per process of an engine.
+
+It holds that rank's tensors and runs what the controller issues.
 
 It reads messages and hands them to the `runner` of their stream. It answers only when it is asked
 for a value.
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..actor import Actor, Port, context, endpoint
+from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import engine_transfer, loans, torch_groups
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
 from .runner import Runner, here
@@ -39,6 +40,8 @@ class Worker(Actor):
         self._runners = {MAIN: self._main}
         self._ending = threading.Lock()
         self._spread = False
+        # after a restart: what it had is lost, and the controller is about to hear of it
+        self._lost = context().actor_instance.incarnation > 0
         self._failed: Callable[[BaseException], object] = context()._cell._fail
         _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
         workers[uid] = self
@@ -57,6 +60,8 @@ class Worker(Actor):
     @endpoint
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
         """One way: nobody waits for it."""
+        if self._lost:
+            return
         for stream, batch in batches:
             if stream == ALL:
                 self._define(batch)
@@ -66,18 +71,28 @@ class Worker(Actor):
     @endpoint
     def ask(self, stream: int, method: str, args: tuple[Any, ...]) -> Any:
         """Return the answer of a method of the runner."""
+        if self._lost:
+            raise self._loss()
         return getattr(self._main, method)(*args)
 
     @endpoint(explicit_response_port=True)
     def ask_stream(self, port: Port[Any], stream: int, method: str, args: tuple[Any, ...]) -> None:
-        """As `ask`, where streams have threads: one of them answers, or with `ALL` the last of
-        all.
+        """Ask as `ask` does, where streams have threads.
+
+        One of them answers, or with `ALL` the last of all.
         """
-        if stream == ALL:
+        if self._lost:
+            port.exception(self._loss())
+        elif stream == ALL:
             self._when_all_are_here(lambda: _answer(port, self._main, method, args))
         else:
             runner = self._runner(stream)
             runner.do(lambda: _answer(port, runner, method, args))
+
+    def _loss(self) -> SupervisionError:
+        return SupervisionError(
+            f"rank {self.rank} was started again: the tensors that it had are lost"
+        )
 
     def value(self, ref: int) -> Any:
         """The value with an id, of whatever stream."""
@@ -144,7 +159,7 @@ class Worker(Actor):
             runner.do(functools.partial(self._forget, runner, stream))
 
     def _forget(self, runner: Runner, stream: int) -> None:
-        """On its own thread, which ends after this."""
+        """Forget the worker on its own thread, which ends after this."""
         with self._ending:
             del self._runners[stream]
             runner.close()
@@ -162,8 +177,9 @@ def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...])
 
 
 def _set_environment(rank: int, ranks: int, local_rank: int, local_ranks: int) -> None:
-    """Set the variables that libraries of torch expect, and this rank's share of the host's cores
-    as threads of one operation.
+    """Set the variables that libraries of torch expect.
+
+    This rank also gets its share of the host's cores as threads of one operation.
 
     Else each rank takes all of them, and where operations are small, threads that wait for their
     turn cost tenfold.

@@ -22,8 +22,9 @@ def accept(worker: StreamState, site: int, ticket: int, value: int) -> None:
 
 
 def give_back(worker: StreamState, site: int, ticket: int, value: int) -> None:
-    """The borrower's stream, after it has used the value for the last time; the second time it does
-    nothing.
+    """End the borrower's use of the value, on its stream.
+
+    A second call does nothing.
     """
     worker.slots.pop(value, None)
     if ticket in worker.slots:
@@ -31,10 +32,15 @@ def give_back(worker: StreamState, site: int, ticket: int, value: int) -> None:
 
 
 def take_back(worker: StreamState, site: int, ticket: int, value: int, used: bool) -> None:
-    """The origin's stream: it may use the value again, once the borrower does not; a failure of a
-    write comes with it.
+    """Give the value back to the origin's stream, after the borrower has used it.
+
+    A failure of a write comes with it.
 
     Args:
+        worker: State of the stream.
+        site: Where the program has issued this.
+        ticket: Number of the borrow.
+        value: Id of the value.
         used: Whether the borrower has ever used it.
     """
     returned = worker.shared.rendezvous.take(-ticket if used else ticket)

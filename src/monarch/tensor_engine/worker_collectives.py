@@ -1,5 +1,6 @@
-"""The instructions of workers besides running functions: defining groups, dropping, and moving data
-between ranks.
+"""The instructions of workers besides running functions.
+
+They define groups, drop values, and move data between ranks.
 
 A rank whose input has failed takes part in all communication, with zeros, so that its peers do not
 wait for ever; they learn that it has failed, and all of them take the failure as the result.
@@ -142,6 +143,7 @@ def define_routes(
     meeting: Meeting,
     routes: dict[int, tuple[int, ...]],
 ) -> None:
+    """Keep the routes of a transfer under a number."""
     worker.communication.known.routes[number] = (meeting, routes)
 
 
@@ -340,8 +342,9 @@ def lend(
     outputs: tuple[int, ...] | None,
     expected: tuple[Expected | None, ...],
 ) -> None:
-    """Stand still until an actor of this process has handled a message, or has ended; what it
-    returned may be kept.
+    """Stand still until an actor of this process has handled a message, or has ended.
+
+    Tensors that it returned may be kept.
     """
     poison = first_poison(worker.slots[ref] for ref in inputs)
     loan = loans.loan(worker.uid, ticket)

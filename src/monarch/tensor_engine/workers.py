@@ -1,5 +1,6 @@
-"""The executor of real programs: one `Worker` actor on each process of a mesh, to which batches of
-instructions are sent.
+"""The executor of real programs.
+
+It has one `Worker` actor on each process of a mesh, to which batches of instructions are sent.
 
 Ranks that get the same instructions get the same message. Nothing here waits but `stop`, and
 `wait_until_there` for workers that start; see `worker` for the other end.
@@ -19,7 +20,7 @@ from .._core.plane import (
     Gather,
     Owner,
     ProcAddress,
-    Stream,
+    StreamCall,
     encode_meta,
     pickling,
     random_uid,
@@ -58,13 +59,15 @@ class Workers:
         self.target: int = self._workers._uid
         self.spread = False
         self.gone: dict[int, Failure] = {}
+        self._noting = threading.Lock()
         self._addresses = [self.address(rank) for rank in range(self.size)]
         self._tell_gone: list[Callable[[int], object]] = []
         self._cell.hub.peer_lost_hooks.append(self._lost)
 
     def wait_until_there(self) -> None:
-        """Wait until every rank has a worker; bounded by what bounds the start of processes
-        (``host_spawn_ready_timeout``).
+        """Wait until every rank has a worker.
+
+        The wait is bounded as the start of processes is (``host_spawn_ready_timeout``).
         """
         self._workers.initialized.get()
 
@@ -73,6 +76,8 @@ class Workers:
 
     @property
     def is_usable(self) -> bool:
+        if any(failure.restarts for failure in self.gone.values()):
+            return False  # another engine can have these ranks, too
         hub = self._cell.hub
         living = [address for address in self._addresses if not hub.process_fate(address)]
         return bool(living) and not any(hub.fate(address, self.target) for address in living)
@@ -92,9 +97,16 @@ class Workers:
 
     def _look_who_is_gone(self) -> None:
         for rank, address in enumerate(self._addresses):
+            if rank in self.gone:
+                continue
             failure = self._cell.hub.fate(address, self.target)
-            if failure is not None and rank not in self.gone:
-                self.gone = {**self.gone, rank: failure}  # others may be reading it
+            if failure is not None:
+                self._note_gone(rank, failure)
+
+    def _note_gone(self, rank: int, failure: Failure) -> None:
+        """Also of one that starts again: what it had of this engine is lost."""
+        with self._noting:
+            self.gone = {rank: failure, **self.gone}  # others may be reading it
 
     def _merged(
         self, segments: list[Segment]
@@ -131,7 +143,7 @@ class Workers:
         self, ranks: Ranks, method: str, args: tuple[Any, ...], what: str
     ) -> list[Future[Any]]:
         extent = _extent(ranks)
-        request = Stream(what, self.target, ranks.procs, extent)
+        request = StreamCall(what, self.target, ranks.procs, extent)
         futures: list[Future[Any]] = list(request.futures)
         self._ask(ranks, method, args, request, extent)
         return futures
@@ -155,9 +167,10 @@ class Workers:
         self._tell_gone.append(tell)
 
     def _lost(self, address: ProcAddress, failure: Failure) -> None:
-        """On the poller's thread, or whichever has heard of it."""
+        """Tell of a loss; on the poller's thread, or any other that has heard of it."""
         if address in self._addresses:
             rank = self._addresses.index(address)
+            self._note_gone(rank, failure)
             for tell in self._tell_gone:
                 with suppress(RuntimeError):  # the system has no thread to give
                     threading.Thread(

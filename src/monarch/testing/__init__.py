@@ -1,5 +1,4 @@
-"""Actors without processes, for tests of programs; and a whole cluster in one process, without
-sockets, threads or waiting.
+"""Actors without processes, for tests of programs.
 
 `local` runs programs of actors in the process of a test, with procs that are objects:
 
@@ -7,11 +6,10 @@ sockets, threads or waiting.
         counters = hosts.spawn_procs({"gpus": 2}).spawn("counters", Counter)
         assert sum(counters.count.call().get().values()) == 4
 
-`Simulation` says how ten thousand hosts behave when some die.
-
-`Simulation` runs the very code that decides, on a real cluster, what gateways and links do, over a
-network and a clock of its own. One seed gives one run, event by event. Simulated processes only
-answer; no user code runs.
+`Simulation` is a whole cluster in one process, without sockets, threads or waiting: it says how ten
+thousand hosts behave when some die. It runs the code of real gateways and links, over a network and
+a clock of its own. One seed gives one run, event by event. Simulated processes only answer; no user
+code runs.
 
     simulation = Simulation(seed=7, hosts=1000)
     cast = simulation.cast()
@@ -19,8 +17,10 @@ answer; no user code runs.
     simulation.run(until=cast)
     print(cast.lost, simulation.report())
 
-``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Begin to read
-in `simulation`, and in `in_process`.
+``python -m monarch.testing --hosts 10000 --kill 100 --seed 1`` does so from a shell. Read
+`simulation`, then `in_process`.
+
+Imports `_core.routing`, `_core.supervision`, `_core.wire`, `testing.in_process`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""``python -m monarch.testing --hosts 10000 --kill 100 --seed 1``: calls to all, while hosts die; a
-table at the end.
+"""``python -m monarch.testing --hosts 10000 --kill 100 --seed 1``: calls to all, while hosts die.
+
+It prints a table at the end.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 0; 1 if somebody waits in vain, or order was not kept; 2 if the arguments make no
-    sense.
+    """Return 0; 1 if a caller waits in vain or order was not kept.
+
+    It is 2 if the arguments make no sense.
     """
     given = _arguments(arguments)
     seed = random.SystemRandom().randrange(2**32) if given.seed is None else given.seed

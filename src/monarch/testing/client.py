@@ -10,7 +10,7 @@ from .._core.routing.route import RESENT, Route, read_route, split_route, with_r
 from .._core.supervision.failure import Failure
 from .._core.wire.address import AGENT, ProcAddress
 from .._core.wire.frame import CALL, GONE, REPLY, ROUTED, STANDING, Decoder, Frame, decode
-from .worker import Setting, Worker
+from .worker import Setting, SimulatedHost
 
 
 class Cast:
@@ -83,7 +83,7 @@ class Cast:
             self.ended = now
 
 
-class Client(Worker):
+class Client(SimulatedHost):
     """See the module."""
 
     def __init__(self, setting: Setting, name: str) -> None:

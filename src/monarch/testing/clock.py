@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Events in the order of their times; those of one time in the order in which they were asked
-    for.
+    """Events in the order of their times.
+
+    Those of one time are in the order in which they were asked for.
     """
 
     def __init__(self) -> None:

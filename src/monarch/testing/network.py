@@ -1,5 +1,6 @@
-"""Byte streams between simulated hosts, as TCP gives them: in order, whole or not at all, with
-delays and cuts.
+"""Byte streams between simulated hosts, as TCP gives them.
+
+They are in order, whole or not at all, with delays and cuts.
 
 A host that lost its power says nothing more, nor does one behind a cut: what is sent there waits,
 as TCP would send it again, and arrives after the cut has healed if the stream is still open on both
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING
 from .clock import Clock
 
 if TYPE_CHECKING:
-    from .worker import Worker
+    from .worker import SimulatedHost
 
 _RESENT = 0.2  # seconds after which TCP sends again what got lost
 
 
-class Stream:
+class SimulatedStream:
     """One end of a connection.
 
     Attributes:
@@ -30,11 +31,11 @@ class Stream:
 
     __slots__ = ("arrives", "host", "number", "open", "other", "waiting")
 
-    def __init__(self, host: Worker, number: int) -> None:
+    def __init__(self, host: SimulatedHost, number: int) -> None:
         self.host = host
         self.number = number
         self.open = True
-        self.other: Stream | None = None
+        self.other: SimulatedStream | None = None
         self.arrives = 0.0  # when what was sent last does; nothing overtakes it
         self.waiting: list[bytes | None] = []  # for a cut to heal; None is the end of the stream
 
@@ -47,11 +48,18 @@ class Partition:
         self._one, self._other = frozenset(one), frozenset(other)
 
     def between(self, a: str, b: str) -> bool:
+        """Return whether two hosts are on different sides.
+
+        Args:
+            a: Name of a host.
+            b: Name of another host.
+        """
         return (a in self._one and b in self._other) or (a in self._other and b in self._one)
 
     def heal(self) -> None:
-        """The hosts reach each other again; what was sent meanwhile arrives, if its stream is still
-        open.
+        """The hosts reach each other again.
+
+        What was sent meanwhile arrives, if its stream is still open.
         """
         self._network.healed(self)
 
@@ -74,8 +82,8 @@ class Network:
         self._least, self._spread = delay[0], delay[1] - delay[0]
         self._loss = loss
         self._cuts: list[Partition] = []
-        self._held: dict[Stream, None] = {}
-        self.hosts: dict[str, Worker] = {}
+        self._held: dict[SimulatedStream, None] = {}
+        self.hosts: dict[str, SimulatedHost] = {}
         self.bytes = 0
 
     def partition(self, one: Iterable[str], other: Iterable[str]) -> Partition:
@@ -91,11 +99,12 @@ class Network:
             for data in waiting:
                 self._transmit(stream, data)
 
-    def dial(self, caller: Worker, number: int, name: str) -> Stream:
-        """Connect to the host of that name: `caller` is told when that is done, or that nobody
-        listens.
+    def dial(self, caller: SimulatedHost, number: int, name: str) -> SimulatedStream:
+        """Connect to the host of that name.
+
+        `caller` is told when that is done, or that no host listens.
         """
-        near = Stream(caller, number)
+        near = SimulatedStream(caller, number)
 
         def reach() -> None:
             host = self.hosts[name]
@@ -110,10 +119,10 @@ class Network:
             self._clock.after(self._least, lambda: caller.stream_answered(near))
             host.when_awake(lambda: host.greet(near, lambda: host.when_awake(lambda: let_in(host))))
 
-        def let_in(host: Worker) -> None:
+        def let_in(host: SimulatedHost) -> None:
             if not (host.alive and near.open):
                 return
-            far = Stream(host, host.accept())
+            far = SimulatedStream(host, host.accept())
             near.other, far.other = far, near
             host.streams[far.number] = far
             far.arrives = self._clock.now + self._delay()  # of the first that it says
@@ -123,17 +132,17 @@ class Network:
         self._clock.after(self._delay(), reach)
         return near
 
-    def send(self, stream: Stream, data: bytes) -> None:
+    def send(self, stream: SimulatedStream, data: bytes) -> None:
         self.bytes += len(data)
         self._transmit(stream, data)
 
-    def close(self, stream: Stream) -> None:
+    def close(self, stream: SimulatedStream) -> None:
         """The other side is told when it has all that was sent before."""
         if stream.open:
             stream.open = False
             self._transmit(stream, None)
 
-    def _transmit(self, stream: Stream, data: bytes | None) -> None:
+    def _transmit(self, stream: SimulatedStream, data: bytes | None) -> None:
         far = stream.other
         if far is None:
             return

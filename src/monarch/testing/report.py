@@ -6,27 +6,29 @@ from typing import NamedTuple
 
 
 class Report(NamedTuple):
-    """Attributes:
-    seed: Of the run; the same seed gives the same run, and the same `log`.
-    hosts: Workers at the start.
-    procs: Processes on all of them.
-    time: Simulated seconds.
-    casts: Calls and broadcasts so far, attaching included.
-    answers: Ranks that have answered, in all casts.
-    lost: Ranks that could not, as their host was gone.
-    missing: Ranks that are still waited for.
-    killed: Hosts that were ended.
-    known: Hosts of which the client knows that they are gone.
-    detection: Longest time from a host's end until the client knew, in seconds; 0 if none ended.
-    twice: Answers that came twice.
-    disorder: Messages that came twice, or out of the order of their sender.
-    events: Events of the clock.
-    bytes: Bytes on all streams.
-    links: Links of the client.
-    busy: CPU seconds of the client's gateway, of those that `Costs` count.
-    memory: Bytes of this process for each host, its links and records; differs from run to run.
-    wall: Real seconds since the start; differs from run to run.
-    log: Hash of all events, in order.
+    """The figures of a simulated run.
+
+    Attributes:
+        seed: Of the run; the same seed gives the same run, and the same `log`.
+        hosts: Workers at the start.
+        procs: Processes on all of them.
+        time: Simulated seconds.
+        casts: Calls and broadcasts so far, attaching included.
+        answers: Ranks that have answered, in all casts.
+        lost: Ranks that could not, as their host was gone.
+        missing: Ranks that are still waited for.
+        killed: Hosts that were ended.
+        known: Hosts of which the client knows that they are gone.
+        detection: Longest time from a host's end until the client knew, seconds; 0 if none ended.
+        twice: Answers that came twice.
+        disorder: Messages that came twice, or out of the order of their sender.
+        events: Events of the clock.
+        bytes: Bytes on all streams.
+        links: Links of the client.
+        busy: CPU seconds of the client's gateway, of those that `Costs` count.
+        memory: Bytes of this process for each host, its links and records; differs from run to run.
+        wall: Real seconds since the start; differs from run to run.
+        log: Hash of all events, in order.
     """
 
     seed: int

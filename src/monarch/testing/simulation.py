@@ -18,7 +18,7 @@ from .client import Cast, Client
 from .clock import Clock
 from .network import Network, Partition
 from .report import Report
-from .worker import Costs, Setting, Worker
+from .worker import Costs, Setting, SimulatedHost
 
 _LONGEST = 600.0  # seconds of simulated time for which `run` waits for a cast
 
@@ -88,7 +88,7 @@ class Simulation:
             self._arrived,
         )
         self._workers = [
-            Worker(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n)
+            SimulatedHost(setting, f"tcp://10.{n >> 16}.{n >> 8 & 255}.{n & 255}:26600", n)
             for n in range(1, hosts + 1)
         ]
         self._client = Client(setting, f"client-{seed}")
@@ -124,8 +124,9 @@ class Simulation:
     # what the client does
 
     def attach(self) -> Cast:
-        """Let the client attach to all hosts, if it has not yet: they watch over each other from
-        then on.
+        """Let the client attach to all hosts, if it has not yet.
+
+        They watch over each other from then on.
         """
         if self._attached is None:
             self._attached = self._client.attach([worker.name for worker in self._workers])
@@ -143,6 +144,9 @@ class Simulation:
                 over when it is sent.
             payload_bytes: Size of the message.
 
+        Returns:
+            The call, for `run` and for its results.
+
         Raises:
             ValueError: There is no such rank, or none at all.
         """
@@ -154,6 +158,13 @@ class Simulation:
 
     def call_one(self, rank: int, *, payload_bytes: int = 64) -> Cast:
         """Call one process, over a direct link.
+
+        Args:
+            rank: The process.
+            payload_bytes: Size of the message.
+
+        Returns:
+            The call, as of `cast`.
 
         Raises:
             ValueError: There is no such rank.
@@ -220,8 +231,9 @@ class Simulation:
         return host
 
     def pause_host(self, host: int, seconds: float, *, after: float = 0.0) -> None:
-        """Let the agent of a host stand still, as if it were stopped, or its machine busy: it
-        reads, writes and notices nothing.
+        """Freeze the agent of a host, as if it were stopped, or its machine busy.
+
+        It reads, writes and notices nothing.
 
         Args:
             host: Which.
@@ -234,10 +246,15 @@ class Simulation:
         self._pause(self._worker(host), seconds, after)
 
     def pause_client(self, seconds: float, *, after: float = 0.0) -> None:
-        """As `pause_host`, the agent of the client's host."""
+        """As `pause_host`, the agent of the client's host.
+
+        Args:
+            seconds: Simulated seconds of the pause.
+            after: Simulated seconds from now.
+        """
         self._pause(self._client, seconds, after)
 
-    def _pause(self, worker: Worker, seconds: float, after: float) -> None:
+    def _pause(self, worker: SimulatedHost, seconds: float, after: float) -> None:
         if seconds < 0 or after < 0:
             raise ValueError(
                 f"a pause has a length and a beginning of 0 s or more, got {seconds} and {after}"
@@ -261,6 +278,9 @@ class Simulation:
             one: Numbers of the hosts.
             other: Those that they do not reach, and that don't reach them; by default all others,
                 the client included.
+
+        Returns:
+            What `heal` is called on.
         """
         here = {self._worker(host).name for host in one}
         there = (
@@ -276,13 +296,11 @@ class Simulation:
         return sum(self._client.name in worker.lost for worker in self._workers if worker.alive)
 
     def open_casts(self) -> int:
-        """Casts that some gateway still keeps a record of, but for the one that stays as long as
-        hosts are attached.
-        """
+        """Casts with a record at some gateway, but for the one that keeps hosts attached."""
         living = [worker for worker in (*self._workers, self._client) if worker.alive]
         return sum(max(0, worker.gateway.casts - 1) for worker in living)
 
-    def _worker(self, host: int) -> Worker:
+    def _worker(self, host: int) -> SimulatedHost:
         if not 0 <= host < len(self._workers):
             raise ValueError(f"hosts are numbered 0 to {len(self._workers) - 1}, got {host}")
         return self._workers[host]
@@ -343,9 +361,7 @@ class Simulation:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without the garbage collector, which would look through all hosts again and again, and find
-    nothing.
-    """
+    """Pause the garbage collector, which would scan all hosts again and again, and find nothing."""
     enabled = gc.isenabled()
     gc.disable()
     try:

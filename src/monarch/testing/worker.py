@@ -1,5 +1,6 @@
-"""A simulated host: the gateway and the links that a real one has, and processes that do nothing
-but answer.
+"""A simulated host.
+
+It has a real gateway and real links, and processes that do nothing but answer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .._core.wire.frame import CALL, CAST, REPLY, STANDING, Frame
 from .._core.wire.link_limits import Limits
 from .._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Write
 from .clock import Clock
-from .network import Network, Stream
+from .network import Network, SimulatedStream
 
 _TURNS = 20  # of a handshake
 
@@ -63,7 +64,7 @@ class Setting(NamedTuple):
     arrived: Callable[[int, int, float], None]
 
 
-class Worker:
+class SimulatedHost:
     """See the module; it is the `Outside` of its gateway.
 
     Args:
@@ -78,7 +79,7 @@ class Worker:
         self.powered = True  # a host without power does not even refuse
         self.spent = 0.0  # seconds of the present event
         self.busy = 0.0  # seconds in all
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, SimulatedStream] = {}
         self.lost: dict[str, float] = {}  # other hosts that are gone, and since when
         self.disorder = 0  # messages that came twice, or out of order
         self._setting = setting
@@ -116,7 +117,7 @@ class Worker:
         return sum(1 for _ in self._table)
 
     def end(self, power: bool) -> None:
-        """Its agent ends; without `power` nobody is told by a closed connection."""
+        """End its agent; without `power` no peer is told by a closed connection."""
         self.alive, self.powered = False, power
         for stream in list(self.streams.values()):
             if power:
@@ -124,7 +125,7 @@ class Worker:
         self.streams.clear()
 
     def pause(self, seconds: float) -> None:
-        """Its agent stands still, while its machine takes connections and bytes for it."""
+        """Freeze its agent, while its machine takes connections and bytes for it."""
         if self._clock.now >= self._paused_until:
             self._paused_since = self._clock.now
         self._paused_until = max(self._paused_until, self._clock.now + seconds)
@@ -155,9 +156,10 @@ class Worker:
     def accept(self) -> int:
         return self._table.accepted(self._ran)
 
-    def greet(self, stream: Stream, done: Callable[[], None], turns: int = _TURNS) -> None:
-        """Prove to each other who one is, with whoever has opened `stream`; `done` follows, unless
-        that is closed before the end.
+    def greet(self, stream: SimulatedStream, done: Callable[[], None], turns: int = _TURNS) -> None:
+        """Prove identity to the peer that has opened `stream`, and have it prove its own.
+
+        `done` is called, unless the stream is closed before the end.
         """
         cost = self._setting.costs.handshake
         if not cost or not turns:
@@ -165,7 +167,7 @@ class Worker:
         elif stream.open:
             self._when_free(lambda: self._greet_on(stream, done, turns - 1))
 
-    def _greet_on(self, stream: Stream, done: Callable[[], None], turns: int) -> None:
+    def _greet_on(self, stream: SimulatedStream, done: Callable[[], None], turns: int) -> None:
         self.spent += self._setting.costs.handshake / _TURNS
         self.carry_out()
         if turns:
@@ -173,25 +175,25 @@ class Worker:
         else:
             self._clock.at(self._free_at, done)
 
-    def stream_answered(self, stream: Stream) -> None:
+    def stream_answered(self, stream: SimulatedStream) -> None:
         self.when_awake(lambda: self._answered(stream))
 
-    def _answered(self, stream: Stream) -> None:
+    def _answered(self, stream: SimulatedStream) -> None:
         if self.alive and stream.open:
             self._table.answered(stream.number, self._ran)
 
-    def stream_ready(self, stream: Stream) -> None:
+    def stream_ready(self, stream: SimulatedStream) -> None:
         self.when_awake(lambda: self._ready(stream))
 
-    def _ready(self, stream: Stream) -> None:
+    def _ready(self, stream: SimulatedStream) -> None:
         if self.alive and stream.open:
             self._table.ready(stream.number, self._ran)
             self.carry_out()
 
-    def stream_data(self, stream: Stream, data: bytes) -> None:
+    def stream_data(self, stream: SimulatedStream, data: bytes) -> None:
         self.when_awake(lambda: self._when_free(lambda: self._read(stream, data)))
 
-    def _read(self, stream: Stream, data: bytes) -> None:
+    def _read(self, stream: SimulatedStream, data: bytes) -> None:
         if stream.open:
             self._clock.note(self.name, stream.number, len(data))
             self._table.data(stream.number, memoryview(data), self._ran)
@@ -214,10 +216,10 @@ class Worker:
         if self._jobs:
             self._clock.at(self._free_at, self._next_job)
 
-    def stream_closed(self, stream: Stream, reason: str, refused: bool = False) -> None:
+    def stream_closed(self, stream: SimulatedStream, reason: str, refused: bool = False) -> None:
         self.when_awake(lambda: self._closed(stream, reason, refused))
 
-    def _closed(self, stream: Stream, reason: str, refused: bool) -> None:
+    def _closed(self, stream: SimulatedStream, reason: str, refused: bool) -> None:
         if self.alive and self.streams.pop(stream.number, None) is not None:
             stream.open = False
             self._clock.note(self.name, stream.number, reason)

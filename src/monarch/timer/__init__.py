@@ -2,6 +2,8 @@
 
 Nothing here knows of meshes; use it in remote functions, or by name:
 ``remote("monarch.timer.execution_timer.execution_timer_start", propagate="inspect")("step")``.
+
+Imports no other package of `monarch`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Named stopwatches of one process: the clock of the GPU's work where there is a GPU, else the wall
-clock.
+"""Named stopwatches of one process.
+
+They use the clock of the GPU's work where there is a GPU, else the wall clock.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _DEFAULT = "default"
 
 
 class _WallClock:
-    """From start to stop, as the CPU sees it."""
+    """Measures from start to stop, as the CPU sees it."""
 
     def __init__(self) -> None:
         self._started = time.perf_counter()
@@ -30,8 +31,9 @@ class _WallClock:
 
 
 class _GpuClock:
-    """From where the current CUDA stream was at start to where it was at stop; reading it waits for
-    that.
+    """The time between two points of the current CUDA stream, at start and at stop.
+
+    Reading it waits for the second.
     """
 
     def __init__(self) -> None:
@@ -60,7 +62,7 @@ class ExecutionTimer:
     @classmethod
     @contextmanager
     def time(cls, name: str = _DEFAULT, use_cpu: bool = False) -> Iterator[None]:
-        """Measure a block.
+        """Return a context manager that measures a block.
 
         Args:
             name: Of the stopwatch.
@@ -77,7 +79,15 @@ class ExecutionTimer:
 
     @classmethod
     def start(cls, name: str = _DEFAULT, use_cpu: bool = False) -> None:
-        """Begin to measure. See `time`."""
+        """Begin to measure.
+
+        Args:
+            name: Of the stopwatch.
+            use_cpu: The wall clock, even where there is a GPU.
+
+        Raises:
+            RuntimeError: It is running.
+        """
         clock = _WallClock() if use_cpu or not torch.cuda.is_available() else _GpuClock()
         with cls._lock:
             if name in cls._running:
@@ -87,6 +97,9 @@ class ExecutionTimer:
     @classmethod
     def stop(cls, name: str = _DEFAULT) -> None:
         """End the measurement.
+
+        Args:
+            name: Of the stopwatch.
 
         Raises:
             RuntimeError: It is not running.
@@ -100,7 +113,11 @@ class ExecutionTimer:
 
     @classmethod
     def reset(cls, name: str | None = None) -> None:
-        """Forget what one stopwatch has measured; all of them without a name."""
+        """Forget what one stopwatch has measured, or all have.
+
+        Args:
+            name: Of the stopwatch; None for all.
+        """
         with cls._lock:
             for kept in (cls._running, cls._measured):
                 if name is None:
@@ -110,7 +127,10 @@ class ExecutionTimer:
 
     @classmethod
     def get_latest_measurement(cls, name: str = _DEFAULT) -> float:
-        """The last measurement, in milliseconds.
+        """Return the last measurement, in milliseconds.
+
+        Args:
+            name: Of the stopwatch.
 
         Raises:
             KeyError: There is none.
@@ -119,7 +139,7 @@ class ExecutionTimer:
 
     @classmethod
     def summary(cls) -> dict[str, dict[str, float]]:
-        """By name: ``count``, ``mean_ms``, ``total_ms``, ``min_ms``, ``max_ms``."""
+        """Figures by name: ``count``, ``mean_ms``, ``total_ms``, ``min_ms``, ``max_ms``."""
         return {
             name: _summary([clock.read() for clock in cls._of(name)])
             for name in list(cls._measured)
@@ -143,22 +163,39 @@ def _summary(values: list[float]) -> dict[str, float]:
 
 
 def execution_timer_start(name: str = _DEFAULT, use_cpu: bool = False) -> None:
-    """`ExecutionTimer.start`, as a function."""
+    """`ExecutionTimer.start`, as a function.
+
+    Args:
+        name: Of the stopwatch.
+        use_cpu: The wall clock, even where there is a GPU.
+    """
     ExecutionTimer.start(name, use_cpu)
 
 
 def execution_timer_stop(name: str = _DEFAULT) -> None:
-    """`ExecutionTimer.stop`, as a function."""
+    """`ExecutionTimer.stop`, as a function.
+
+    Args:
+        name: Of the stopwatch.
+    """
     ExecutionTimer.stop(name)
 
 
 def get_latest_timer_measurement(name: str = _DEFAULT) -> torch.Tensor:
-    """`ExecutionTimer.get_latest_measurement`, as a scalar float64 tensor."""
+    """`ExecutionTimer.get_latest_measurement`, as a scalar float64 tensor.
+
+    Args:
+        name: Of the stopwatch.
+    """
     return torch.tensor(ExecutionTimer.get_latest_measurement(name), dtype=torch.float64)
 
 
 def get_execution_timer_average_ms(name: str = _DEFAULT) -> torch.Tensor:
-    """The mean of what a stopwatch has measured, in milliseconds, as a scalar float64 tensor."""
+    """The mean of what a stopwatch has measured, in milliseconds, as a scalar float64 tensor.
+
+    Args:
+        name: Of the stopwatch.
+    """
     return torch.tensor(
         _summary([clock.read() for clock in ExecutionTimer._of(name)])["mean_ms"],
         dtype=torch.float64,

@@ -69,8 +69,9 @@ def open_for(
     names: Sequence[str],
     root_path: str,
 ) -> None:
-    """Show how to get into the admin interface of a program; if it has none, open one, and serve
-    until the program ends, or Ctrl-C.
+    """Show how to get into the admin interface of a program.
+
+    If it has none, open one, and serve until the program ends, or Ctrl-C.
 
     Args:
         connection: To the program; is closed.

@@ -227,8 +227,9 @@ def transfers(as_json: status.JSON = False) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse the arguments, those of the process by default; run the command, turn errors of the
-    user into one line.
+    """Parse the arguments, those of the process by default.
+
+    Then run the command, and turn errors of the user into one line.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     try:
@@ -239,8 +240,9 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """A parser for programs that call ``args.func(args)``, as with Monarch 0.7: it passes all
-    arguments on to `main`.
+    """A parser for programs that call ``args.func(args)``, as with Monarch 0.7.
+
+    It passes all arguments on to `main`.
     """
     parser = argparse.ArgumentParser(prog="monarch", add_help=False)
     parser.add_argument("command", nargs=argparse.REMAINDER)

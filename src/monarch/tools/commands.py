@@ -73,7 +73,7 @@ def job_of(server_handle: str) -> JobTrait:
 
 
 def info(server_handle: str) -> ServerSpec | None:
-    """What is known of a server; None if there is none, or it has ended.
+    """The description of a server; None if there is none, or it has ended.
 
     Its state is FAILED if hosts are lost that nobody replaces.
     """

@@ -16,9 +16,7 @@ def context_names(incomplete: str) -> list[str]:
 
 
 def mesh_names(incomplete: str) -> list[str]:
-    """Host meshes of the job that runs in the active context, where it says them without being
-    asked.
-    """
+    """Host meshes of the job of the active context, where it names them without being asked."""
     with suppress(MonarchError, OSError):
         return [
             name

@@ -50,8 +50,9 @@ def dashboard(
     root_path: ROOT_PATH = "",
     as_json: JSON = False,
 ) -> None:
-    """Open the dashboard of a program, or print the link to it, which lets a browser in, once,
-    within an hour.
+    """Open the dashboard of a program in a browser, or print the link to it.
+
+    The link works once, within an hour.
 
     What is wrong, where, and why: the verdict, each rank, stacks, waits, logs. If the program has
     no admin interface, this opens one, and serves until the program ends, or Ctrl-C. A program that
@@ -87,9 +88,7 @@ def dashboard(
 
 
 def _program_or_run(what: str) -> Program | str:
-    """The program that uses a job, or the file of the last run of that job; or the file that is
-    named.
-    """
+    """The program that uses a job, or the file of its last run, or the named file."""
     if os.path.isfile(what) or os.sep in what or what.endswith(".duckdb"):
         return what
     described = running_job(what)

@@ -47,8 +47,9 @@ def debug(
         bool, typer.Option("--json", help="Tell what --dap has opened as JSON objects.")
     ] = False,
 ) -> None:
-    """Debug the actors of a running program that have stopped: breakpoint(), errors, `break`,
-    `interrupt`.
+    """Debug the actors of a running program that have stopped.
+
+    They stop by breakpoint(), errors, `break` and `interrupt`.
 
     Reads commands from stdin, line by line, where that is no terminal: monarch debug < commands.
     With --dap, an editor debugs ranks that need not have stopped, by the Debug Adapter Protocol.

@@ -39,8 +39,9 @@ def demo(
         bool, typer.Option("--json", help="Print url, link and token as JSON.")
     ] = False,
 ) -> None:
-    """Look at a training of many ranks that something is wrong with, without one: for trying
-    dashboards.
+    """Show a simulated training of many ranks with a known fault, without starting one.
+
+    It is for trying dashboards.
 
     Prints a link that lets a browser in, once, and serves until Ctrl-C. What is behind it is
     simulated, and costs one process; the interface is that of `monarch admin`.

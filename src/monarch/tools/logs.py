@@ -1,5 +1,6 @@
-"""``monarch logs``: what the ranks of a job have printed and logged, from another terminal, also
-when the job has ended.
+"""``monarch logs``.
+
+What the ranks of a job have printed and logged, from another terminal, also when the job has ended.
 """
 
 from __future__ import annotations
@@ -114,8 +115,9 @@ def logs(
 
 
 def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
-    """Open the logs of other hosts, while the job runs; else, and where that fails, tell the reason
-    why they are missing.
+    """Open the logs of other hosts, while the job runs.
+
+    Else, and where that fails, the text says why they are missing.
     """
     if found.all_here:
         return Found([], [])

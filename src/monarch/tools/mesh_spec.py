@@ -141,7 +141,8 @@ def tag_as_metadata(mesh_spec: MeshSpec, appdef: Any) -> None:
 
 
 def mesh_spec_from_metadata(appdef: Any, mesh_name: str) -> MeshSpec | None:
-    """The mesh that a role of an application stands for, with what `tag_as_metadata` has noted;
+    """The mesh that a role of an application stands for, with the metadata of `tag_as_metadata`.
+
     None if there is no such role.
     """
     for role in appdef.roles:

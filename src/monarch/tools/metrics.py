@@ -1,5 +1,6 @@
-"""``monarch metrics``: the metrics of a running program for Prometheus, once, or served for it to
-scrape.
+"""``monarch metrics``.
+
+The metrics of a running program for Prometheus, once, or served for it to scrape.
 
 The server is this command, a process of its own: nothing in the program listens, or does anything
 between two scrapes.
@@ -61,8 +62,9 @@ def metrics(
         ),
     ] = False,
 ) -> None:
-    """Print the metrics of a running program, of all its processes, in the text format of
-    Prometheus.
+    """Print the metrics of all processes of a running program.
+
+    They are in the text format of Prometheus.
     """
     with reach(program) as connection:
         if serve is None:
@@ -114,8 +116,9 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Takes GET /metrics with the token, and nothing else: its base class refuses all other
-    methods.
+    """Takes GET /metrics with the token, and nothing else.
+
+    Its base class refuses all other methods.
     """
 
     server: _Server

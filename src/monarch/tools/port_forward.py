@@ -40,8 +40,9 @@ def port_forward(
     context: CONTEXT = None,
     as_json: JSON = False,
 ) -> None:
-    """Reach a TCP port of a host of the running job at a port of this machine, until Ctrl-C:
-    TensorBoard, in the browser here.
+    """Reach a TCP port of a host of the running job at a port of this machine, until Ctrl-C.
+
+    An example is TensorBoard, in the browser here.
 
     Nothing listens there for it: each connection goes over the links of the job, to 127.0.0.1 of
     the host.

@@ -1,5 +1,6 @@
-"""``monarch profile``: what all processes of a running program do for some seconds, as a file for
-ui.perfetto.dev.
+"""``monarch profile``.
+
+What all processes of a running program do for some seconds, as a file for ui.perfetto.dev.
 """
 
 from __future__ import annotations

@@ -107,8 +107,9 @@ def _row(program: Program) -> dict[str, Any]:
 
 
 def console() -> Console:
-    """For tables on stdout: of the terminal's width, or as wide as it takes for what is no
-    terminal.
+    """The console for tables on stdout.
+
+    It has the terminal's width, or without a terminal as much as a table takes.
     """
     plain = Console(highlight=False)
     return plain if plain.is_terminal else Console(highlight=False, width=_WIDEST)

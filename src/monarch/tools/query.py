@@ -1,5 +1,6 @@
-"""``monarch query`` and ``monarch snapshot``: telemetry of a running program, or of one that has
-left a file, in SQL.
+"""``monarch query`` and ``monarch snapshot``.
+
+Telemetry of a running program, or of one that has left a file, in SQL.
 """
 
 from __future__ import annotations
@@ -86,8 +87,9 @@ def snapshot(
     timeout: Annotated[str, typer.Option(help="Time in which hosts have to answer.")] = "30s",
     as_json: JSON = False,
 ) -> None:
-    """Keep what a running program says now, all tables, in a file for `monarch query --run`, or for
-    duckdb.
+    """Keep all tables of a running program in a file.
+
+    `monarch query --run` and duckdb read it.
     """
     seconds = duration(timeout)
     with reach(program) as connection:

@@ -1,5 +1,6 @@
-"""Taking secrets out of text that is to be given away: those that are known here, and what looks
-like one.
+"""Taking secrets out of text that is to be given away.
+
+It finds the known ones, and what looks like one.
 """
 
 from __future__ import annotations

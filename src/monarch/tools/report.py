@@ -1,5 +1,6 @@
-"""``monarch report``: what somebody who looks for a bug asks for first, in one file, without
-secrets.
+"""``monarch report``.
+
+What somebody who looks for a bug asks for first, in one file, without secrets.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def report(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Pack versions, configuration, the engine's log and the reports of failures of this folder,
-    for the report of a bug.
+    """Pack versions, settings, the engine's log and failure reports for the report of a bug.
+
+    They are those of this folder.
 
     What actors have printed is not in it. Secrets are left out as far as they can be recognised:
     look through it before you give it away.
@@ -97,8 +99,9 @@ def _parts() -> Iterator[tuple[str, float, str]]:
 
 
 def _logs() -> Iterator[Path]:
-    """Iterate over the logs of the engine, workers and failures in this folder; not those of
-    actors.
+    """Iterate over the logs of the engine, workers and failures in this folder.
+
+    Logs of actors are not among them.
     """
     yield from Path(_engine_log.FAILURES).glob("*.txt")
     yield from Path(_engine_log.FOLDER).glob("*/*.log*")
@@ -140,8 +143,9 @@ def _version(package: str) -> str:
 
 
 def _configuration() -> dict[str, object]:
-    """Settings that differ from their defaults, and variables of the environment that matter; of
-    secret ones only the name.
+    """Settings that differ from their defaults, and variables of the environment that matter.
+
+    Secret ones show only the name.
     """
     try:
         settings: object = config.exported()

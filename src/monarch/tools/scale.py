@@ -55,8 +55,9 @@ def scale(
 
 @app.command(epilog="Example: monarch bounce")
 def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
-    """Start the workers of a running job anew, on the same hosts, in the same allocation: with code
-    and settings as they are now.
+    """Start the workers of a running job anew, on the same hosts, in the same allocation.
+
+    They have the code and settings of now.
 
     What runs on its hosts ends, also that of other programs.
     """
@@ -74,8 +75,9 @@ def bounce(context: CONTEXT = None, as_json: JSON = False) -> None:
 
 
 def applied(spec: str | None) -> job.JobTrait:
-    """The job of the active context as it is described; with a spec, ``module.attribute``, that job
-    becomes the one of it.
+    """The job of the active context as it is described.
+
+    With a spec, ``module.attribute``, that job becomes the one of the context.
 
     Raises:
         FileNotFoundError, ImportError, JobError, ValueError: There is no such job.

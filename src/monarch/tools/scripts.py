@@ -1,5 +1,6 @@
-"""``monarch run`` and ``monarch serve``: unchanged scripts of `torchrun`, on this machine or on the
-hosts of a job.
+"""``monarch run`` and ``monarch serve``.
+
+Unchanged scripts of `torchrun`, on this machine or on the hosts of a job.
 """
 
 from __future__ import annotations
@@ -88,8 +89,9 @@ def serve(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Run a command of torchrun on the hosts of a job, which starts if it does not run, and stays
-    for the next command.
+    """Run a command of torchrun on the hosts of a job.
+
+    The job starts if it does not run, and stays for the next command.
 
     The job becomes that of the active context. One that `monarch.job.spmd.serve` has made has a
     command of its own.

@@ -1,5 +1,6 @@
-"""``monarch status`` and ``monarch doctor``: what runs of the current job; what of its hosts would
-make a program fail.
+"""``monarch status`` and ``monarch doctor``: what runs of the current job.
+
+The second finds what of its hosts would make a program fail.
 """
 
 from __future__ import annotations
@@ -93,8 +94,9 @@ def doctor(
     ] = None,
     as_json: JSON = False,
 ) -> None:
-    """Check this machine and the hosts of a job: versions, secret, ports, clocks, GPUs, RDMA,
-    limits.
+    """Check this machine and the hosts of a job.
+
+    It looks at versions, secret, ports, clocks, GPUs, RDMA and limits.
 
     The exit status is 1 if something is found that would make a program fail, or slow; it is named.
     """
@@ -116,8 +118,9 @@ def doctor(
 
 
 def _meshes(workers: list[str], problems: list[str]) -> list[tuple[str, HostMesh]]:
-    """List the meshes to look at: each worker by itself, so that a missing one is no trouble for
-    the others.
+    """List the meshes to look at.
+
+    Each worker is one by itself, so that a missing one does not affect the others.
     """
     if workers:
         return [(address, attach_to_workers(workers=[address])) for address in workers]

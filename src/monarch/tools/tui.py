@@ -65,8 +65,7 @@ def tui(
         ),
     ] = False,
 ) -> None:
-    """Watch a program in the terminal: the verdict, ranks, stacks, waits, logs, failures, what
-    there is, SQL.
+    """Watch a program in the terminal: verdict, ranks, stacks, waits, logs, failures, tree, SQL.
 
     Without --addr, a program of this machine. ? shows the keys.
     """
@@ -117,8 +116,9 @@ def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext
 
 @contextmanager
 def _own(program: str | None, context: ssl.SSLContext | None) -> Iterator[faces.Access]:
-    """The admin interface of a program of this machine: the one that it has, or one that is there
-    as long as it is looked at.
+    """The admin interface of a program of this machine.
+
+    It is the one that the program has, or one that lives as long as it is looked at.
     """
     pid, access = find_access(reach(program), ACT)
     if access is not None:

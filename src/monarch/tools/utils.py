@@ -1,4 +1,4 @@
-"""Where Monarch 0.7 keeps files of a user, and the conda environment at hand."""
+"""The folders in which Monarch 0.7 keeps files of a user, and the conda environment at hand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class conda:  # noqa: N801  # its name in the API
 
     @staticmethod
     def active_env_dir() -> str | None:
-        """Its directory; None outside of one."""
+        """The environment's directory; None outside of one."""
         return os.environ.get("CONDA_PREFIX")
 
     @staticmethod
     def active_env_name() -> str | None:
-        """Its name; None outside of one."""
+        """The environment's name; None outside of one."""
         return os.environ.get("CONDA_DEFAULT_ENV")

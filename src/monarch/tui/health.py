@@ -79,8 +79,9 @@ def _node(node: Any) -> tuple[list[str], str]:
 
 
 def _ask(group: str, name: str, ask: Callable[[str], T]) -> tuple[dict[str, Any], T | None]:
-    """The row of a question, and the answer; None if there is none, or none that this version can
-    read.
+    """The row of a question, and the answer.
+
+    It is None if there is none, or none that this version can read.
     """
     begun = time.monotonic()
     try:

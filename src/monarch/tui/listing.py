@@ -1,5 +1,6 @@
-"""A list of lines of which only those in sight are made and drawn: ten thousand cost what forty
-do.
+"""A list of lines of which only the visible ones are made and drawn.
+
+Ten thousand cost what forty do.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ _SIDEWAYS = 16  # columns
 
 
 class Listing(Widget, can_focus=True):
-    """Attributes:
-    cursor: Number of the line that is marked.
-    lines: What is shown; made when it is looked at.
+    """A list of lines, of which one is marked.
+
+    Attributes:
+        cursor: Number of the line that is marked.
+        lines: What is shown; made when it is looked at.
     """
 
     BINDINGS = [
@@ -75,8 +78,9 @@ class Listing(Widget, can_focus=True):
         return self.cursor >= len(self.lines) - 1
 
     def find(self, text: str) -> bool:
-        """Mark a text wherever it stands, and go to the next line that has it; returns whether
-        there is one.
+        """Mark a text wherever it stands, and go to the next line that has it.
+
+        It returns whether there is one.
         """
         self._wanted = text.lower()
         self.refresh()

@@ -27,13 +27,15 @@ class Dashboard(Protocol):
     """The protocol of the app, as screens see it."""
 
     def open(self, name: str, about: Any = None) -> None:
-        """Open another screen: its title in lower case, and what it is to go to, such as
-        ``trainers[3]``.
+        """Open another screen.
+
+        It is named by its title in lower case, with a target such as ``trainers[3]``.
         """
 
     def ask(self, question: Callable[[Line], Any], take: Callable[[Any, str], None]) -> None:
-        """Ask once, on a thread; `take` is given the answer and an empty text, or None and what
-        went wrong.
+        """Ask once, on a thread.
+
+        `take` is given the answer and an empty text, or None and the error.
         """
 
     def overlay(
@@ -52,12 +54,14 @@ class Dashboard(Protocol):
 
 
 class Pane(Container):
-    """Attributes:
-    TITLE: Of the screen.
-    HINTS: Its own keys, for the last line of the screen.
-    HELP: What it shows, and how to use it.
-    source: What it shows; None if it asks by itself.
-    listing: Its lines; keys go there.
+    """Base class of the screens.
+
+    Attributes:
+        TITLE: Of the screen.
+        HINTS: Its own keys, for the last line of the screen.
+        HELP: What it shows, and how to use it.
+        source: What it shows; None if it asks by itself.
+        listing: Its lines; keys go there.
     """
 
     TITLE = ""
@@ -132,7 +136,7 @@ class Pane(Container):
 
     @property
     def focused_first(self) -> Widget:
-        """Where keys go when the screen is opened."""
+        """The widget that gets keys when the screen is opened."""
         return self.listing
 
 

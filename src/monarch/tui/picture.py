@@ -1,5 +1,6 @@
-"""The state of the program, as `/v1/now` shows it and its events keep it current: by mesh, in
-columns of one value per rank. Pure.
+"""The state of the program, as `/v1/now` shows it and its events keep it current.
+
+It is by mesh, in columns of one value per rank. Pure.
 """
 
 from __future__ import annotations
@@ -60,8 +61,10 @@ class Rank(NamedTuple):
 
 
 class Picture:
-    """Attributes:
-    parts: As `/v1/now` has them; empty until something has come.
+    """The state of the program, kept current by events.
+
+    Attributes:
+        parts: As `/v1/now` has them; empty until something has come.
     """
 
     def __init__(self) -> None:
@@ -85,7 +88,7 @@ class Picture:
 
     @property
     def meshes(self) -> Mapping[str, Any]:
-        """By id."""
+        """The meshes by id."""
         found: Mapping[str, Any] = self.parts.get("meshes", {})
         return found
 
@@ -135,8 +138,10 @@ class Map(NamedTuple):
 
 
 def drawn(mesh: Mapping[str, Any], look: Callable[[int], Look], width: int, height: int) -> Map:
-    """A cell for each rank, or for several where they would not fit: it shows the one that matters
-    most. A row holds whole runs of the mesh's last dimension, if that fits.
+    """A cell for each rank, or for several where they would not fit.
+
+    It shows the one that matters most. A row holds whole runs of the mesh's last dimension, if
+    that fits.
 
     Args:
         mesh: As in a picture.

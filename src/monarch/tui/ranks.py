@@ -33,7 +33,7 @@ _FIGURES = {
 
 
 class Ranks(Pane):
-    """Where it is wrong."""
+    """The place of the trouble."""
 
     TITLE = "Ranks"
     HINTS = "< > sort by  r reverse  Enter stack  l logs"

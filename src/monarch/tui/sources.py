@@ -18,11 +18,13 @@ _LATE = 3.0  # seconds by which a line of a log may come later than it was print
 
 
 class Source:
-    """Attributes:
-    heard: When the program was heard last, by the monotonic clock; 0 for never.
-    trouble: Why nothing comes; empty if all is well.
-    ended: Whether that is as the program has ended.
-    odd: Why what has come last can't be shown; empty if it can.
+    """Base class of what a screen shows, with the state of its connection.
+
+    Attributes:
+        heard: When the program was heard last, by the monotonic clock; 0 for never.
+        trouble: Why nothing comes; empty if all is well.
+        ended: Whether that is as the program has ended.
+        odd: Why what has come last can't be shown; empty if it can.
     """
 
     def __init__(self) -> None:
@@ -41,8 +43,10 @@ class Source:
 
 
 class NowSource(Source):
-    """Attributes:
-    picture: Of all ranks.
+    """The state of all ranks, from `/v1/now`.
+
+    Attributes:
+        picture: Of all ranks.
     """
 
     def __init__(self) -> None:
@@ -60,8 +64,10 @@ class NowSource(Source):
 
 
 class WhySource(Source):
-    """Attributes:
-    verdict: As `/v1/why` has it; empty until it has come.
+    """The verdict, from `/v1/why`.
+
+    Attributes:
+        verdict: As `/v1/why` has it; empty until it has come.
     """
 
     def __init__(self) -> None:
@@ -97,11 +103,13 @@ class Node(NamedTuple):
 
 
 class TreeSource(Source):
-    """Attributes:
-    nodes: All, in the order of the tree.
-    root: The payload of the root.
-    wanted: Reference of the node whose details are shown.
-    details: Its payload, or the error in its place.
+    """The tree of hosts, procs and actors, from `/v1/tree`.
+
+    Attributes:
+        nodes: All, in the order of the tree.
+        root: The payload of the root.
+        wanted: Reference of the node whose details are shown.
+        details: Its payload, or the error in its place.
     """
 
     def __init__(self) -> None:
@@ -129,11 +137,13 @@ class TreeSource(Source):
 
 
 class LogSource(Source):
-    """Attributes:
-    lines: As `/v1/logs` has them, by time, the last ones.
-    dropped: How many were kept before these.
-    filter: What is asked for: `mesh`, `rank`, `level`.
-    notes: Hosts that keep no logs, or have not answered.
+    """Lines of logs, from `/v1/logs`.
+
+    Attributes:
+        lines: As `/v1/logs` has them, by time, the last ones.
+        dropped: How many were kept before these.
+        filter: What is asked for: `mesh`, `rank`, `level`.
+        notes: Hosts that keep no logs, or have not answered.
     """
 
     MOST = 10_000
@@ -188,8 +198,9 @@ def _identity(line: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def parse_tree(text: str) -> Iterator[Node]:
-    """The nodes of `/v1/tree`, whose lines are drawn with four characters for each level, a label,
-    an arrow, and a URL.
+    """The nodes of `/v1/tree`.
+
+    Each line has four characters per level, a label, an arrow, and a URL.
     """
     found: list[tuple[str, str, int]] = []
     for line in text.split("\n"):

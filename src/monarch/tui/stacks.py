@@ -1,6 +1,4 @@
-"""Screen 3: ranks that stand at the same place, with their stack, those that hold up others
-first.
-"""
+"""Screen 3: ranks grouped by equal stacks, those that hold up others first."""
 
 from __future__ import annotations
 

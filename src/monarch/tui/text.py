@@ -49,8 +49,9 @@ _MOST = 4000  # characters of a piece: no terminal is wider, and a line of a log
 
 
 def plain(text: str) -> str:
-    """One line without anything that a terminal would obey: escape sequences, control characters,
-    changes of direction.
+    """One line without anything that a terminal would obey.
+
+    That is escape sequences, control characters and changes of direction.
     """
     if len(text) <= _MOST and text.isascii() and text.isprintable():
         return text

@@ -1,5 +1,6 @@
-"""Screen 7: hosts, procs and actors as a tree, and all that is known of one of them; keys as in
-Monarch's terminal interface.
+"""Screen 7: hosts, procs and actors as a tree, and all that is known of one of them.
+
+The keys are those of Monarch's terminal interface.
 """
 
 from __future__ import annotations

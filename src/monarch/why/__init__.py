@@ -2,6 +2,10 @@
 
 `gather` looks twice (`monarch.stacks`), `judge` compares, which is pure, and says what it finds as
 a `Verdict`; `report` shows it. ``monarch why``, ``job.why()`` and `why` are the ways to ask.
+
+Read `gather`, then `judge`.
+
+Imports `_core.plane`, `actor`, `programs`, `stacks`, `telemetry`.
 """
 
 from __future__ import annotations

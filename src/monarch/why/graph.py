@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 
 def circles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
-    """The groups of two and more that all wait for each other (the strongly connected components,
-    by Tarjan), and those that wait for themselves.
+    """The strongly connected components of two and more nodes, by Tarjan, and self-loops.
+
+    All members of a group wait for each other; a self-loop waits for itself.
     """
     index: dict[int, int] = {}
     low: dict[int, int] = {}
@@ -47,8 +48,9 @@ def circles(edges: Mapping[int, Sequence[int]]) -> list[list[int]]:
 
 
 def chain(group: Sequence[int], edges: Mapping[int, Sequence[int]]) -> list[int]:
-    """A circle within a group that all wait for each other, as short as one finds by going from the
-    first to the nearest.
+    """A short circle in a group whose members all wait for each other.
+
+    It goes from the first node, always to the nearest.
     """
     members = set(group)
     start = min(group)

@@ -56,6 +56,8 @@ def judge(first: Stacks, second: Stacks, seconds: float, late: Sequence[Straggle
     """Compare two looks.
 
     Args:
+        first: The first look.
+        second: The second look.
         seconds: Between them.
         late: Ranks whose steps take longer than those of the others, the slowest first: what goes
             on is slow then.
@@ -164,8 +166,9 @@ class _Case:
                     self._edges[knot].extend(elsewhere)
 
     def _absent(self, mesh: object, inside: set[int]) -> list[int]:
-        """Idle ranks of a mesh in which others are in a collective; if they are many, it is one of
-        a part of the mesh.
+        """Idle ranks of a mesh in which others are in a collective.
+
+        Many idle ones mean that the collective is one of a part of the mesh.
         """
         idle = [
             proc
@@ -252,7 +255,7 @@ class _Case:
         )
 
     def _reached(self, number: int) -> list[int]:
-        """For whom a node waits."""
+        """The nodes that a node waits for."""
         found = []
         for target in self._edges.get(number, ()):
             found += [target] if target < len(self._nodes) else self._edges.get(target, [])
@@ -267,8 +270,10 @@ class _Case:
         return number in awaited or node.queued > 0 or (node.state == COLLECTIVE)
 
     def _slow(self, ends: Sequence[int]) -> list[int]:
-        """Of the ends those that run though ranks of their own mesh wait for them, the collectives
-        that run, and who waits for a service without a replica.
+        """The ends of waits that are suspicious although they look busy.
+
+        They run while ranks of their own mesh wait for them, are in a collective, or wait
+        for a service without a replica.
         """
         # by whole meshes: one way through the graph for each of them, not for each end
         awaited: dict[object, set[int]] = {}
@@ -338,8 +343,9 @@ class _Case:
 
 
 def _gets_on(members: Sequence[Node]) -> bool:
-    """Return whether a collective may get on: a thread in it has run, or threads of C that do its
-    work have, while those of Python wait.
+    """Return whether a collective makes progress.
+
+    A thread in it has run, or threads of C that do its work have, while those of Python wait.
     """
     return any(node.ran for node in members) or sum(
         node.in_process for node in members
@@ -351,8 +357,9 @@ def _runs(node: Node) -> bool:
 
 
 def _kind(node: Node) -> object:
-    """Return the key that sets nodes of one stack apart: for whom they wait, or in what they are;
-    not which file it is.
+    """Return the key that sets nodes of one stack apart.
+
+    It is what they wait for, or are in; not the file.
     """
     thread: ThreadStack | None = node.thread
     if thread is not None and thread.wait is not None:

@@ -116,12 +116,12 @@ class Verdict:
 
     @property
     def exit_status(self) -> int:
-        """That of ``monarch why``: 0 if it is fine, 3 if slow, 4 if stuck."""
+        """The exit status of ``monarch why``: 0 if it is fine, 3 if slow, 4 if stuck."""
         return EXIT_STATUS[self.status]
 
     @property
     def blamed(self) -> tuple[Standing, ...]:
-        """Those that hold up the others."""
+        """The classes that hold up the others."""
         return tuple(each for each in self.classes if each.blamed)
 
     def to_json(self) -> dict[str, Any]:

@@ -87,14 +87,14 @@ class Node:
 
     @property
     def name(self) -> str:
-        """For people: the actor and its rank; the mesh and the rank where it is none."""
+        """The name for people: the actor and its rank; the mesh and the rank where it is none."""
         if self.proc.mesh == CLIENT and not self.actor:
             return CLIENT
         return f"{self.actor or self.proc.mesh}[{self.proc.rank}]"
 
     @property
     def place(self) -> str:
-        """``all_reduce (train.py:88)``"""
+        """Function, file and line, such as ``all_reduce (train.py:88)``."""
         return place(self.lines)
 
 
@@ -121,7 +121,7 @@ def told_apart(first: Stacks, second: Stacks) -> tuple[Stacks, Stacks]:
 
 
 def place(lines: Sequence[Line]) -> str:
-    """Where a stack is, for people: what the program has called, and from where."""
+    """The place of a stack, for people: what the program has called, and from where."""
     text = headline(lines)
     function, _, where = text.rpartition(" at ")
     called = _collective([line.frame for line in lines])
@@ -136,6 +136,8 @@ def nodes_of(
     """Iterate over the ranks that do something.
 
     Args:
+        first: Processes at the first look.
+        second: Processes at the second look.
         seconds: Between the two looks.
     """
     before = {(mesh_of(proc), proc.rank, proc.pid): proc for proc in first}
@@ -177,6 +179,7 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
 
 
 def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
+    """Return why the kernel lets a process not run, if so."""
     if proc.kernel is None:
         return ""
     if proc.kernel.state in _STOPPED:
@@ -190,8 +193,9 @@ def frozen(before: ProcStacks | None, proc: ProcStacks) -> str:
 
 
 def _before(before: ProcStacks | None) -> tuple[Mapping[Any, int], dict[str, int]]:
-    """Return the activity of the process at the first look, with its call and without; and how long
-    its threads had run.
+    """Return the activity of the process at the first look, with its call and without.
+
+    With it is how long its threads had run.
     """
     stood: Counter[Any] = Counter()
     times: dict[str, int] = {}
@@ -207,8 +211,9 @@ def _key(thread: ThreadStack) -> str:
 
 
 def _primary(proc: ProcStacks) -> Iterator[tuple[ThreadStack, str, tuple[Line, ...]]]:
-    """The threads and tasks that do what the program asked for: calls of actors, and the main
-    thread of the program itself.
+    """The threads and tasks of the program.
+
+    They are calls of actors, and the main thread of the program itself.
     """
     for thread in proc.threads:
         endpoint, lines = essence(thread)
@@ -228,8 +233,10 @@ def _share(
     times: Mapping[str, int],
     seconds: float,
 ) -> tuple[float, bool]:
-    """Of the time between the looks, in which the thread has run, and whether it has at all; of all
-    threads of the process where that is not known, of which some always run a little.
+    """The share of the time between the looks in which the thread has run, and whether it has.
+
+    Where that is not known, it is that of all threads of the process, some of which always run
+    a little.
     """
     then = times.get(_key(thread), -1)
     if thread.ran >= 0 and then >= 0:
@@ -251,7 +258,7 @@ def _state(
     share: float,
     ran: bool,
 ) -> tuple[str, str]:
-    """Of one that is where it was."""
+    """The state of a node that is where it was."""
     if any(_EDITOR in frame.file for frame in thread.frames):
         return DEBUGGED, "is stopped in an editor"
     if any(_DEBUGGER in frame.file for frame in thread.frames):
@@ -281,7 +288,7 @@ def _collective(frames: Sequence[Frame]) -> str:
 
 
 def full_mailboxes(procs: Sequence[ProcStacks]) -> Iterator[tuple[ProcStacks, Mailbox]]:
-    """Those that take no more."""
+    """The mailboxes that take no more."""
     for proc in procs:
         for mailbox in proc.mailboxes:
             if mailbox.held:

@@ -1,5 +1,6 @@
-"""How long the last steps of each rank have taken: asked of processes that have answered a first
-look.
+"""How long the last steps of each rank have taken.
+
+Processes that have answered a first look are asked.
 
 A step is what `monarch.telemetry.step` marks. Where an actor marks none, it is a call of an
 endpoint, if messages are remembered. A process that has imported neither has nothing to say. Each

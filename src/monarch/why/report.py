@@ -66,7 +66,7 @@ def lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _chosen(classes: Sequence[Standing]) -> list[Standing]:
-    """Those who are to blame and the largest, in their order."""
+    """The classes to blame and the largest ones, in their order."""
     best = sorted(
         range(len(classes)), key=lambda each: (not classes[each].blamed, -len(classes[each].ranks))
     )

@@ -30,8 +30,9 @@ _SECONDS = 60.0
 
 
 def of_run(path: str | os.PathLike[str]) -> Verdict:
-    """As `why`, of the file of a run: stuck if a process had failed, slow if actors waited for
-    others.
+    """The verdict on the file of a run, as `why` gives it.
+
+    It is stuck if a process had failed, slow if actors waited for others.
 
     Raises:
         FileNotFoundError: There is none.

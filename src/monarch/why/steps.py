@@ -71,11 +71,12 @@ class Straggler(NamedTuple):
 def stragglers(
     procs: Sequence[ProcStacks], paces: Mapping[ProcAddress, Sequence[Pace]]
 ) -> tuple[Straggler, ...]:
-    """Those that there are, the slowest first.
+    """Return the stragglers, the slowest first.
 
     An actor that marks steps is looked at by these, and by its calls otherwise.
 
     Args:
+        procs: Stacks of the processes.
         paces: By address of the process.
     """
     marked = {pace.actor_id for each in paces.values() for pace in each if not pace.endpoint}

@@ -62,8 +62,12 @@ def sentence(
     """The verdict in one sentence.
 
     Args:
-        held_up: The classes of all who wait for those who are to blame, one number for each of
-            them.
+        status: ``"fine"``, ``"slow"`` or ``"stuck"``.
+        seconds: Time between the looks, if it is stuck; else None.
+        classes: Ranks by what they stand at.
+        held_up: The classes of all ranks that wait for the culprits, one number for each of them.
+        circles: Names of the actors in each circle of waits.
+        trouble: What keeps the verdict from being complete.
     """
     if status == FINE:
         return _fine(classes, trouble)

@@ -43,16 +43,16 @@ class Actor(MeshTrait):
 
         @property
         def initialized(self) -> Future[None]:
-            """On a mesh: a future that is done when every rank has been created.
+            """A future, of a mesh, that is done when every rank has been created.
 
             Its ``__init__`` may still run.
             """
 
         def stop(self, reason: str = "stopped by client") -> Future[None]:
-            """On an owned mesh: stop every rank, now; the future is done when they have ended."""
+            """Stop every rank of an owned mesh, now; the future is done when they have ended."""
 
         def update_class(self, cls: type[Any]) -> Future[None]:
-            """On a mesh: have every rank run the code of this class from its next message on.
+            """Have every rank of a mesh run the code of this class from its next message on.
 
             It keeps its state.
             """

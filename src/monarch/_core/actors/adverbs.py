@@ -23,7 +23,7 @@ from ..wire.reducers import Dumped
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
-from .request import Gather, OneOf, Stream, UnaryCall
+from .request import Gather, OneOf, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
     from .ports import Port
@@ -206,7 +206,7 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         target = self._target
         frame = _getframe(1)
-        request = Stream(
+        request = StreamCall(
             self.name, target.uid, target.procs, target.extent, (frame.f_code, frame.f_lineno)
         )
         answers = Answers(request.futures)
@@ -223,6 +223,10 @@ class Endpoint(Generic[P, R]):
         Takes an endpoint of which ``endpoint(propagate=...)`` says what its results look like: a
         function of the arguments without ``self``, or ``"inspect"`` for none.
 
+        Args:
+            *args: Arguments of the endpoint.
+            **kwargs: As `args`.
+
         Raises:
             NotImplementedError: The endpoint has no such ``propagate``.
             ValueError: The procs of this mesh are not those of the tensors, or of the active mesh.
@@ -237,6 +241,7 @@ class Endpoint(Generic[P, R]):
         For example ``mesh.train.options(wait_for_all=True).call()``.
 
         Args:
+            **options: Any of the following.
             wait_for_all: `call` completes when every rank has answered or failed, and its error
                 tells of all that have.
             timeout: Seconds that one attempt may take, for `call`, `call_one` and `choose`; each
@@ -280,6 +285,14 @@ class Endpoint(Generic[P, R]):
     def send(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Port[Any] | None, selection: str
     ) -> None:
+        """Send a message to all ranks, or to one; see `monarch.actor.send`.
+
+        Args:
+            args: Arguments of the endpoint.
+            kwargs: The same by name.
+            port: Where answers go; None wants none.
+            selection: ``"all"``, or ``"choose"`` for one rank.
+        """
         self._check(args, kwargs)
         ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
         content = self._pickle(args, kwargs, ranks)
@@ -456,7 +469,12 @@ class Accumulator(Generic[P, R, A]):
         self._combine = combine
 
     def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Call now; a future of the fold, which fails with the first answer that fails."""
+        """Call now; a future of the fold, which fails with the first answer that fails.
+
+        Args:
+            *args: Arguments of the endpoint.
+            **kwargs: As `args`.
+        """
         return _fold(self._identity, self._combine, self._endpoint.stream(*args, **kwargs))
 
     def __repr__(self) -> str:

@@ -68,7 +68,7 @@ class Slots:
 
 
 class AsyncCell(ActorCell):
-    """Its loop waits for `_arrival`. What ends that wait: a message, or `end`, which cancels it."""
+    """An actor whose loop waits for `_arrival`: a message ends the wait, or `end` cancels it."""
 
     loop_kind = ActorLoop
 

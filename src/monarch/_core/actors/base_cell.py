@@ -29,7 +29,7 @@ from ..supervision.ownership import (
     Ownership,
     Restart,
 )
-from ..supervision.restart import Plan, RestartGroup, Strategy
+from ..supervision.restart import RestartGroup, RestartPlan, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
@@ -85,7 +85,7 @@ class BaseCell:
         raise NotImplementedError
 
     def abandon(self) -> None:
-        """In a forked child, which is another process: what this actor owns is not owned here."""
+        """Disown what the actor owns, in a forked child, which is another process."""
         for mesh in self.ownership.ended():
             handle = mesh.handle() if mesh.handle is not None else None
             if handle is not None:
@@ -150,11 +150,11 @@ class BaseCell:
             return self.ownership.group(strategy)
 
     def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
-        """Of the ranks that a restarter is about to start, those that can be."""
+        """The startable ones of the ranks that a restarter is about to start."""
         with self._owning:
             return self.ownership.startable(mesh.uid, ranks)
 
-    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+    def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:
         """A restarter has carried out its plan, or could not."""
         with self._owning:
             instructions = self.ownership.restarted(group, plan, time.monotonic(), error)

@@ -239,7 +239,7 @@ class ActorCell(AnsweringCell):
 
     @property
     def thread(self) -> int | None:
-        """That thread, as `threading.get_ident` has it; None before it has started."""
+        """The thread's identifier, as `threading.get_ident` has it; None before it has started."""
         return None if self._thread is None else self._thread.ident
 
     def miss_thread(self) -> None:
@@ -275,7 +275,7 @@ class ActorCell(AnsweringCell):
             self._finished()
 
     def discard(self, answer: Callable[[Origin, Frame], None]) -> None:
-        """It never runs, as what had to happen first has failed, and that alone is a failure."""
+        """End an actor that never runs, since its precondition failed, which alone is a failure."""
         with self._lock:
             self._ending = self._ending or Failure(
                 STOPPED, "it was never started", str(self.record)
@@ -483,5 +483,5 @@ def thread_lives(number: int) -> bool:
 
 
 def _keep(error: BaseException) -> None:
-    """Somebody wants to look at an endpoint that raised, where it is."""
+    """Keep an endpoint that raised where it is, for the debugger."""
     importlib.import_module("monarch.debugger.debuggee").keep(error)

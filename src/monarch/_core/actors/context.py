@@ -145,7 +145,7 @@ def current_hub() -> MessageHub:
 
 
 def note_thread_starters() -> None:
-    """From now on, each thread remembers the actor that started it."""
+    """Have each thread that starts from now on remember the actor that started it."""
     start = threading.Thread.start
     if hasattr(start, "_monarch"):
         return

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..hub.spawn_requests import CreatorInstance
     from ..supervision.failure import Failure
     from ..supervision.ownership import Ownership
-    from ..supervision.restart import Plan, RestartGroup, Strategy
+    from ..supervision.restart import RestartGroup, RestartPlan, Strategy
     from ..wire.address import ActorAddress, ProcAddress
     from .instance import Instance
 
@@ -124,7 +124,7 @@ class Owner(Protocol):
         """The group of a strategy in what it owns."""
 
     def startable(self, mesh: Owned, ranks: Sequence[int]) -> list[int]:
-        """Of the ranks that a restarter is about to start, those that can be."""
+        """The startable ones of the ranks that a restarter is about to start."""
 
-    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+    def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:
         """A restarter has carried out its plan, or could not."""

@@ -32,7 +32,7 @@ from ..calls.promise import Promise
 from ..calls.waits import WaitRecord
 from ..hub.control import send_record
 from ..hub.control_records import AskWhatKeeps, LetGo
-from ..supervision.deadlock import Call, Chaser, Probe, Wait, WaitId, explain, keeper
+from ..supervision.deadlock import CallId, Chaser, Probe, Wait, WaitId, explain, keeper
 from ..wire.frame import EXPLICIT, Frame
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class DeadlockDetector:
                     yield BlockedWait(cell, activity, noted, awaited)
 
     def _id(self, blocked: BlockedWait, number: int) -> WaitId:
-        return WaitId(blocked.noted[1], Call(self._hub.address, number))
+        return WaitId(blocked.noted[1], CallId(self._hub.address, number))
 
     def _send(self, probes: Sequence[Probe]) -> None:
         for probe in probes:
@@ -109,7 +109,7 @@ class DeadlockDetector:
                 send_record(self._hub, probe.process, AskWhatKeeps(probe))
 
     def receive(self, probe: Probe) -> None:
-        """Somebody asks what keeps a call to an actor of this process unanswered; on any thread."""
+        """Take the question what keeps a call to a local actor unanswered; on any thread."""
         self._hub.poller.call_soon(functools.partial(self._chase, probe))
 
     def _chase(self, probe: Probe) -> None:
@@ -144,11 +144,11 @@ class DeadlockDetector:
         Promise.of(youngest.noted[0]).reject(DeadlockError(text, probe.chain))
 
 
-def _is_for_room(call: Call) -> bool:
+def _is_for_room(call: CallId) -> bool:
     return call.request < 0
 
 
-def _keeper(cell: ActorCell, call: Call) -> BlockedWait | None:
+def _keeper(cell: ActorCell, call: CallId) -> BlockedWait | None:
     """The wait because of which an actor cannot answer a call."""
     # it begins when that has answered
     if cell.gate is not None and cell.gate.bootstrap is not None:
@@ -160,7 +160,7 @@ def _keeper(cell: ActorCell, call: Call) -> BlockedWait | None:
     if _is_for_room(call):
         queued = [call] if call.process in cell.pressure.held else []
     else:
-        queued = [Call(origin.peer, frame.request) for origin, frame in cell.queued()]
+        queued = [CallId(origin.peer, frame.request) for origin, frame in cell.queued()]
     handled = {activity: _owed(origin, frame) for activity, (origin, frame) in cell.active.items()}
     activity = keeper(call, queued, handled, waits, cell.serving)
     noted = waits.get(activity)
@@ -172,12 +172,12 @@ def _keeper(cell: ActorCell, call: Call) -> BlockedWait | None:
     return BlockedWait(cell, activity, noted, awaited)
 
 
-def _owed(origin: Origin, frame: Frame) -> Call | None:
+def _owed(origin: Origin, frame: Frame) -> CallId | None:
     """A call that only its handler can answer.
 
     One with a response port may be answered by whoever has that by now.
     """
-    return None if frame.flags & EXPLICIT else Call(origin.peer, frame.request)
+    return None if frame.flags & EXPLICIT else CallId(origin.peer, frame.request)
 
 
 def _as_cell(actor: Receiver | None) -> ActorCell | None:
@@ -205,7 +205,7 @@ def _described(wait_id: WaitId, blocked: BlockedWait) -> Wait:
 
 
 def _doing(cell: ActorCell, activity: object) -> str:
-    """In words, what an actor does in an activity."""
+    """Describe what an actor does in an activity."""
     active = cell.active
     handled = active.get(activity) or active.get(cell.serving)
     # its thread was stopped by one of its tasks

@@ -34,7 +34,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """In a forked child, which nobody reaches."""
+    """Uninstall the debugger in a forked child, which no terminal reaches."""
     import linecache
 
     sys.breakpointhook = _refuse

@@ -249,6 +249,9 @@ def endpoint(
             Further calls of it wait, in order; the actor goes on to other messages. By default it
             handles one message at a time.
 
+    Returns:
+        The endpoint, in the place of the method; a decorator where no method is given.
+
     Raises:
         TypeError: The method is a generator, or `concurrency` is no int.
         ValueError: `concurrency` is less than 1, or the method is not ``async def``.
@@ -284,9 +287,17 @@ def concurrent_endpoint(
 ) -> Any:
     """Mark an ``async def`` method whose invocations may overlap.
 
-    Each message starts a task, and then the next message is taken.
+    Each message starts a task, and then the next message is taken. Bodies start in the order in
+    which one sender sent them.
 
-    Bodies start in the order in which one sender sent them. Options as for `endpoint`.
+    Args:
+        method: As for `endpoint`.
+        propagate: As for `endpoint`.
+        explicit_response_port: As for `endpoint`.
+        instrument: As for `endpoint`.
+
+    Returns:
+        As for `endpoint`.
 
     Raises:
         ValueError: The method is not ``async def``, or is an endpoint already.

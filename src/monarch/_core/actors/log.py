@@ -30,7 +30,7 @@ _author = lru_cache(256)(Note)  # the same one for each line that an endpoint pr
 
 
 def settings() -> LogSettings | None:
-    """Those of this process; None where nothing was configured."""
+    """The settings of this process; None where nothing was configured."""
     if "logging" not in sys.modules:
         return None
     import logging
@@ -113,7 +113,7 @@ def _console(client: LogSettings) -> logging.StreamHandler[Any]:
 
 
 def install() -> None:
-    """From now on every record made inside an actor carries ``record.actor`` and the prefix."""
+    """Give every record that is made inside an actor ``record.actor`` and the prefix."""
     global _make_record
     if _make_record is None:
         import logging

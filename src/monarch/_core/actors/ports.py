@@ -173,7 +173,7 @@ class ResponsePort(Port[Any]):
 
 
 class PortClosed(EOFError):
-    """No further value will come: whoever opened the port has ended."""
+    """The port has no further value: the actor that opened it has ended."""
 
 
 class PortReceiver(Generic[T]):
@@ -255,7 +255,7 @@ class Channel(Generic[T]):
 
     @staticmethod
     def open(once: bool = False) -> tuple[Port[T], PortReceiver[T]]:
-        """A port and its receiver.
+        """Open a port; return it and its receiver.
 
         Args:
             once: For exactly one value.
@@ -265,7 +265,11 @@ class Channel(Generic[T]):
 
     @staticmethod
     def open_ranked(once: bool = False) -> tuple[Port[T], PortReceiver[tuple[int, T]]]:
-        """As `open`; the receiver gives ``(rank, value)``, for answers to `send`."""
+        """As `open`; the receiver gives ``(rank, value)``, for answers to `send`.
+
+        Args:
+            once: As for `open`.
+        """
         queue = _Queue(once)
         return queue.port(), PortReceiver(queue, ranked=True)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class ProcService(ControlService):
-    """In every proc, and in the client, whose process can run actors too."""
+    """The service of a process that can run actors: every proc, and the client."""
 
     def __init__(self, hub: MessageHub) -> None:
         super().__init__(hub)

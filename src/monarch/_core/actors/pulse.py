@@ -54,7 +54,7 @@ class _Seen(NamedTuple):
 
 
 class ActorPulse:
-    """That of one process.
+    """The pulse of one process.
 
     Args:
         hub: Its hub.
@@ -79,7 +79,7 @@ class ActorPulse:
         self._timer: object = None
 
     def start(self) -> None:
-        """On any thread."""
+        """Start the thread; called on any thread."""
         self.beating = True
         self._poller.call_soon(self._go_on)
 

@@ -325,7 +325,7 @@ class StreamFuture(Future[R]):
         return self._rank if self.done() else None
 
 
-class Stream(_MeshCall):
+class StreamCall(_MeshCall):
     """Each answer completes the next future, and lets go of it."""
 
     __slots__ = ("_answered", "futures")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..._lazy import lazy_logger
-from ..supervision.restart import Plan, RestartGroup
+from ..supervision.restart import RestartGroup, RestartPlan
 from . import log
 from .context import Context, current
 
@@ -37,7 +37,7 @@ class Restarter:
         self._cell = cell
         self._group = group
 
-    def begin(self, plan: Plan) -> None:
+    def begin(self, plan: RestartPlan) -> None:
         try:
             self._cell.hub.thread(target=self._run, args=(plan,), name="monarch-restart").start()
         except RuntimeError as error:  # the system has no thread to give
@@ -46,7 +46,7 @@ class Restarter:
                 _PAUSE, lambda: self._cell.restarted(self._group, plan, reason)
             )
 
-    def _run(self, plan: Plan) -> None:
+    def _run(self, plan: RestartPlan) -> None:
         current.set(Context(self._cell))
         log.install()
         logger.warning("%s", self._announce(plan))
@@ -57,7 +57,7 @@ class Restarter:
             error = f"{type(problem).__name__}: {problem}"
         self._cell.restarted(self._group, plan, error)
 
-    def _carry_out(self, plan: Plan) -> None:
+    def _carry_out(self, plan: RestartPlan) -> None:
         meshes = [
             (mesh, ranks)
             for uid, ranks in plan.ranks.items()
@@ -89,7 +89,7 @@ class Restarter:
         for stopped in stopping:
             stopped.get()
 
-    def _announce(self, plan: Plan) -> str:
+    def _announce(self, plan: RestartPlan) -> str:
         strategy = self._group.strategy
         names = [
             f"{mesh.name}{ranks}"

@@ -247,7 +247,7 @@ class _Repeated(PendingOperation):
             )
 
     def _drop(self, rank: int) -> None:
-        """It has answered an attempt: what was asked again meanwhile need not be done."""
+        """Drop other attempts after an answer: what was asked again need not be done."""
         for attempt in self._attempts.copy():
             with self._lock:
                 asked = self._same_question(rank, attempt)

@@ -31,13 +31,13 @@ class Sampler(Protocol):
     gap: int
 
     def begin(self, origin: Origin, frame: Frame) -> None:
-        """It is about to be handled."""
+        """Note that a message is about to be handled."""
 
     def raised(self, frame: Frame) -> None:
-        """Its endpoint has raised."""
+        """Note that its endpoint has raised."""
 
     def done(self, frame: Frame) -> None:
-        """It has been handled."""
+        """Note that it has been handled."""
 
 
 def export(hub: MessageHub, mesh: Callable[[], str], rank: int) -> None:

@@ -99,7 +99,7 @@ class SyncCell(ActorCell):
         return True
 
     def run_awaitable(self, awaitable: Awaitable[object]) -> None:
-        """In an endpoint, wait for something async: as that waits, the endpoint does."""
+        """Wait for something async in an endpoint; while that waits, the endpoint does."""
         import asyncio
 
         asyncio.run(self._await(awaitable))

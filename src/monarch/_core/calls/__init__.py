@@ -4,4 +4,6 @@ Lives here: nothing that knows how a message travels, or what an actor is. Read 
 `promise` (what completes one) and `pending` (what both share), `waiting` (how threads and tasks
 wait), `waits` (who waits for what, for the detector of deadlocks), `failed_call` and `remote_error`
 (what a caller is told).
+
+Imports `net`, `shape`, `supervision`, `wire`.
 """

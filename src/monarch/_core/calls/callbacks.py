@@ -43,7 +43,7 @@ class CallbackThread:
             return self._jobs
 
     def forget(self) -> None:
-        """In a forked child, which has not got the thread."""
+        """Forget the thread in a forked child, which does not have it."""
         self._lock = threading.Lock()
         self._jobs = None
 

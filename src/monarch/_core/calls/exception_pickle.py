@@ -37,7 +37,7 @@ def dump_exception(error: BaseException) -> bytes:
 
 
 def _dump_parts(error: BaseException, whole: bool) -> bytes:
-    """Its class, arguments and attributes.
+    """Pickle an exception's class, arguments and attributes.
 
     Args:
         whole: Whether all of them can be pickled.

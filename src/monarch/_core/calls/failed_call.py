@@ -219,7 +219,7 @@ class Unread:
             self._jobs = SimpleQueue()
 
     def expect_reader(self) -> None:
-        """From now on it is missed if nobody reads it."""
+        """Report the error from now on if its future is dropped unread."""
         self._expected = True
         _unread.add(self._call)
         if self._call.noticed:  # meanwhile, or through another future of the same call

@@ -86,6 +86,9 @@ class Future(FutureState, Generic[R]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Block until the operation ends; return the exception it raised, or None.
 
+        Args:
+            timeout: As for `get`.
+
         Raises:
             TimeoutError: The operation did not end within `timeout` seconds.
         """
@@ -107,11 +110,18 @@ class Future(FutureState, Generic[R]):
         Added from code that an event loop runs, it runs on that loop. Otherwise it runs on a thread
         that this process keeps for such callbacks, one at a time, in the order of completion;
         exceptions go to ``threading.excepthook``.
+
+        Args:
+            callback: What is called, with this future.
         """
         subscribe(self, _UserCallback(callback, self, running_loop()))
 
     def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
-        """Remove a callback that has not been called yet; return how often it had been added."""
+        """Remove a callback that has not been called yet; return how often it had been added.
+
+        Args:
+            callback: What was added.
+        """
         with self._lock:
             kept = [
                 c

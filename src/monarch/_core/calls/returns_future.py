@@ -116,6 +116,9 @@ def returns_future(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P,
     that awaits, or on a thread of its own when the first reader blocks. A reader's timeout ends
     only that reader's wait.
 
+    Args:
+        function: The ``async def``.
+
     Raises:
         TypeError: `function` is not an ``async def``.
     """

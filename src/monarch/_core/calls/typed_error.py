@@ -103,7 +103,7 @@ def _native_new(cls: type) -> Callable[..., Any]:
 
 
 def _copy_attributes(source: BaseException, target: BaseException) -> None:
-    """Those in slots, those that the interpreter keeps in C, and the rest.
+    """Copy attributes in slots, those that the interpreter keeps in C, and the rest.
 
     Notes are in the remote traceback already.
     """

@@ -1,4 +1,4 @@
-"""Where in a value that cannot be pickled the culprit sits."""
+"""The search for the part that makes a value unpicklable."""
 
 from __future__ import annotations
 

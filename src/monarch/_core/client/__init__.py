@@ -3,4 +3,6 @@
 Lives here: what a script needs beyond what any process with actors does. Read `client`, then
 `faults` (what becomes of a failure that nobody handled), `attached` (the hosts it has taken into
 use), `unshown` (output comes before the answer).
+
+Imports `actors`, `calls`, `guards`, `hub`, `net`, `processes`, `shape`, `supervision`, `wire`.
 """

@@ -94,8 +94,7 @@ class AttachedHosts:
         return tuple(ProcAddress(host, AGENT) for host in hosts)
 
     def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> Future[bool]:
-        """Say hello to the agent of each; from then on they watch over each other for this client,
-        until `by` detaches them.
+        """Say hello to the agent of each host; they watch over each other until `by` detaches them.
 
         The future is done when all have answered. It raises RuntimeError as soon as one can't be
         reached: within `mesh_attach_config_timeout` if nobody listens there, at once if it is clear
@@ -138,9 +137,7 @@ class AttachedHosts:
         return request.future
 
     def _check_trust(self, host: str, trust: Trust) -> None:
-        """Both sides have proved who they are when the link was made; nobody would look at another
-        proof.
-        """
+        """Refuse another `trust` for an attached host, whose link has proved its identity."""
         attached = self._trust.get(host)
         if attached is None or attached == trust or host in self._hub.unreached:
             return
@@ -153,18 +150,14 @@ class AttachedHosts:
         )
 
     def settle(self, timeout: float) -> None:
-        """Wait until the hosts that are about to be attached are, or can't be; for `timeout`
-        seconds at most.
-        """
+        """Wait until the hosts being attached are, or can't be; for `timeout` seconds at most."""
         end = time.monotonic() + timeout
         for future in list(self._attaching):
             with suppress(RuntimeError, TimeoutError):
                 future.get(timeout=max(0.0, end - time.monotonic()))
 
     def give_up(self, hosts: Sequence[str], why: str, by: object) -> None:
-        """Wait no longer for those that have not answered yet, unless others have attached them as
-        well.
-        """
+        """Give up on hosts that have not answered, unless others have attached them as well."""
         for host in hosts:
             if host in self._hub.unreached and self._hosts.get(host) == {by}:
                 self._given_up.add(host)
@@ -172,9 +165,7 @@ class AttachedHosts:
                 self._hub.others.gone(ProcAddress(host, AGENT), failure, asks=False)
 
     def detach(self, hosts: Sequence[str], by: Set[object]) -> None:
-        """Let go of hosts: unless others have attached them as well, what this client has there
-        ends.
-        """
+        """Let go of hosts; unless others hold them as well, what this client has there ends."""
         with self._lock:
             for host in hosts:
                 if host in self._hosts:  # else who has shut it down has let go of it for all
@@ -191,8 +182,7 @@ class AttachedHosts:
             send_record(self._hub, self._hub.address.agent, Detach(tuple(self._left)))
 
     def shut_down(self, hosts: Sequence[str], grace: float) -> Future[None]:
-        """Stop what runs on hosts, then end their workers, when all have answered: each passes on
-        what others say.
+        """Stop what runs on hosts, then end their workers once all have answered.
 
         A host that is lost has ended. What bounds it: the grace time, and the loss of those that do
         not answer.
@@ -376,9 +366,7 @@ class AttachProgress:
 
 
 def progress_line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:
-    """The text about `missing`, which are addresses of hosts, `elapsed` seconds after the
-    beginning.
-    """
+    """The text about `missing` hosts, given by address, after `elapsed` seconds."""
     names = sorted(host_labels([*missing]))
     shown = ", ".join(names[:_MOST_NAMES])
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""

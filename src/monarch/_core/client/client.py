@@ -245,7 +245,7 @@ class Client:
 
 
 class _Events(OutputStream):
-    """That of the client's own agent: at its end it says why it ended."""
+    """Events of the client's own agent, which at its end says why it ended."""
 
     def __init__(self, client: Client, agent: ProcAddress) -> None:
         super().__init__(client.unshown, agent)

@@ -54,7 +54,11 @@ _ADVICE = (
 
 
 def default_hook(failure: MeshFailure) -> None:
-    """Ends the program with status 1."""
+    """End the program with status 1.
+
+    Args:
+        failure: What nothing handled.
+    """
     sys.exit(1)
 
 
@@ -279,9 +283,7 @@ def _end_program(status: int, faults: Sequence[_Fault], leave: Callable[[bool], 
 
 
 def interrupt_main_thread() -> None:
-    """As Ctrl-C does, if it does anything, and unless the main thread is past the last line of the
-    program.
-    """
+    """Interrupt the main thread as Ctrl-C does, unless it is past the program's last line."""
     main = threading.main_thread()
     if main.is_alive() and main.ident is not None and callable(signal.getsignal(signal.SIGINT)):
         signal.pthread_kill(main.ident, signal.SIGINT)

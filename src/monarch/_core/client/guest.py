@@ -1,5 +1,4 @@
-"""A client beside the one of a running program, on its host: to look at the program from another
-terminal.
+"""A client beside that of a running program, on its host, for another terminal.
 
 It starts no agent: that of the program is its own, as that of a host is of each of its procs. So it
 reaches all that the program reaches, over the connections that exist. It subscribes to no output.
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Guest(client.Client):
-    """For the arguments see `Client`."""
+    """A client beside a running program; for the arguments see `Client`."""
 
     def ensure_agent(self) -> ProcAddress:
         return self.hub.address.agent

@@ -17,7 +17,7 @@ from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
 from ..supervision.failure import Failure, MeshFailure
 from ..supervision.ownership import OwnedMesh
-from ..supervision.restart import Plan, RestartGroup
+from ..supervision.restart import RestartGroup, RestartPlan
 from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import DEAD, URGENT, Frame
@@ -43,7 +43,7 @@ class RootCell(BaseCell):
         if not self.leaving:  # whoever leaves ends its procs and its agent itself
             super().proc_failed(address, failure)
 
-    def restarted(self, group: RestartGroup, plan: Plan, error: str = "") -> None:
+    def restarted(self, group: RestartGroup, plan: RestartPlan, error: str = "") -> None:
         if not self.leaving:
             super().restarted(group, plan, error)
 

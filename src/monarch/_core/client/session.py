@@ -1,5 +1,4 @@
-"""Sessions, which go on when a fault was not handled: a person at a prompt or at a notebook, or a
-test run.
+"""Sessions go on after an unhandled failure: prompts, notebooks and test runs.
 
 Imported by the plugin of pytest in runs that use no Monarch: it may import nothing of weight.
 """
@@ -24,7 +23,7 @@ class Session(Protocol):
         """
 
     def report(self, failures: Sequence[MeshFailure], text: str) -> None:
-        """Nobody handled these; the text says so."""
+        """Report failures that no owner handled; the text says so."""
 
 
 class Prompt:
@@ -43,9 +42,7 @@ class Prompt:
 
 
 def at_end_of_cells(callback: Callable[[], object]) -> None:
-    """Have something called at the end of each cell, where a notebook, or IPython, runs this
-    program; what was before, no longer.
-    """
+    """Have `callback` called at the end of each cell of IPython, in place of the one before."""
     global _at_end
     get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
     shell: Any = get_shell() if get_shell is not None else None

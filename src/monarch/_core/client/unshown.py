@@ -1,5 +1,4 @@
-"""In the client: what ranks had printed before they answered is shown before the program sees the
-answer.
+"""Shows what ranks printed before they answered, before the program sees the answer.
 
 The answer comes from the rank itself, the line by way of its host agent, which may be later. So an
 answer that was sent after something was printed says so (`prints`). Whoever is about to hand such
@@ -75,9 +74,7 @@ class Unshown:
             futures.unshown = self
 
     def flush(self, agents: Sequence[ProcAddress]) -> Future[None]:
-        """Show all that was printed on these hosts by now, and write it to files; a future that is
-        done then.
-        """
+        """Flush the output of these hosts to the screen and to files; a future of the end."""
         with self._lock:
             if self._closed or not agents:
                 return completed(None)
@@ -100,9 +97,7 @@ class Unshown:
             self._asked[item.number].came(item.agent)
 
     def _say_shown(self, agent: ProcAddress, output: Output) -> None:
-        """Have the agent know when much of a process has been shown: it passes on no more than a
-        bound before.
-        """
+        """Tell the agent once much of a process was shown; it passes on a bounded amount before."""
         proc = agent, output.source.proc
         size = self._unsaid.get(proc, 0) + output.size
         if size >= _MUCH:
@@ -177,7 +172,7 @@ class Unshown:
         return asked, number
 
     def _shown(self, number: int, flush: bool) -> None:
-        """On the printer's thread, when it has written all that came before the mark."""
+        """Called on the printer's thread, when it has written all that came before the mark."""
         if flush:
             self._printer.flush()
         with self._lock:
@@ -190,7 +185,7 @@ class Unshown:
         asked.shown.resolve(None)
 
     def close(self) -> None:
-        """Nothing more will be shown: nobody waits for it."""
+        """Show nothing more: no answer waits for it."""
         with self._lock:
             self._closed = True
             if futures.unshown is self:

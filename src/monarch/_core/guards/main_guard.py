@@ -27,7 +27,7 @@ SPEC_VARIABLE = "MONARCH_PROC_SPEC"
 
 
 class Nesting(NamedTuple):
-    """Where a process stands among procs that own procs.
+    """The place of a process among procs that own procs.
 
     Attributes:
         level: 0 for a client, 1 for its procs, 2 for those that they spawn.
@@ -81,7 +81,7 @@ def refuse_imports(what: str) -> None:
 
 
 def nest() -> Nesting:
-    """Of the procs that this process is about to start.
+    """The nesting of procs that this process is about to start.
 
     Raises:
         RuntimeError: They would be too deep.
@@ -118,7 +118,7 @@ def note_importer(thread: threading.Thread) -> None:
 
 
 def importing() -> str | None:
-    """Where in a module the current thread is, if the engine imports that; None otherwise."""
+    """The line of a module at which the thread is, if the engine imports it; None otherwise."""
     frame: FrameType | None = sys._getframe(1)
     place = None
     inside = False

@@ -51,9 +51,7 @@ def require_pidfd() -> None:
 
 
 def explained(error: Exception, what: str) -> Exception:
-    """The error to raise where `what` could not be started: one that says what to do, if a limit
-    was the reason.
-    """
+    """The error for a `what` that could not be started; names the limit if one was the reason."""
     full = isinstance(error, OSError) and error.errno == errno.EAGAIN
     if not full and "can't start new thread" not in str(error):
         return error
@@ -77,9 +75,7 @@ def explain() -> str:
 
 
 def _group_limits() -> Iterator[int]:
-    """The limits of this process's control group and of those it is part of, where they can be
-    read.
-    """
+    """The limits of this process's control group and its parents, where they can be read."""
     with suppress(OSError), open("/proc/self/cgroup") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)

@@ -1,5 +1,4 @@
-"""The messages of one process: who is here, who waits for which answer, and the way to everybody
-else.
+"""The messages of one process: local receivers, open requests, ways to other processes.
 
 Lives here: nothing that runs user code. Read `message_hub` (the hub itself), `contracts` (as
 everything else knows it), `peers` (who else is there, or has ended), `local_peer` and `lifecycle`
@@ -7,4 +6,6 @@ everything else knows it), `peers` (who else is there, or has ended), `local_pee
 `multicast` (one call to many), `room` and `pressure` (who must not be sent more just now, and who
 says so). What processes ask of each other themselves is in `control_records`; `control` sends it,
 `control_service` takes it.
+
+Imports `calls`, `guards`, `net`, `routing`, `shape`, `supervision`, `wire`.
 """

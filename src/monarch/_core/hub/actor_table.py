@@ -89,9 +89,7 @@ class ActorTable(dict[int, Receiver]):
             early.pressure.release()
 
     def unknown(self, origin: Origin, frame: Frame) -> None:
-        """A call for an actor that is not registered: answer it if the actor has ended for good;
-        otherwise it waits.
-        """
+        """Answer a call for an actor that has ended for good; keep one for an unknown actor."""
         uid = frame.target
         early = None
         with self._lock:

@@ -122,7 +122,7 @@ class BoxContent(NamedTuple):
 
 
 class BlackBox:
-    """That of this process.
+    """The black box of this process.
 
     Args:
         address: Of the process.
@@ -161,7 +161,7 @@ class BlackBox:
         return slot
 
     def end(self, slot: int) -> None:
-        """It has been handled."""
+        """Note that the message has been handled."""
         self._words[slot >> 3] = 0
         self._free.append(slot)
 
@@ -202,7 +202,7 @@ class BlackBox:
         self._words[2] = len(data) << 1 | self._turn
 
     def abandon(self) -> None:
-        """In a fork of the process: let go of what is its parent's.
+        """Let go of the parent's box, in a fork of the process.
 
         Who writes on writes for nobody.
         """
@@ -223,8 +223,7 @@ def _text(line: Line) -> bytes:
 
 
 def take_over(pid: int, fd: int, address: str) -> int:
-    """A descriptor for the box of another process of this host, by its number there; -1 if it is
-    none of that process.
+    """A descriptor for the box of another local process; -1 if `number` is none of its.
 
     Args:
         pid: Of the process.

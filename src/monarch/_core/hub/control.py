@@ -1,6 +1,4 @@
-"""Asking other processes themselves: one way to send a control record, and one to wait for a single
-answer.
-"""
+"""Sending control records to processes, and waiting for a single answer."""
 
 from __future__ import annotations
 

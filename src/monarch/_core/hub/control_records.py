@@ -145,7 +145,7 @@ class ProcsEnded(NamedTuple):
 
 
 class LookAfter(NamedTuple):
-    """Somebody has waited long for an actor: does its thread still exist?
+    """A request to check the thread of an actor that a caller has waited long for.
 
     Who waits ──▶ its process.
 
@@ -168,8 +168,7 @@ class AskWhatKeeps(NamedTuple):
 
 
 class LetGo(NamedTuple):
-    """The owner of a full mailbox waits for an actor here, which waits for room in it. ──▶ process
-    of that actor.
+    """The owner of a full mailbox waits for an actor here. ──▶ process of that actor.
 
     Attributes:
         wait: Number of that wait there.
@@ -344,9 +343,7 @@ class HostDescription(NamedTuple):
 
     @property
     def pids(self) -> dict[ProcAddress, int]:
-        """The processes that run there, but for the agent: the procs, and the client that has
-        started the host.
-        """
+        """The local processes but the agent: procs, and the client that has started the host."""
         running = {proc.address: proc.pid for proc in self.procs if proc.end is None and proc.pid}
         return {self.root: self.root_pid, **running} if self.root.is_client else running
 
@@ -355,7 +352,7 @@ class HostDescription(NamedTuple):
 
 
 class Ping(NamedTuple):
-    """Is it there?
+    """A request for a sign of life.
 
     Client ──▶ its own agent, urgent, at each heartbeat. Answer: None; none in time means that it is
     lost.

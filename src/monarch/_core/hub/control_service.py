@@ -38,8 +38,7 @@ _of_planes: dict[bytes, _Entry] = {}
 
 
 class ControlRequest:
-    """One control record that has arrived, and the way to answer it: from any thread; not at all if
-    nobody waits.
+    """A control record that has arrived, and the way to answer it, from any thread.
 
     Attributes:
         origin: Where it came from.
@@ -93,9 +92,7 @@ class ControlRequest:
 def handles(
     record: type[R],
 ) -> Callable[[Callable[[S, ControlRequest, R], None]], Callable[[S, ControlRequest, R], None]]:
-    """Mark what takes a kind of control record: a method of a `ControlService`, or a function that
-    is passed to `register`.
-    """
+    """Mark a method of a `ControlService`, or a function for `register`, as a record's handler."""
 
     def mark(
         handler: Callable[[S, ControlRequest, R], None],

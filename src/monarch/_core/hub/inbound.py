@@ -75,9 +75,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             self._door.stranger_left()
 
     def shut(self, timeout: float) -> None:
-        """Let in nobody more: who connects now would get no answer, and may wait for the next
-        incarnation. Write what is queued.
-        """
+        """Let in no new caller, who would get no answer, and write what is queued."""
         self._door.close()
         for connection in list(self):
             connection.flush(timeout)
@@ -87,7 +85,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
             connection.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of every descriptor, without a word to anybody."""
+        """Let go of every descriptor in a forked child, and send nothing."""
         for connection in self:
             connection.abandon()
         self._door.abandon()

@@ -43,12 +43,12 @@ box: BlackBox | None = None
 
 
 def black_box() -> BlackBox | None:
-    """That of this process."""
+    """The black box of this process."""
     return box
 
 
 def remember(address: ProcAddress, uid: int, status: str, reason: str = "") -> None:
-    """On any thread."""
+    """Note what happens to an actor; on any thread."""
     event = LifeEvent(time.time_ns(), address, uid, status, reason[:_LONGEST])
     _events.append(event)
     if box is not None and uid != SYSTEM:  # of procs their agent knows
@@ -56,7 +56,7 @@ def remember(address: ProcAddress, uid: int, status: str, reason: str = "") -> N
 
 
 def remember_end(address: ProcAddress, failure: Failure, uid: int = SYSTEM) -> None:
-    """It has been stopped, or has failed."""
+    """Note that an actor was stopped, or has failed."""
     remember(address, uid, STOPPED if failure.is_stop else FAILED, failure.reason)
 
 

@@ -1,5 +1,4 @@
-"""The life of one process, as those who send to it know it: reached, lost, asked after, ended, back
-again. No I/O, no clock.
+"""The life of a process as its senders see it: a pure table of states and events.
 
 `TABLE` says what follows from what. Events go in, instructions come out; a `LocalPeer` carries them
 out and is the only one that uses this.
@@ -130,7 +129,7 @@ class Lifecycle:
         return self.happen("fell" if failure.restarts else "ended", failure)
 
     def heard(self, failure: Failure) -> Instructions:
-        """Somebody else tells of an end."""
+        """Another process tells of an end."""
         if failure.restarts and 0 < failure.known <= self.connected:
             return ()
         return self.happen("news_fell" if failure.restarts else "news_ended", failure)

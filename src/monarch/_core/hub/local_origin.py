@@ -1,4 +1,4 @@
-"""Where a call within one process came from."""
+"""The origin of a call within one process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The way to one other process: connect on first use, learn why it ended, tell everyone who waits
-for it.
+"""The way to another local process: connect on first use, learn and tell why it ended.
 
 Its `Lifecycle` decides what to do when; this does it. A death goes one way: the evidence, which is
 the loss of the connection (`_lost`), the agent's answer (`_answered`) or news from elsewhere
@@ -99,7 +98,7 @@ class LocalPeer:
     # events
 
     def end(self, failure: Failure) -> Collection[int]:
-        """Somebody else tells that the process is gone.
+        """Another process tells that this one is gone.
 
         Returns the numbers of the requests that this ends.
         """
@@ -233,8 +232,7 @@ class Backlog:
         return len(self._frames)
 
     def add(self, frame: Frame, segment: Segment | None, may_wait: bool) -> None:
-        """Keep a frame; wait until there is room again for more, if the thread may and the frame is
-        none that never waits.
+        """Keep a frame; wait for room, if the thread may and the frame is one that waits.
 
         Raises:
             BackpressureError: There was none for `message_delivery_timeout` seconds. The frame is

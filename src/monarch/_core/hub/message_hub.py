@@ -28,7 +28,7 @@ from ..net import unix
 from ..net.asked import Asked
 from ..net.connection import CloseHandler, Connection, FrameHandler
 from ..net.group import Group
-from ..net.loan import Watch
+from ..net.loan import Readiness
 from ..net.poller import Poller
 from ..net.segment_pool import SegmentPool
 from ..net.traffic import TrafficLog
@@ -319,7 +319,7 @@ class MessageHub(Peers):
 
     def _serve(
         self, sock: socket.socket, on_frame: FrameHandler, on_close: CloseHandler,
-        watch: Watch | None = None, asked: Asked | None = None,
+        watch: Readiness | None = None, asked: Asked | None = None,
     ) -> Connection:  # fmt: skip
         return Connection(
             watch or self.poller, sock, on_frame, on_close, asked=asked, segments=self.segments, log=self.traffic,
@@ -358,7 +358,7 @@ class MessageHub(Peers):
         self.segments.forget()
 
     def abandon(self) -> None:
-        """In a forked child, another process: let go of every descriptor, without a word."""
+        """Let go of every descriptor in a forked child, and send nothing."""
         self.end = Failure(STOPPED, "it is that of the process which has forked this one")
         for receiver in self.actors.values():
             getattr(receiver, "abandon", lambda: None)()
@@ -429,7 +429,7 @@ class MessageHub(Peers):
 
 
 def _first_id() -> int:
-    """Where ids begin: elsewhere in each process, so that none means anything to the next one."""
+    """The first id, another in each process, so that no id means anything to the next one."""
     return int.from_bytes(os.urandom(5), "big") << 20 | 1
 
 

@@ -1,5 +1,4 @@
-"""Back-pressure between actors: who sends more than a mailbox, or a port, may hold waits until it
-has been worked off.
+"""Back-pressure between actors: a sender waits while a mailbox or port is full.
 
 The receiver tells each process that sends to a full queue (`HOLD`), and tells it again when half of
 the queue is worked off; what a process has sent until it hears of that still comes. Meanwhile

@@ -1,5 +1,4 @@
-"""The output of a proc: whole lines with their author, numbered in its answers, so that the client
-shows the output first.
+"""The output of a proc: whole lines with their author, numbered in its answers.
 
 The streams of a proc are Python's own, over a file that notes that it was written to, and puts a
 head in front of each line: the actor, the endpoint, and what is known of the `logging` record that

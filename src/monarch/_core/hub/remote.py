@@ -1,5 +1,4 @@
-"""The way to processes of other hosts, and back: frames with a route, which go through the gateways
-of both hosts.
+"""The way to processes of other hosts: frames with a route, through both gateways.
 
 What keeps a fast sender from filling the memory of everybody on the way is credit: a receiver says
 how many bytes of calls and port values it has taken in, each sender waits once more than a window
@@ -32,8 +31,7 @@ _known_prefix = functools.lru_cache(maxsize=1024)(route_prefix)
 
 
 class RemotePeer:
-    """A process of another host that this process sends requests to; takes the place of a
-    `LocalPeer`.
+    """A process of another host that receives requests from here, in place of a `LocalPeer`.
 
     Args:
         hub: That of this process.
@@ -66,7 +64,7 @@ class RemotePeer:
 
     @property
     def connection(self) -> Connection | None:
-        """Where its answers come from: the connection to the gateway."""
+        """The connection that its answers come from: the one to the gateway."""
         gateway = self._hub.peers.get(self._hub.address.agent)
         return None if gateway is None else gateway.connection
 
@@ -202,7 +200,7 @@ class Inflow:
         self._taken = 0
 
     def took(self, size: int, answers: int = 0) -> None:
-        """That many bytes were handed to whom they are for; `answers` is 1 for those of answers."""
+        """Count bytes that were handed to their receivers; `answers` is 1 for those of answers."""
         self._taken += size
         if self._taken >= _CREDIT_EVERY:
             taken, self._taken = self._taken, 0
@@ -267,7 +265,7 @@ class RemoteOrigin:
 
     @property
     def called(self) -> ProcAddress:
-        """By which address this process was called."""
+        """Note the address by which this process was called."""
         return self._route.source
 
     def send(self, frame: Frame) -> bool:

@@ -72,9 +72,7 @@ class RemoteRouter:
         call: Frame,
         request: Request | None,
     ) -> None:
-        """Send one message for all those of `procs` that are on other hosts; the gateways see to
-        the rest.
-        """
+        """Send one message for those of `procs` on other hosts; gateways distribute it."""
         table = self._tables.get(id(procs))
         if (
             table is None

@@ -1,6 +1,4 @@
-"""Room in the full mailboxes and ports of others, as this process has heard of it; `pressure` is
-the other side.
-"""
+"""Room in the full mailboxes and ports of other processes; `pressure` is the other side."""
 
 from __future__ import annotations
 
@@ -64,13 +62,11 @@ class Holds(dict[tuple[ProcAddress, int], Room]):
             subscribe(room.future, lambda: self._forget(key, number))
 
     def let_go(self, number: int) -> None:
-        """Free a waiter that is itself waited for: the queue accepts its messages until it has been
-        emptied once.
-        """
+        """Free a waiter that others wait for: the queue accepts its messages until emptied once."""
         self._end(self._hub.requests.get(number))
 
     def process_ended(self, address: ProcAddress) -> None:
-        """Nobody waits for room there any more."""
+        """Free all that wait for room there."""
         for key in [key for key in list(self) if key[0] == address]:
             self._end(self.get(key))
 

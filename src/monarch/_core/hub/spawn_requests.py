@@ -131,7 +131,7 @@ class Start(NamedTuple):
         return self._replace(env=tuple(self.env.items()))  # type: ignore[arg-type]  # only compared
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Its whole environment."""
+        """The whole environment of the process."""
         merged: dict[str, str | None] = {**(base if self.inherit_env else {}), **self.env}
         return {name: value for name, value in merged.items() if value is not None}
 

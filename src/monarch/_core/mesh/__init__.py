@@ -3,4 +3,10 @@
 Every mesh is a value: ids, addresses and a shape. Slicing makes another value and talks to nobody.
 Only the mesh that a spawn returned is *owned*: it can be stopped, and the actor that made it stops
 it when it ends.
+
+Read `proc_mesh` and `actor_mesh`, then `launch` and `owned` (what a spawn does, and what it leaves
+to its owner), `host_mesh`, `attach`.
+
+Imports `actors`, `calls`, `client`, `guards`, `hub`, `net`, `processes`, `shape`, `supervision`,
+`wire`.
 """

@@ -326,7 +326,7 @@ def as_endpoint(
 
 
 def incarnations(mesh: Any) -> Future[ValueMesh[int]]:
-    """Ask every rank of an actor mesh for its number of restarts after failures.
+    """Return a future of every rank's number of restarts after failures.
 
     0 for the actors first spawned.
 

@@ -57,6 +57,7 @@ def attach_to_workers(
         ValueError: `workers` is empty, or has an address twice; the certificates or the secret are
             not usable, or differ from those by which one of the hosts is attached already.
         AddressError: One of them is no address that can be dialed.
+        TypeError: `workers` is no list of addresses, or `name` no text.
     """
     if isinstance(workers, str) or not isinstance(workers, Sequence):
         raise TypeError(f"workers is a list of addresses, got {workers!r}")

@@ -46,7 +46,11 @@ class BootstrapCommand:
         self.inherit_env = inherit_env
 
     def with_env(self, env: Mapping[str, str | None]) -> BootstrapCommand:
-        """A copy whose environment has these changes, too."""
+        """Return a copy whose environment has these changes, too.
+
+        Args:
+            env: Variables to set, or to unset where None.
+        """
         changed = copy.copy(self)
         changed.args = list(self.args)
         changed.env = {**self.env, **_check_env(env)}
@@ -65,6 +69,7 @@ class BootstrapCommand:
         ) and self.inherit_env
 
     def as_command(self) -> Command:
+        """Return the program and its arguments."""
         return Command(self.program, self.arg0, tuple(self.args))
 
     def __eq__(self, other: object) -> bool:

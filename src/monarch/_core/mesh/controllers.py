@@ -62,6 +62,8 @@ def get_or_spawn_controller(
     Args:
         name: One name space per program.
         Class: Its class, if it does not exist yet; ignored otherwise, like the arguments.
+        *args: Arguments of its constructor.
+        **kwargs: As `args`.
 
     Returns:
         A future of the reference; done when the actor exists, not when its ``__init__`` has
@@ -87,7 +89,7 @@ def get_or_spawn_controller(
 
 @handles(GetController)
 def _find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
-    """In the client."""
+    """Find or create a controller, in the client."""
     name = record.name
     table = _tables.setdefault(service.hub.address, _Table())
     with table.lock:

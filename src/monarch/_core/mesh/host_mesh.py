@@ -114,6 +114,9 @@ class HostMesh(DrawnMesh):
 
         So do procs that are started by those.
 
+        Args:
+            path: Path of the interpreter, on those hosts.
+
         Raises:
             ValueError: There is no such executable, where the hosts are this machine. On others it
                 shows when procs are spawned.
@@ -155,6 +158,7 @@ class HostMesh(DrawnMesh):
                 mesh.
             restart: A strategy of `monarch.supervision`, which starts failed procs again, with the
                 actors that their owner spawned on them. None, the default: nothing starts again.
+            **unknown: Refused.
 
         Returns:
             A mesh of the dimensions of the hosts, then those of `per_host`.

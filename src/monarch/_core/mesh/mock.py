@@ -33,7 +33,7 @@ def active() -> list[tuple[type, type]]:
 
 
 def install(patches: list[tuple[type, type]]) -> None:
-    """In a proc: apply the patches that were in force when it was spawned."""
+    """Apply the patches that were in force when this proc was spawned."""
     for original, mock in patches:
         _patches.setdefault(original, []).append(mock)
 
@@ -49,6 +49,9 @@ class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
     Args:
         original: The actor class to replace.
         mock: What is spawned in its place; gets the same name and arguments.
+
+    Raises:
+        TypeError: One of them is no class.
     """
 
     def __init__(self, original: type, mock: type) -> None:

@@ -60,7 +60,7 @@ class OwnedActors(Owned):
         self.stopping: Future[None] | None = None
 
     def class_name(self, rank: int) -> str:
-        """Of the class that a rank starts with."""
+        """The name of the class that a rank starts with."""
         name, _ = self.successors.get(rank, (self.spec.class_name, None))
         return name
 

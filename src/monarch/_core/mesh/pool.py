@@ -98,7 +98,7 @@ class Pool(Generic[T, R]):
 
 
 def pool(procs: ProcMesh, function: Callable[[T], R], *, in_flight: int = 2) -> Pool[T, R]:
-    """Actors that run a function, one on each proc.
+    """Make actors that run a function, one on each proc.
 
     Use: ``for result in pool(procs, square).map(range(1000)): ...``.
 
@@ -107,6 +107,9 @@ def pool(procs: ProcMesh, function: Callable[[T], R], *, in_flight: int = 2) -> 
         function: Takes one item; a plain function.
         in_flight: How many items each rank has at most that are not answered. One of them runs; the
             others wait there, so that it need not.
+
+    Returns:
+        The pool, whose `map` gives the results.
 
     Raises:
         TypeError: `function` is no plain function, or `in_flight` no int.

@@ -198,7 +198,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return self._check_owned().stop(reason)
 
     def to_table(self, pids: bool = False) -> str:
-        """Draw the mesh as a grid, for people.
+        """Return the mesh as a drawn grid, for people.
 
         Two dimensions are rows and columns, more are titled blocks. Each cell has the host
         and the index of the proc on it (``gpu[3]``, as each usually has a GPU). The middle
@@ -239,7 +239,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return request.future
 
     def stacks(self, native: bool = False) -> Future[Any]:
-        """Ask what every thread of these processes runs right now; see `HostMesh.stacks`."""
+        """Return a future of what every thread runs right now; see `HostMesh.stacks`."""
         addresses = self._addresses()
         hosts = list(dict.fromkeys(address.host for address in addresses))
         ranks = [address.rank for address in addresses]
@@ -323,6 +323,7 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         return flush_logs({address.agent for address in self._addresses()})
 
     def sync_workspace(self, *args: object, **kwargs: object) -> None:
+        """Raise NotImplementedError: hosts have workspaces, as the procs of one share its files."""
         raise NotImplementedError(
             "use HostMesh.sync_workspace: processes of a host share its files"
         )

@@ -28,7 +28,7 @@ from ..wire.frame import (
 )
 from .asked import Asked
 from .descriptors import none_left
-from .loan import Watch
+from .loan import Readiness
 from .poller import READ, WRITE
 from .scratch import scratch
 from .segment import Segment, make_segment, map_segment
@@ -76,7 +76,7 @@ class Connection(SendQueue):
 
     def __init__(
         self,
-        poller: Watch,
+        poller: Readiness,
         sock: socket.socket,
         on_frame: FrameHandler,
         on_close: CloseHandler,
@@ -131,8 +131,7 @@ class Connection(SendQueue):
         )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
-        """Send a frame, or return False if the connection is closed, on either side: then nothing
-        of it has arrived.
+        """Send a frame; False, with nothing delivered, if either side has closed the connection.
 
         Args:
             frame: Its buffers may be changed by the caller as soon as this returns.
@@ -199,9 +198,7 @@ class Connection(SendQueue):
         return True
 
     def write_if_idle(self, frame: bytes, request: int = 0) -> bool:
-        """Write a frame that is encoded already, without waiting; False, and nothing done, where
-        that can't be at once.
-        """
+        """Write an encoded frame without waiting; False, and nothing done, if that can't be."""
         with self._lock:
             if self._closed or self._hung_up or self._queue:
                 return False
@@ -228,7 +225,7 @@ class Connection(SendQueue):
         return not self._closed
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's socket without touching what both share."""
+        """Let go of the parent's socket in a forked child, without touching what both share."""
         self._closed = True
         fd = self._sock.detach()
         if fd >= 0:

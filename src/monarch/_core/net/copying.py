@@ -1,5 +1,4 @@
-"""Copying large buffers into shared memory: by two threads, without the interpreter lock, where
-there is a core for each.
+"""Copying large buffers to shared memory by two threads, without the interpreter lock.
 
 One core copies a few GB/s, which is what large messages take most of their time for; two copy
 almost twice as much. Both take the next piece as soon as they have copied one, so where the other

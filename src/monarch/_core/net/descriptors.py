@@ -9,9 +9,7 @@ _MOST = 1 << 20  # beyond it, programs that look at each possible descriptor tak
 
 
 def allow_many() -> None:
-    """Use what the system allows: the soft limit is low for programs that use `select`, which the
-    hard one is not for.
-    """
+    """Raise the soft limit of descriptors to the hard one; it is low for users of `select`."""
     import resource  # a client has no need for it
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -14,7 +14,7 @@ import os
 import socket
 
 from ..wire.channel import Channel
-from .flow import Stream, StreamEvents
+from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
 from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import WRITE, Poller, Timer
@@ -41,12 +41,12 @@ _resolver = Resolver()
 
 
 class Dial:
-    """Makes one `Stream`, or tells `events` why there is none."""
+    """Makes one `ByteStream`, or tells `events` why there is none."""
 
     def __init__(
         self, poller: Poller, channel: Channel, trust: Trust, events: StreamEvents
     ) -> None:
-        self.stream = Stream(poller, channel.name, lambda: poller.call_here_or_soon(self._end))
+        self.stream = ByteStream(poller, channel.name, lambda: poller.call_here_or_soon(self._end))
         self._poller = poller
         self._channel = channel
         self._trust = trust

@@ -68,12 +68,12 @@ class Door:
         self._reserve.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's socket without touching what both share."""
+        """Let go of the parent's socket in a forked child, without touching what both share."""
         self._listener.close()
         self._reserve.close()
 
     def stranger_left(self) -> None:
-        """Somebody who was let in has gone without a greeting, or was sent away for it."""
+        """A caller has gone without a greeting, or was sent away."""
         self._strangers += 1
 
     def warn(self, text: str) -> None:
@@ -157,9 +157,7 @@ def _has_left(sock: socket.socket) -> bool:
 
 
 class Warnings:
-    """Writes the first few warnings of each period, and how many there were more, so that a flood
-    fills no disk.
-    """
+    """Writes the first few warnings of each period and a count of the rest: floods stay small."""
 
     def __init__(self, poller: Poller, logger: logging.Logger) -> None:
         self._poller = poller

@@ -48,7 +48,7 @@ class StreamEvents(Protocol):
     """Callbacks of a stream, on the poller's thread."""
 
     def answered(self) -> None:
-        """Of a stream that we open: the peer's host has taken the connection, and proofs follow."""
+        """The peer's host has taken a connection that we opened; proofs follow."""
 
     def ready(self) -> None:
         """The peer has proved who it is, and has let us in.
@@ -60,10 +60,10 @@ class StreamEvents(Protocol):
         """Bytes, in order. The memory is used again after the return."""
 
     def closed(self, reason: str, final: bool) -> None:
-        """The last of all; not after `Stream.close`. If `final`, to try again cannot help."""
+        """The last of all; not after `ByteStream.close`. If `final`, to try again cannot help."""
 
 
-class Stream:
+class ByteStream:
     """One byte stream to an authenticated peer; made by `connect` and `listen` of `stream`.
 
     Attributes:
@@ -102,7 +102,7 @@ class Stream:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._sock is not None else "opening"
-        return f"<Stream: {self.peer}, {state}, {self._queued} bytes queued>"
+        return f"<ByteStream: {self.peer}, {state}, {self._queued} bytes queued>"
 
     @property
     def queued(self) -> int:
@@ -159,8 +159,7 @@ class Stream:
             give_up()
 
     def flush(self, timeout: float) -> bool:
-        """Wait until the peer's host has all that was written, so that closing loses nothing; on
-        any thread.
+        """Wait, on any thread, until the peer's host has all that was written.
 
         What ends the wait: that, the end of the stream, or `timeout` seconds; returns whether it
         was the first.
@@ -194,7 +193,7 @@ class Stream:
         self._read()  # what came right behind the greeting may be in OpenSSL's hands
 
     def failed(self, reason: str, final: bool, events: StreamEvents) -> None:
-        """There will be no stream. On the poller's thread."""
+        """The stream could not be made. On the poller's thread."""
         self._still_opening = None
         if not self._closed:
             self.close()
@@ -340,9 +339,7 @@ class Stream:
             self._poller.call_soon(self._read)
 
     def _receive(self, memory: memoryview) -> tuple[int, str | None]:
-        """Fill `memory` as far as there is something; how much it was, and why there will be no
-        more, if so.
-        """
+        """Fill `memory` with what there is; return its size, and why no more will come, if so."""
         size = 0
         with self._lock:
             sock = self._sock

@@ -1,5 +1,4 @@
-"""Connections that are read together, by the poller's thread or by one that has borrowed all of
-them.
+"""Connections read together, by the poller's thread or by one that borrows all of them.
 
 An epoll set of their own, which the poller watches as one descriptor. So a thread that waits for
 the answers of many processes borrows, and gives back, with one system call, reads those that are
@@ -73,7 +72,7 @@ class Group(Lendable):
                 self._epoll.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the descriptor, and of nothing else.
+        """Let go of the descriptor in a forked child, and of nothing else.
 
         What it stands for is the parent's.
         """

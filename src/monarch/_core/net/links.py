@@ -27,7 +27,7 @@ from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
 from .dial import NOBODY_LISTENS
 from .poller import Poller, Timer
-from .stream import Listener, Stream, connect, listen
+from .stream import ByteStream, Listener, connect, listen
 from .trust import Trust
 
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
@@ -42,10 +42,10 @@ class LinkHandler(Protocol):
         """Exactly once, in the order in which they were sent."""
 
     def link_up(self, host: str) -> None:
-        """For the first time; once for each name under which the peer is known here."""
+        """A link is up for the first time; called once for each name that the peer is known by."""
 
     def link_lost(self, host: str, reason: str) -> None:
-        """For good: what is not acknowledged may be lost; a later send starts a new link."""
+        """A link is lost for good, maybe with unacknowledged frames; a send starts a new one."""
 
     def called(self, name: str) -> None:
         """A peer has dialed us under this name."""
@@ -79,7 +79,7 @@ class Links:
         self._table = LinkTable(identity, name, limits)
         self._step = limits.look
         self._clock = RunClock(2 * self._step, time.monotonic())
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, ByteStream] = {}
         self._listeners: list[Listener] = []
         self._timer: Timer | None = None
         self._timer_at = 0.0  # on the table's clock
@@ -156,8 +156,7 @@ class Links:
         return 0 if link is None else link.queued
 
     def close(self, reason: str, timeout: float) -> None:
-        """Say farewell to all peers, who are told `reason`, and end all links; the handler is told
-        nothing more.
+        """Say farewell, with `reason`, to all peers and end all links; the handler hears no more.
 
         On any thread. What ends its wait: the peers' hosts have all that was sent, or `timeout`
         seconds.
@@ -203,7 +202,7 @@ class Links:
             stream.close()
         self._streams.clear()
 
-    def _accepted(self, stream: Stream) -> _Events:
+    def _accepted(self, stream: ByteStream) -> _Events:
         number = self._table.accepted(self._now())
         self._add(number, stream)
         self._carry_out()
@@ -238,9 +237,7 @@ class Links:
     # carrying out
 
     def _carry_out(self) -> None:
-        """Do what the table says, and what follows from that; then see to it that we are woken in
-        time.
-        """
+        """Do what the table says and what follows from that; then set the next wake-up."""
         if self._carrying_out or self._closed:
             return
         self._carrying_out = True
@@ -294,14 +291,12 @@ class Links:
         note("links", "stream %d is dialed to %s", number, host)
         self._add(number, connect(self._poller, channel, trust, _Events(self, number)))
 
-    def _add(self, number: int, stream: Stream) -> None:
+    def _add(self, number: int, stream: ByteStream) -> None:
         stream.space = partial(self._table.space, number)
         self._streams[number] = stream
 
     def _set_timer(self) -> None:
-        """Wake when something is due; and often enough for the clock, while there is anything to
-        wait for.
-        """
+        """Wake when something is due, and often enough for the clock while something is awaited."""
         due = self._table.due
         if due is None:
             return

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from ..._lazy import lazy_logger
 from ..wire.channel import Channel
 from .door import Warnings
-from .flow import Stream, StreamEvents
+from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
 from .poller import READ, Poller, Timer
 from .sockets import peer_name
@@ -47,7 +47,7 @@ class Listener:
         bound: Channel,
         sock: socket.socket,
         trust: Trust,
-        on_stream: Callable[[Stream], StreamEvents],
+        on_stream: Callable[[ByteStream], StreamEvents],
     ) -> None:
         if channel.is_tcp and (channel.port == 0 or channel.fd >= 0):
             channel = channel._replace(port=sock.getsockname()[1] if bound.is_tcp else 0, fd=-1)
@@ -166,7 +166,7 @@ class Listener:
                 self._poller.call_soon(self._step)
 
     def _let_in(self, sock: socket.socket, peer: str) -> None:
-        stream = Stream(self._poller, peer)
+        stream = ByteStream(self._poller, peer)
         if self._closed:
             sock.close()
             return

@@ -20,7 +20,7 @@ _LINGER = 0.005
 _PENALTY = 1.0  # seconds
 
 
-class Watch(Protocol):
+class Readiness(Protocol):
     """A source of readiness: a poller, or a group in it."""
 
     @property
@@ -46,7 +46,7 @@ class Lendable:
         "fd",
     )  # fmt: skip
 
-    def __init__(self, poller: Watch, fd: int) -> None:
+    def __init__(self, poller: Readiness, fd: int) -> None:
         self._poller = poller
         self.fd = fd
         self._lent = False
@@ -84,8 +84,7 @@ class Lendable:
         return True
 
     def give_back(self, error: BaseException | None = None) -> None:
-        """Let the poller's thread read again, now or, if this is borrowed often, when nobody has
-        for a moment.
+        """Let the poller's thread read again: now, or if often borrowed, after a moment of rest.
 
         Args:
             error: What cut the reading short.
@@ -114,7 +113,7 @@ class Lendable:
             self._cut_short(error)
 
     def _look_after(self) -> None:
-        """On the poller's thread: take it back unless it was borrowed lately, or is now."""
+        """Take a loan back, on the poller's thread, unless it was borrowed lately, or is now."""
         now = time.monotonic()
         if now - self._returned < _LINGER:
             self._poller.call_later(_LINGER, self._look_after)

@@ -1,6 +1,4 @@
-"""The user at the other end of a TCP connection within this host, by the kernel's table of
-connections.
-"""
+"""The user at the other end of a local TCP connection, by the kernel's table."""
 
 from __future__ import annotations
 

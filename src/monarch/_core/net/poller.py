@@ -84,9 +84,7 @@ class Poller:
             self._wake()
 
     def call_here_or_soon(self, callback: Callable[[], None]) -> None:
-        """Call `callback` now if this is the poller's thread or there is none, otherwise soon: to
-        clean up, from anywhere.
-        """
+        """Call `callback` now on the poller's thread or without one, otherwise soon there."""
         if self.thread_id in (None, threading.get_ident()):
             callback()
         else:

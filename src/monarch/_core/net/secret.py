@@ -23,8 +23,10 @@ def make_secret() -> str:
 
 
 def write_secret_file(path: str | os.PathLike[str]) -> None:
-    """Write a new secret into a new file that only its owner can read; makes the folder, should
-    there be none.
+    """Write a new secret into a new file, private to its owner, with missing folders.
+
+    Args:
+        path: Path of the file.
 
     Raises:
         FileExistsError: There is such a file already; it is left alone, as others may use what is
@@ -46,7 +48,10 @@ def write_secret_file(path: str | os.PathLike[str]) -> None:
 
 
 def read_secret_file(path: str | os.PathLike[str]) -> str:
-    """The secret in a file.
+    """Return the secret in a file.
+
+    Args:
+        path: Path of the file.
 
     Raises:
         ValueError: It is too short, or the file cannot be read or can be read by others.

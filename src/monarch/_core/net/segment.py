@@ -76,9 +76,7 @@ def write_file(fd: int, buffers: Sequence[Bytes], offsets: Sequence[int]) -> Non
 
 
 def make_segment(buffers: Sequence[Bytes]) -> Segment | None:
-    """A segment with these buffers, or None where they are small or the system has no room: the
-    socket carries them.
-    """
+    """A segment with these buffers; None, and the socket carries them, if small or no room."""
     if sum(map(len, buffers)) < SEGMENT_SIZE:
         return None
     try:
@@ -124,9 +122,7 @@ _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
 
 def _map_without_descriptor(fd: int) -> memoryview:
-    """Map a segment as `trackfd=False` does; before Python 3.13, `mmap.mmap` keeps a duplicate of
-    the descriptor.
-    """
+    """Map a segment as `trackfd=False` does, which Python before 3.13 lacks."""
     import ctypes  # here, because only programs that receive large buffers should pay for it
 
     size = os.fstat(fd).st_size

@@ -113,9 +113,7 @@ class SegmentPool:
         self.forget()
 
     def forget(self) -> None:
-        """Keep nothing of what is kept now; at the end, and in a forked child, as the files are its
-        parent's.
-        """
+        """Drop all kept segments: at the end, and in a forked child, as they are its parent's."""
         self._lock = threading.Lock()
         self._files: list[_File] = []
         self._trimming = False
@@ -143,9 +141,7 @@ class SegmentPool:
         return segment
 
     def _take(self, size: int) -> _File | None:
-        """A file that nobody has: one that was kept, if it is not much too large, or a new one;
-        None if no more shall be.
-        """
+        """An unused file: a kept one of fitting size, or a new one; None if no more may be."""
         with self._lock:
             try:
                 for file in self._files:

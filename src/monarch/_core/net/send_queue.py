@@ -26,7 +26,7 @@ from itertools import islice
 
 from ...errors import BackpressureError
 from ..wire.frame import Bytes, decode, encode
-from .loan import Lendable, Watch
+from .loan import Lendable, Readiness
 from .segment import Segment, map_segment
 
 _MAX_CHUNKS = 64  # per sendmsg; the kernel allows 1024
@@ -46,7 +46,7 @@ class SendQueue(Lendable):
 
     def __init__(
         self,
-        poller: Watch,
+        poller: Readiness,
         sock: socket.socket,
         send_limit: int,
         segment_limit: int,

@@ -1,5 +1,4 @@
-"""Byte streams between hosts, to peers that have proved who they are: `connect` to one, `listen`
-for many.
+"""Byte streams between hosts whose peers have proved their identity: `connect`, `listen`.
 
 `trust` says who is let in and why that is sound, `greeting` carries it out, `flow` moves the bytes;
 `dial` and `listener` are the two ways to get there.
@@ -11,17 +10,17 @@ from collections.abc import Callable
 
 from ..wire.channel import Channel
 from .dial import Dial
-from .flow import Stream, StreamEvents
+from .flow import ByteStream, StreamEvents
 from .listener import Listener
 from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import Poller
 from .sockets import listen_on
 from .trust import OPEN, Trust
 
-__all__ = ["Listener", "Stream", "StreamEvents", "connect", "listen"]
+__all__ = ["ByteStream", "Listener", "StreamEvents", "connect", "listen"]
 
 
-def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> Stream:
+def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> ByteStream:
     """Start to connect to whoever listens on `channel`; returns at once.
 
     What goes wrong is told to `events.closed`.
@@ -32,7 +31,7 @@ def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents
 
 
 def listen(
-    poller: Poller, channel: Channel, trust: Trust, on_stream: Callable[[Stream], StreamEvents]
+    poller: Poller, channel: Channel, trust: Trust, on_stream: Callable[[ByteStream], StreamEvents]
 ) -> Listener:
     """Listen on `channel`, or on what it binds.
 

@@ -119,8 +119,7 @@ class Trust:
         return channel.is_tcp and self.mode in (SECRET, CERTIFICATES)
 
     def proof(self, role: bytes, binding: bytes | None) -> bytes:
-        """Return the proof of the side with this role, `PROOF_SIZE` bytes; a mere greeting without
-        a secret.
+        """Return the proof of this role, `PROOF_SIZE` bytes; without a secret, only a greeting.
 
         Args:
             binding: Of the TLS session; None in the clear, where a proof would only be something to

@@ -1,5 +1,4 @@
-"""Unix sockets in a folder that only our user may enter, where both sides check that the other runs
-as the same user.
+"""Unix sockets in a private folder, where both sides check the user of the other.
 
 Each host of a program has a folder, ``/tmp/monarch-HOST``, so a reference is enough to find the
 way. The kernel keeps other users out of it: they can neither connect, nor take the name of a
@@ -32,9 +31,7 @@ _YOUNG = 60.0  # seconds in which a folder in which nobody listens may be about 
 
 
 class PeerRefused(ConnectionRefusedError):
-    """The other side of a connection runs as another user; who was looked for does not listen
-    there.
-    """
+    """The other side of a connection runs as another user; the wanted one does not listen."""
 
 
 def listen(address: ProcAddress) -> socket.socket:
@@ -78,7 +75,7 @@ def connect(address: ProcAddress) -> socket.socket:
 
 
 def path_of(address: ProcAddress) -> str:
-    """Where a process listens, or would.
+    """The path at which a process listens, or would.
 
     Raises:
         ConnectionRefusedError: None of our user's do, on that host.
@@ -96,9 +93,7 @@ def release(address: ProcAddress) -> None:
 
 
 def release_all(host: str) -> None:
-    """Remove what a host of this machine has listened at; nobody does any more, or is about to be
-    ended.
-    """
+    """Remove the sockets of a host of this machine that has ended, or is about to be ended."""
     folder = _folder(host)
     if folder is not None:
         _remove(folder)

@@ -2,4 +2,6 @@
 
 Lives here: `fork`, `exec`, signals, pids. Read `agent_main` and `agent` (makes, watches and reaps
 procs), `spawner` (forks them), `proc` (runs actors), `worker` (an agent that other hosts attach).
+
+Imports `actors`, `calls`, `guards`, `hub`, `net`, `routing`, `shape`, `supervision`, `wire`.
 """

@@ -51,7 +51,7 @@ from ..hub.spawn_requests import SpawnRequest
 from ..supervision.failure import MISSING, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
-from .boxes import DeadProc
+from .black_boxes import DeadProc
 from .host_procs import HostProcs
 from .output import Mark, Output, OutputSink, Source
 from .proc_entry import Wanted
@@ -237,9 +237,7 @@ class Agent(ControlService):
         self.hub.gateway(connection, frame)
 
     def open_gateway(self, trust: Trust | None = None) -> HostGateway:
-        """The way to other hosts, from now on; `trust` is for those that have none of their own: by
-        default the secret.
-        """
+        """Open the way to other hosts; `trust` is for those without one, by default the secret."""
         if self.gateway is None:
             # brings TLS, which a program on one machine never needs
             from .host_gateway import HostGateway
@@ -352,9 +350,7 @@ class Agent(ControlService):
             self.hub.poller.stop()
 
     def end_when_unused(self, limit: float) -> None:
-        """Shut this host down when no client has been attached for `limit` seconds, or an eighth
-        more; 0 is never.
-        """
+        """Shut down after `limit` seconds without a client, or an eighth more; 0 is never."""
 
         def look(unused: int, attached: int) -> None:
             used = bool(self._subscribers) or attached != self._attach_count
@@ -380,9 +376,7 @@ class Agent(ControlService):
     def _shut_down(
         self, reason: str, grace: float, client: ProcAddress, done: Callable[[], None]
     ) -> None:
-        """Stop everything; what belongs to `client` is stopped, whoever else owns something here
-        loses it.
-        """
+        """Stop everything: what `client` owns is stopped, other owners lose what is theirs."""
         note("host", "shuts down: %s", reason)
         finish = countdown(1, done)
         self.reason = reason

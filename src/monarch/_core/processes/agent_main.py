@@ -65,9 +65,7 @@ def main() -> None:
 
 
 def _open_standard_streams() -> None:
-    """A client without stdin, stdout or stderr hands none on: no other descriptor may get their
-    numbers.
-    """
+    """Hand on no missing stdin, stdout or stderr: no other descriptor may get their numbers."""
     for fd in range(3):
         try:
             os.fstat(fd)

@@ -24,7 +24,7 @@ class ChildWatch:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def clear(self) -> None:
-        """To be called when it was readable, before asking for the changes."""
+        """Drain the wake-up, when it was readable, before asking for the changes."""
         try:
             os.read(self.fd, 4096)
         except BlockingIOError:
@@ -32,7 +32,7 @@ class ChildWatch:
 
     @staticmethod
     def forget() -> None:
-        """In a forked child, which has children of its own."""
+        """Forget all children, in a forked child, which has its own."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
@@ -64,9 +64,7 @@ def is_traced(pid: int) -> bool:
 
 
 def unreaped_status(pid: int) -> int | None:
-    """How a process has ended whose parent has not asked yet; None if it has, or if the process has
-    not ended.
-    """
+    """The exit status of a process not yet waited for; None if unknown or still running."""
     fields = _stat(pid)
     return int(fields[_EXIT_STATUS]) if fields and fields[0] in "ZX" else None
 

@@ -1,5 +1,4 @@
-"""The socket pair between the agent and its spawner: whole messages, with descriptors, that never
-block the agent.
+"""The socket pair between agent and spawner: whole messages, which never block the agent.
 
 Each message is one of these records. The agent sends a `SpawnRequest`, which is answered with
 `Bound` or `Unstarted` for all of it, then with `Forked` or `Unstarted` for each of its ranks; and
@@ -59,9 +58,7 @@ class Unstarted(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """To the agent: a child was stopped, goes on, or has ended; `status` is as `os.waitpid` gives
-    it.
-    """
+    """Tell the agent that a child was stopped, goes on, or ended; `status` is of `os.waitpid`."""
 
     pid: int
     status: int
@@ -73,8 +70,7 @@ def control_pair() -> tuple[socket.socket, socket.socket]:
 
 
 def send_message(sock: socket.socket, message: Any, fds: Sequence[int] = ()) -> None:
-    """Send one object, and descriptors with it; blocks while the socket is full, unless it is
-    non-blocking.
+    """Send one object with descriptors; blocks while the socket is full, unless non-blocking.
 
     Raises:
         ConnectionError: The other side is gone.
@@ -103,8 +99,7 @@ class ControlReader:
         self._begun: list[bytes] = []
 
     def receive(self) -> tuple[Any, list[int]]:
-        """The next object and its descriptors; fewer than were sent, if this process has no room
-        for more.
+        """The next object and its descriptors; fewer than were sent, if this process has no room.
 
         Raises:
             BlockingIOError: It is not all there yet, and the socket is non-blocking.

@@ -1,5 +1,4 @@
-"""How a proc that was forked from the spawner ends: as any Python program, but for what it shares
-with the spawner.
+"""How a forked proc ends: as any Python program, but for what it shares with the spawner.
 
 To take an interpreter down is to touch nearly all of its objects, and each page that is shared with
 the spawner is copied when it is first touched: of torch, 0.1 s per process. So what was there
@@ -65,8 +64,7 @@ def leave(inherited: dict[str, None]) -> NoReturn:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread needs what is missing: ended actors get a moment, daemons of
-    users don't end.
+    """Return whether no other thread needs what is missing; ended actors get a moment.
 
     Threads that Python has not started are left out: there is no telling whether they still run,
     nor a way to wait for them.

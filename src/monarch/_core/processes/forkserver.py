@@ -37,6 +37,6 @@ def _reduce(_: ForkingPickler, obj: Any) -> Any:
 
 
 def _arrive(pickled: bytes) -> Any:
-    """In the process that was started: what is sent back is of the script, too."""
+    """Note, in the started process, that what is sent back is of the script, too."""
     _install()
     return pickling.loads(pickled)

@@ -1,5 +1,4 @@
-"""The detector of processes that stand still: timeouts that only count while this process runs, and
-the question "are you there?".
+"""The detector of frozen processes: timeouts that count only while this process runs.
 
 A process is asked over the connection for urgent calls, where no output of its procs waits to be
 read before its answer.
@@ -54,8 +53,7 @@ class Watchdog:
 
 
 class StopWatch:
-    """A process that a signal has stopped, and that counts as ended if it stays so for
-    `heartbeat_timeout`.
+    """A stopped process, which counts as ended once it stayed so for `heartbeat_timeout`.
 
     Args:
         poller: Of this process.
@@ -72,7 +70,7 @@ class StopWatch:
         self._wait()
 
     def end(self) -> None:
-        """It goes on, or has ended."""
+        """Stop watching: the process goes on, or has ended."""
         if self._silence is not None:
             self._silence.end()
 
@@ -139,9 +137,7 @@ class Heartbeat:
         self._lost = lost
 
     def ask(self, within: float | None = None) -> None:
-        """Begin; `within` gives the first answer another time-out, for a process that has yet to
-        start.
-        """
+        """Begin; `within` is the first answer's time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
         send_record(

@@ -1,5 +1,4 @@
-"""The gateway of a host, in its agent: between the processes here, over Unix sockets, and other
-hosts, over links.
+"""A host's gateway, in its agent: between Unix sockets here and links to other hosts.
 
 What it decides is in `routing.gateway`, which is pure; this carries it out. All of it runs on the
 poller's thread.
@@ -91,9 +90,7 @@ class HostGateway:
                 tell()
 
     def _process_ended(self, address: ProcAddress, failure: Failure) -> None:
-        """Of a process of this host, or the way to it; others are told once all that it has said is
-        read.
-        """
+        """A local process has ended, or its link; others are told once all it has said is read."""
         name = address.proc
         if address.host not in self._hub.names:
             return

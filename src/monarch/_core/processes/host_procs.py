@@ -1,5 +1,4 @@
-"""The procs of one host: tells each `ProcEntry` what happens to its process, and carries out its
-instructions.
+"""The procs of one host: feeds events to each `ProcEntry`, carries out its instructions.
 
 The way of a death, one hop each: `Spawner._report_changes` → `SpawnerLink._hear` →
 `HostProcs._changed` → `ProcEntry.exited` (or "silent", see there) → `HostProcs._release`,
@@ -27,13 +26,13 @@ from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
 from ..supervision.tombstones import Tombstones
 from ..wire.address import SYSTEM, ProcAddress
-from .boxes import Boxes
+from .black_boxes import BlackBoxes
 from .children import unreaped_status
 from .control import Kill
 from .heartbeat import Pauses
 from .leftovers import Leftovers
 from .oom_killer import OutOfMemory
-from .proc_entry import Mesh, ProcEntry
+from .proc_entry import ProcEntry, SpawnedMesh
 from .proc_output import ProcOutput, Publish
 from .resolver import Resolver
 from .spawner_link import MakeSpawner
@@ -75,7 +74,7 @@ class HostProcs:
     ) -> None:
         self._hub = hub
         self._poller = hub.poller
-        self.meshes: dict[str, Mesh] = {}
+        self.meshes: dict[str, SpawnedMesh] = {}
         self.output = ProcOutput(hub.poller, publish, lambda: len(self.meshes) > 1)
         self.resolver = Resolver(hub.poller, self._outcome, self._probe)
         self._procs: dict[str, ProcEntry] = {}
@@ -83,7 +82,7 @@ class HostProcs:
         self._running: dict[int, tuple[ProcEntry, int]] = {}  # by pid, with a pidfd
         self._starting: dict[ProcEntry, _Starting] = {}
         self._awaiting_end: dict[ProcEntry, list[Done]] = {}
-        self.boxes = Boxes()
+        self.boxes = BlackBoxes()
         self._machine = socket.gethostname()
         self._memory = OutOfMemory()
         self._leftovers = Leftovers(hub.poller)
@@ -100,7 +99,7 @@ class HostProcs:
         )
 
     def describe(self, ended: bool) -> list[HostedProc]:
-        """Those that have not ended; also those that have."""
+        """Describe the procs that have not ended; also those that have."""
         entries = [entry for mesh in self.meshes.values() for entry in mesh.procs.values()]
         return [entry.describe() for entry in entries if ended or entry.end is None]
 
@@ -121,7 +120,7 @@ class HostProcs:
             )
             return
         mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(
-            request.mesh, Mesh(request, self._machine)
+            request.mesh, SpawnedMesh(request, self._machine)
         )
         starting = _Starting(answer)
         for start in request.starts:
@@ -167,7 +166,7 @@ class HostProcs:
             self._poller.call_later(grace, give_up)
 
     def stop_meshes(
-        self, meshes: list[Mesh], reason: str, grace: float, done: Done = _nothing
+        self, meshes: list[SpawnedMesh], reason: str, grace: float, done: Done = _nothing
     ) -> None:
         """Stop whole meshes, for good."""
         entries = [entry for mesh in meshes for entry in mesh.procs.values()]
@@ -189,7 +188,7 @@ class HostProcs:
             mesh.restarts = False
         self.stop(list(self._procs.values()), reason, grace, done)
 
-    def take_from_owner(self, mesh: Mesh, failure: Failure) -> None:
+    def take_from_owner(self, mesh: SpawnedMesh, failure: Failure) -> None:
         """A mesh is about to be stopped, which its owner does not want."""
         living = [entry for entry in mesh.procs.values() if entry.end is None]
         for entry in living:
@@ -199,9 +198,7 @@ class HostProcs:
         )
 
     def kill(self, entries: Iterable[ProcEntry], reason: str, done: Done) -> None:
-        """Kill procs, which their owner takes as any failure; `done` is called when they are gone
-        and it has been told.
-        """
+        """Kill procs, a failure to their owner; call `done` when they are gone and it knows."""
         living = [entry for entry in entries if entry.end is None]
         gone = countdown(len(living), done)
         for entry in living:
@@ -209,15 +206,13 @@ class HostProcs:
             self._condemn(entry, KILLED, f"the process was killed: {reason}")
 
     def abandon(self, entries: Iterable[ProcEntry]) -> None:
-        """Those of these procs that have ended will not start again; whoever waits for that is
-        told.
-        """
+        """Tell waiters that those of these procs that have ended will not start again."""
         for entry in entries:
             if entry.end is not None:
                 self._happen(entry, "abandoned")
 
     def kill_leftovers(self) -> None:
-        """At the end: with this process go its procs, and here all that they have started."""
+        """Kill, at the end of this process, all that its procs have started."""
         self._leftovers.kill(
             pid for pid, (entry, _) in self._running.items() if entry.mesh.ends_groups
         )
@@ -284,7 +279,7 @@ class HostProcs:
         """A proc that has been given up must not come back: others go on without it."""
         self._condemn(self._running[pid][0], FROZEN, f"the process was {frozen_reason(seconds)}")
 
-    def _spawn_timed_out(self, mesh: Mesh, starting: _Starting, timeout: float) -> None:
+    def _spawn_timed_out(self, mesh: SpawnedMesh, starting: _Starting, timeout: float) -> None:
         late = [entry for entry in starting.entries if entry.end is None]
         if late:
             names = ", ".join(entry.label for entry in late)
@@ -312,9 +307,7 @@ class HostProcs:
         return entry.outcome(connected, time.monotonic(), waited)
 
     def _probe(self, name: str) -> None:
-        """Somebody could not reach a proc, or not any more, although it runs: see whether it still
-        listens.
-        """
+        """Look whether a proc still listens, which a sender could not reach although it runs."""
         entry = self._procs.get(name)
         if entry is None or not entry.listens:
             return
@@ -327,10 +320,8 @@ class HostProcs:
         else:
             entry.reached()
 
-    def _forget(self, mesh: Mesh) -> None:
-        """All but the end of each proc, unless one that was given up may still come up, to be
-        killed.
-        """
+    def _forget(self, mesh: SpawnedMesh) -> None:
+        """Keep only the end of each proc, once all have ended: one given up may still come up."""
         if all(entry.end is not None for entry in mesh.procs.values()):
             self.meshes.pop(mesh.uid, None)
             for entry in mesh.procs.values():
@@ -394,7 +385,7 @@ class HostProcs:
             peer.end(entry.end._replace(restarts=False))
 
     def _announce(self, entry: ProcEntry) -> None:
-        """To the gateway, whether or not this process has talked to it."""
+        """Tell the gateway, whether or not this process has talked to it."""
         assert entry.end is not None
         self._hub.tell(entry.address, entry.end, ())
 

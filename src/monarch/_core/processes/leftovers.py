@@ -41,9 +41,7 @@ class Leftovers:
         self._ending: set[int] = set()
 
     def end(self, group: int, done: Callable[[], None]) -> None:
-        """End what is left of a process group whose leader has ended; `done` is called when nothing
-        is.
-        """
+        """End the rest of a process group whose leader has ended; then call `done`."""
         if not signal_group(group, signal.SIGTERM):  # which is how it is nearly always
             done()
             return
@@ -51,7 +49,7 @@ class Leftovers:
         self._look(group, 2 * _LOOKS, done)
 
     def kill(self, groups: Iterable[int]) -> None:
-        """At the end of this process: kill these groups, and those that have yet to end."""
+        """Kill these groups, and those that have yet to end, at the end of this process."""
         for group in {*self._ending, *groups}:
             signal_group(group, signal.SIGKILL)
 

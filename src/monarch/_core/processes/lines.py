@@ -143,7 +143,7 @@ def _text(data: bytes) -> str:
 
 
 def _settled(runs: list[Run]) -> list[Run]:
-    """Of a progress bar, which goes back to where its line begins, the state that is left."""
+    """The final state of a progress bar, which rewrites its line."""
     return [(note, "\n".join(map(_last_state, text.split("\n")))) for note, text in runs]
 
 

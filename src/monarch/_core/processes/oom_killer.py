@@ -6,9 +6,7 @@ _COUNTERS = "/proc/vmstat"  # counts those that a control group's own limit made
 
 
 def count_kills(vmstat: str) -> int:
-    """The number of processes that the out-of-memory killer has ended, from the text of
-    /proc/vmstat.
-    """
+    """The number of processes ended by the out-of-memory killer, from the text of /proc/vmstat."""
     for line in vmstat.splitlines():
         name, _, value = line.partition(" ")
         if name == "oom_kill" and value.strip().isdigit():
@@ -23,9 +21,7 @@ class OutOfMemory:
         self._known = _read()
 
     def explain(self) -> str:
-        """Describe a possible reason of a SIGKILL; empty if there is none, or all are explained
-        already.
-        """
+        """Describe a possible reason of a SIGKILL; empty if none is found, or all are explained."""
         if _read() <= self._known:
             return ""
         self._known += 1  # one for each: a SIGKILL much later is somebody else's

@@ -125,7 +125,7 @@ class OutputSink(Protocol):
         """
 
     def place_of(self, source: Source) -> str:
-        """Where a person finds the lines of a proc."""
+        """The place at which a person finds the lines of a proc."""
 
     def ended(self, source: Source) -> None:
         """A proc has ended, and all its lines were put; it may start again."""

@@ -67,11 +67,11 @@ class Proc(ProcService):
 
     @property
     def mesh_name(self) -> str:
-        """That of its mesh, by now."""
+        """The present name of its mesh."""
         return self._spec.name
 
     def _end_with_agent(self, address: ProcAddress, failure: Failure) -> None:
-        """With all that it has started. The spawner sees to that first, unless it is busy."""
+        """End this proc and all it has started; the spawner does that first, unless it is busy."""
         if address == self.hub.address.agent:
             if config.value("end_process_groups"):
                 os.killpg(0, signal.SIGKILL)
@@ -124,9 +124,7 @@ def run(spec: ProcSpec) -> None:
 
 
 def _forked(hub: MessageHub) -> None:
-    """In a child that an actor has forked: another process, and a client of its own as soon as it
-    uses the API.
-    """
+    """Become a process and client of its own, in a child that an actor has forked."""
     hub.abandon()
     box, life.box = life.box, None
     if box is not None:

@@ -137,7 +137,7 @@ class Wanted(NamedTuple):
     level: int
 
 
-class Mesh:
+class SpawnedMesh:
     """The procs of one proc mesh on one host.
 
     Args:
@@ -187,7 +187,7 @@ class ProcEntry:
     def __init__(
         self,
         address: ProcAddress,
-        mesh: Mesh,
+        mesh: SpawnedMesh,
         rank: int,
         incarnation: int,
         now: float,
@@ -296,9 +296,7 @@ class ProcEntry:
         return self.happen("stop", now)
 
     def take(self, failure: Failure) -> None:
-        """Its host is about to stop it, which its owner does not want: a failure then, and no
-        stop.
-        """
+        """Note that its host stops it without its owner's wish: a failure then, and no stop."""
         self._stop = failure
 
     def kill(self, cause: str, reason: str, now: float) -> tuple[str, ...]:
@@ -312,7 +310,7 @@ class ProcEntry:
         return self.happen("kill", now)
 
     def reached(self) -> None:
-        """It has let somebody in."""
+        """The proc has let a caller in."""
         self._unreached = 0.0
 
     def unreached(self, now: float) -> tuple[str, ...]:

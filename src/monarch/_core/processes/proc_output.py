@@ -1,5 +1,4 @@
-"""In the agent: reads what procs print from their pipes, keeps the last lines of each, and passes
-all of it on.
+"""In the agent: reads the pipes of procs, keeps their last lines, passes all of it on.
 
 A proc that prints more than its client shows, or than a disk takes, waits in its `print`: its pipes
 are not read meanwhile, those of others are. If files keep its lines, they are left out of what the
@@ -244,7 +243,7 @@ class ProcOutput:
         self._show(printing, output._replace(runs=unshown), sink)
 
     def _show(self, printing: _Printing, output: Output, sink: OutputSink | None) -> None:
-        """To the client, as far as it wants to see it, and keeps up."""
+        """Send output to the client, as far as it wants to see it, and keeps up."""
         mesh = printing.entry.mesh
         wanted = mesh.wanted.get(printing.entry.rank)
         shown = output if wanted is None else wanted.view(mesh.uid, output)
@@ -267,9 +266,7 @@ class ProcOutput:
                         self._hold(printing, "client")
 
     def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:
-        """A prompt, or a progress bar: what has no newline at its end is shown, too, if nothing
-        else prints.
-        """
+        """Show text without a newline, as of a prompt or progress bar, if nothing else prints."""
         self._rests.discard((printing, stream, splitter))
         prompt = splitter.prompt()
         if prompt:

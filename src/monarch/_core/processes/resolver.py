@@ -1,4 +1,4 @@
-"""In the agent: answers to `ResolveProc`, as soon as it is known what became of a proc."""
+"""The agent's answers to `ResolveProc`, as soon as the state of a proc is known."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Resolver:
         self._waiting: dict[str, list[Callable[[], None]]] = {}
 
     def resolve(self, name: str, connected: float, answer: Answer) -> None:
-        """Have `answer` called with None when a proc listens, or with how it ended, as soon as that
-        is known.
+        """Call `answer` with None when a proc listens, or with how it ended, once that is known.
 
         Args:
             connected: When the connection was made that broke (`time.monotonic`); 0 if there was

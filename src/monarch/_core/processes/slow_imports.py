@@ -1,6 +1,4 @@
-"""A hint to preload what each proc would otherwise import by itself, at the price of a second or
-more.
-"""
+"""A hint to preload what each proc would else import itself, for a second or more."""
 
 from __future__ import annotations
 

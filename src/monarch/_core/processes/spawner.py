@@ -1,5 +1,4 @@
-"""The spawner: a single-threaded process that forks procs on request and reports how they end, and
-that they stand still.
+"""The spawner: one thread that forks procs on request and reports how they end or stop.
 
 It was forked from the agent before that had any thread, it has imported what procs need, and it
 never runs user code beyond the modules it was asked to preload. A fork of it is therefore ready in
@@ -318,9 +317,7 @@ def _binding(start: Start) -> tuple[str, list[str]]:
 def execute(
     spec: ProcSpec, command: Command | None, env: dict[str, str], numactl: Sequence[str]
 ) -> None:
-    """Replace this process by a new interpreter, or by the command that was given, which starts
-    one.
-    """
+    """Replace this process by a new interpreter, or by the given command that starts one."""
     command = command or Command(sys.executable, None, ("-m", "monarch._core.processes.proc"))
     fd = write_spec(spec)
     os.set_inheritable(fd, True)
@@ -358,9 +355,7 @@ def ignore_interrupt(number: int, frame: object) -> None:
 
 
 def ignore_warnings() -> None:
-    """Go on at SIGTERM, where it is only a warning; what a proc starts has a default of its own
-    again.
-    """
+    """Go on at SIGTERM, where it is a warning; what a proc starts has the default again."""
     if config.value("sigterm_warns"):
         signal.signal(signal.SIGTERM, ignore_interrupt)
 
@@ -380,9 +375,7 @@ def _adopt_orphans() -> None:
 
 
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal, to end it, when its parent ends; the parent may
-    be gone already.
-    """
+    """Have the kernel send this process a signal when its parent ends, or has ended already."""
     libc().prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         os._exit(1)

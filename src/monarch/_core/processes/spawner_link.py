@@ -1,4 +1,4 @@
-"""In the agent: its spawner, a child that may be busy, stopped, or gone."""
+"""The agent's spawner: a child that may be busy, stopped, or gone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Stacks of a process that runs no Python code of ours: a signal at which `faulthandler` writes
-them to a memory file.
+"""Stacks of processes without help of Python code: `faulthandler` writes them on a signal.
 
 It works while C code holds the GIL. But nothing can be set up by then, so each process does this
 when it starts: 4 µs, 100 in a process that was just forked, one descriptor, no memory until the

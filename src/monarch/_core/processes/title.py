@@ -14,8 +14,7 @@ _area: tuple[int, int] | None = None  # a fork has it where its parent has it
 
 
 def set_title(title: str) -> None:
-    """Show this process as `title`: its name in /proc/self/comm (the first 15 bytes), and its
-    command line.
+    """Show this process as `title`, in /proc/self/comm (first 15 bytes) and its command line.
 
     The text takes the place of the arguments in memory, so a longer one is cut. Where the system
     forbids it, nothing changes.

@@ -109,8 +109,7 @@ def run_worker_loop_forever(
     ca: str | os.PathLike[str] | None = None,
     private_key: str | os.PathLike[str] | None = None,
 ) -> NoReturn:
-    """Let clients on other hosts use this one, until one of them shuts it down; then the process
-    exits with status 0.
+    """Let clients on other hosts use this one, until one shuts it down and the process exits.
 
     Several clients may be attached at the same time; what each spawns here ends when that client
     does.
@@ -142,8 +141,9 @@ def start_worker_loop_forever(
     ca: str | os.PathLike[str] | None = None,
     private_key: str | os.PathLike[str] | None = None,
 ) -> Future[None]:
-    """Let clients on other hosts use this one, in the background; it listens when this returns, and
-    ends with this process. For arguments and errors see `run_worker_loop_forever`.
+    """Let clients on other hosts use this one, in the background, until this process ends.
+
+    It listens when this returns. For arguments and errors see `run_worker_loop_forever`.
 
     Returns:
         A future that is done when a client has shut the worker down.

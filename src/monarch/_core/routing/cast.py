@@ -1,5 +1,4 @@
-"""One call to processes of many hosts: the tree that it travels down, and what each gateway keeps
-of it.
+"""One call to processes of many hosts: its tree, and what each gateway keeps of it.
 
 The sender's gateway is the root. It splits the hosts into at most `fanout` runs of neighbours; the
 first host of each run takes the call, and splits the rest in the same way. The tree is therefore a
@@ -96,7 +95,7 @@ def read_table(table: bytes) -> tuple[Entry, ...]:
 
 
 def split(entries: Sequence[Entry], start: int, end: int, fanout: int) -> list[Branch]:
-    """At most `fanout` runs of about the same length."""
+    """Split hosts into at most `fanout` runs of about the same length."""
     count = end - start
     runs = min(fanout, count)
     bounds = [start + count * run // runs for run in range(runs + 1)] if runs else []
@@ -251,8 +250,7 @@ class Cast:
         return data
 
     def start_again(self, parent: str) -> list[Frame]:
-        """The root has asked by another way: what this host has said may be lost, those below are
-        no longer its concern.
+        """Note that the root asked another way: answers may be lost, hosts below are its concern.
 
         Returns the answers that are to go straight to the caller once more.
         """
@@ -264,9 +262,7 @@ class Cast:
         return self._large
 
     def below(self, host: str) -> list[Branch]:
-        """At the root: each host that stands below one that was handed the call, by itself, and
-        that one first.
-        """
+        """The hosts below one that was handed the call, each by itself, that one first."""
         header = self.header
         assert header is not None
         entries = read_table(header.table)

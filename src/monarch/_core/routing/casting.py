@@ -201,7 +201,7 @@ class Casting:
         )
 
     def hand_over(self, cast: Cast) -> None:
-        """It is the turn of a cast, in the order of its sender."""
+        """Hand a cast over, when its turn in the order of its sender has come."""
         call, own = cast.call, cast.own
         assert call is not None and own is not None
         cast.call = None
@@ -216,7 +216,7 @@ class Casting:
             self._cannot_answer(cast, address, failure)
 
     def dropped(self, cast: Cast) -> None:
-        """Its turn will never come: what was sent before it is lost."""
+        """Drop a cast whose turn will never come: what was sent before it is lost."""
         cast.call = None
         failure = Failure(LINK, "it has lost messages on their way to it", proc=cast.source.host)
         for proc in list(cast.ranks):
@@ -345,7 +345,7 @@ class Casting:
         self.send_closing()
 
     def _over(self, cast: Cast) -> None:
-        """Nobody waits for it any more: those below may forget it."""
+        """Let the hosts below forget a cast that no caller waits for."""
         cast.over = True
         self._casts.pop(cast.key, None)
         for host in cast.branches:
@@ -382,7 +382,7 @@ class Casting:
     # lost
 
     def link_lost(self, host: str, failure: Failure) -> None:
-        """Nothing that a neighbour is sent will arrive, nor what it has sent."""
+        """A link is lost: nothing sent to the neighbour will arrive, nor what it has sent."""
         self._doubted.pop(host, None)
         self._avoided.pop(host, None)
         self._closing.pop(host, None)
@@ -431,9 +431,7 @@ class Casting:
         self._outside.call_later(_AVOIDED, forget)
 
     def _ask_again(self, cast: Cast, singles: Sequence[Branch]) -> None:
-        """At the root: hand the call to each of these itself, but for those that have it from the
-        root, or are lost.
-        """
+        """The root hands the call to each of these itself, unless they have it or are lost."""
         assert cast.header is not None
         cast.again = True
         asked = [
@@ -462,7 +460,7 @@ class Casting:
                 self._outside.give_up(host, reason)
 
     def _pass_loss_down(self, cast: Cast) -> None:
-        """Those below are to wait for the root, too."""
+        """Have the hosts below wait for the root, too."""
         for host in cast.branches:
             self._outside.to_host(host, casts.close_frame([cast.key], LOST))
 

@@ -1,5 +1,4 @@
-"""The gateway of a host, a pure state machine over its outgoing and incoming frames: frames and
-events in, frames out.
+"""The gateway of a host, a pure state machine: frames and events in, frames out.
 
 A gateway passes on what processes of its host send elsewhere, hands what arrives to them in the
 order of each sender (`order`), takes part in casts (`casting`), and tells whoever has talked to a
@@ -123,9 +122,7 @@ class Gateway:
         self.pass_on(route, frame)
 
     def proc_ended(self, address: ProcAddress, failure: Failure) -> None:
-        """A process of this host has ended: whoever has talked to it is told, after all that it has
-        said.
-        """
+        """Tell all who have talked to a local process that it ended, after all that it has said."""
         asked = self._asked.pop(address.proc, {})
         told = self._casting.proc_ended(address.proc, asked, failure)
         for lane in asked:
@@ -166,7 +163,7 @@ class Gateway:
                 self.pass_on(route, frame)
 
     def link_lost(self, host: str, reason: str) -> None:
-        """Nothing that is sent to a host will arrive; it is called once for each link."""
+        """A link is lost: nothing that is sent to a host will arrive; called once for each link."""
         failure = host_lost(host, reason)
         self._casting.link_lost(host, failure)
         self.host_gone(host, failure)
@@ -220,7 +217,7 @@ class Gateway:
             )
 
     def _look_for_a_way(self, host: str, failure: Failure) -> None:
-        """Its root hands casts down again by another way, if it is still there."""
+        """Ask the root, if it is still there, to hand casts down again by another way."""
 
         def check() -> None:
             if host in {**self._behind, **self._above} and self.way_back(host) is None:
@@ -335,9 +332,7 @@ class Gateway:
             self._casting.dropped(message)
 
     def has_passed(self, lane: Lane, order: int) -> bool:
-        """Return whether the message of that number must be dropped: it was handed on before, or is
-        out of date.
-        """
+        """Return whether the message of that number must be dropped: repeated, or outdated."""
         return self._reordering.has_passed(lane, order)
 
     def number(self, source: ProcAddress, host: str) -> int:

@@ -1,5 +1,4 @@
-"""First in, first out from each process to each host, though messages take different paths: number,
-and wait for the gap.
+"""First in, first out from process to host over several paths: number, and await gaps.
 
 The gateway of the sender's host numbers what a process sends to a host, whether it goes there
 directly or down a tree; the gateway of the receiver's host hands on number n after n - 1. Nothing
@@ -75,9 +74,7 @@ class Reordering:
         self._early: dict[Lane, dict[int, Any]] = {}
 
     def arrived(self, lane: Lane, number: int, message: Any) -> list[Any]:
-        """The messages that are to be handed on now, in order: none if it is early, or has been
-        here before.
-        """
+        """The messages to hand on now, in order: none if this one is early, or a repetition."""
         if self.has_passed(lane, number):
             return []
         last = self._last.get(lane, 0)
@@ -104,7 +101,7 @@ class Reordering:
         return number <= self._last.get(lane, 0)
 
     def forget(self, lane: Lane) -> None:
-        """Its process has ended."""
+        """Forget a process that has ended."""
         self._last.pop(lane, None)
         self._drop_early(lane)
 

@@ -19,6 +19,8 @@ lists).
 
 Read next, in this order: `checks`, `ndslice`, `shape`, `picking`, `mesh_trait`, `value_mesh`,
 `table`.
+
+Imports no other package of `monarch`.
 """
 
 from typing import TYPE_CHECKING

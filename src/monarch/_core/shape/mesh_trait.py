@@ -125,8 +125,11 @@ class MeshTrait:
 
         For example `mesh.without(error.by_rank)`.
 
+        Args:
+            ranks: Ranks or points to leave out.
+
         Raises:
-            As `select`.
+            ValueError: Nothing is left; other errors as for `select`.
         """
         left_out = set(as_positions(set(ranks), self.extent, may_be_none=True))
         left = [position for position in range(len(self)) if position not in left_out]
@@ -163,7 +166,10 @@ class MeshTrait:
         return self._new_with_shape(split_shape(self._labels, self._ndslice, dims))
 
     def rename(self, /, **labels: str) -> Self:
-        """Dimensions under new labels, in the same places: `mesh.rename(gpus="tp")`.
+        """The same elements, with dimensions under new labels: `mesh.rename(gpus="tp")`.
+
+        Args:
+            **labels: For a dimension of this mesh, its new label.
 
         Raises:
             ValueError: there is no such dimension, or a label would appear twice.
@@ -201,7 +207,7 @@ class MeshTrait:
         )
 
     def size(self, dim: str | Iterable[str] | None = None) -> int:
-        """The number of elements in all, or along some dimensions.
+        """Return the number of elements in all, or along some dimensions.
 
         Args:
             dim: a label, several labels (their sizes are multiplied), or None for all elements.

@@ -60,9 +60,12 @@ class Slice:
 
     @staticmethod
     def new_row_major(sizes: Iterable[int]) -> Slice:
-        """The slice of ranks 0, 1, 2, ... with these sizes, the last dimension varying fastest.
+        """Return the slice of ranks 0, 1, 2, ... of these sizes, the last dimension fastest.
 
         Raises as `Slice` does.
+
+        Args:
+            sizes: One size per dimension.
         """
         checked = as_sizes(sizes)
         return make_slice(0, checked, row_major_strides(checked))
@@ -137,7 +140,10 @@ class Slice:
         return ranks
 
     def get(self, i: int) -> int:
-        """The rank of the element at row-major position `i`.
+        """Return the rank of the element at row-major position `i`.
+
+        Args:
+            i: From 0 to below `len`.
 
         Raises:
             OutOfRangeError: (an IndexError and a ValueError) `i` is negative or not below `len`.
@@ -155,16 +161,27 @@ class Slice:
         return rank
 
     def index(self, rank: int) -> int:
-        """The row-major position of a rank. Raises ValueError if the rank is not in the slice."""
+        """Return the row-major position of a rank.
+
+        Args:
+            rank: A rank of the slice.
+
+        Raises:
+            ValueError: The rank is not in the slice.
+        """
         position = 0
         for coordinate, size in zip(self.coordinates(rank), self._sizes, strict=True):
             position = position * size + coordinate
         return position
 
     def coordinates(self, rank: int) -> list[int]:
-        """The coordinates of a rank, one per dimension.
+        """Return the coordinates of a rank, one per dimension.
 
-        Raises ValueError if the rank is not in the slice.
+        Args:
+            rank: A rank of the slice.
+
+        Raises:
+            ValueError: The rank is not in the slice.
         """
         (checked,) = as_ints((rank,), "rank")
         rest = checked - self._offset

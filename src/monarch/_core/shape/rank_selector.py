@@ -127,7 +127,7 @@ def _parse(text: str) -> dict[str, tuple[range, ...]]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas that are not in parentheses."""
+    """Split at commas that are not in parentheses."""
     return [part.strip() for part in re.split(r",(?![^()]*\))", text)]
 
 

@@ -26,6 +26,12 @@ class Selection:
     def from_string(text: str) -> Selection:
         """Read an expression.
 
+        Args:
+            text: The expression.
+
+        Returns:
+            The selection.
+
         Raises:
             ValueError: It is none; the message says where.
         """

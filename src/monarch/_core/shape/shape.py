@@ -142,9 +142,12 @@ class Point(Mapping[str, int]):
         return self._extent
 
     def size(self, label: str) -> int:
-        """The size of one dimension.
+        """Return the size of one dimension.
 
         Raises `LabelError` (a ValueError and a KeyError) for an unknown label.
+
+        Args:
+            label: The dimension.
         """
         return self._extent[label]
 
@@ -265,12 +268,12 @@ class Shape(_LabelledSlice):
     """The geometry of a mesh: dimension labels, and the flat rank behind each coordinate.
 
     Args:
-        labels: distinct strings, one per dimension of `slice`.
-        slice: the ranks.
+        labels: One label per dimension, all different.
+        slice: The ranks, an `NDSlice`.
 
     Raises:
-        ValueError: a label appears twice, or there is not one label per dimension.
-        TypeError: a label is not a string, or `slice` is not a `Slice`.
+        ValueError: Labels and dimensions differ in number, or a label comes twice.
+        TypeError: `slice` is no `NDSlice`.
     """
 
     __slots__ = ()
@@ -282,7 +285,11 @@ class Shape(_LabelledSlice):
 
     @staticmethod
     def from_extent(extent: Extent) -> Shape:
-        """The row-major shape of ranks 0, 1, 2, ... with this extent."""
+        """Return the row-major shape of ranks 0, 1, 2, ... with this extent.
+
+        Args:
+            extent: Labels and sizes.
+        """
         return make_shape(
             extent._labels, make_slice(0, extent._sizes, row_major_strides(extent._sizes))
         )
@@ -300,9 +307,13 @@ class Shape(_LabelledSlice):
     def at(self, label: str, i: int) -> Shape:
         """The shape of the elements at index `i` of one dimension, without that dimension.
 
+        Args:
+            label: The dimension.
+            i: The index, from 0.
+
         Raises:
-            ValueError: there is no such dimension, or no such index in it (a negative one is an
-                OverflowError as well).
+            ValueError: There is no such dimension, or no such index in it (NegativeIndexError, an
+                OverflowError as well, if negative).
             TypeError: `i` is not a whole number.
         """
         d = self._dimension(label)
@@ -336,6 +347,9 @@ class Shape(_LabelledSlice):
     def index(self, **coords: int) -> int:
         """The rank at these coordinates; all dimensions must be given.
 
+        Args:
+            **coords: An index for each dimension.
+
         Raises:
             LabelError: (a ValueError and a KeyError) a dimension is missing, or there is no such
                 dimension.
@@ -349,7 +363,14 @@ class Shape(_LabelledSlice):
         return rank
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """The coordinates of a rank by label. Raises ValueError if the rank is not in the shape."""
+        """Return the coordinates of a rank by label.
+
+        Args:
+            rank: A rank of the shape.
+
+        Raises:
+            ValueError: The rank is not in the shape.
+        """
         return dict(zip(self._labels, self._ndslice.coordinates(rank), strict=True))
 
     def ranks(self) -> list[int]:

@@ -113,6 +113,9 @@ class ValueMesh(MeshTrait, Generic[V]):
     def get(self, rank: int) -> V:
         """The value at a row-major position of this mesh, from 0.
 
+        Args:
+            rank: The position.
+
         Raises:
             ValueError: the rank is negative or not below `len` (it is an IndexError too).
             TypeError: the rank is not a whole number.

@@ -6,4 +6,8 @@ Pure: no socket, no thread, no clock.
 owns: events in, instructions out. `restart` decides which ranks start again, `heartbeat` who stands
 still, `deadlock` who waits in a circle. The tree is made of these: each actor knows what it owns,
 and tells its own owner what it could not handle.
+
+Read `failure`, then `ownership` and `restart`; `heartbeat` and `deadlock` stand alone.
+
+Imports no other package of `monarch`.
 """

@@ -1,5 +1,4 @@
-"""Which waits can never end: edge chasing (Chandy, Misra and Haas, 1983) over the calls between
-actors. Pure.
+"""Waits that can never end, by edge chasing (Chandy, Misra and Haas, 1983). Pure.
 
 A *wait* is code of an actor that has stopped, for as long as it takes, until a call has been
 answered by every actor it was sent to. Such an actor is *kept* from answering by a wait of its own,
@@ -45,22 +44,18 @@ runs.
 NOBODY = object()
 
 
-class Call(NamedTuple):
-    """One call, wherever it has got to: the process that made it (anything that can be ordered),
-    its number there.
-    """
+class CallId(NamedTuple):
+    """One call, wherever it is: the process that made it (orderable), and its number there."""
 
     process: Any
     request: int
 
 
 class WaitId(NamedTuple):
-    """Waits are ordered by when they began; clocks of two hosts need not agree, the order need only
-    be one.
-    """
+    """A wait, ordered by its begin: hosts' clocks need not agree, any single order will do."""
 
     began: float
-    call: Call
+    call: CallId
 
 
 class Wait(NamedTuple):
@@ -92,7 +87,7 @@ class Probe(NamedTuple):
     round: int
     process: Any
     actor: int
-    call: Call
+    call: CallId
     chain: tuple[str, ...]
 
     @property
@@ -101,9 +96,9 @@ class Probe(NamedTuple):
 
 
 def keeper(
-    call: Call,
-    queued: Collection[Call],
-    handled: Mapping[Any, Call | None],
+    call: CallId,
+    queued: Collection[CallId],
+    handled: Mapping[Any, CallId | None],
     waiting: Collection[Any],
     serving: object = EVERYTHING,
 ) -> object:
@@ -131,9 +126,7 @@ class Chaser:
         self._passed: set[tuple[WaitId, int, WaitId]] = set()
 
     def sweep(self, waits: Iterable[WaitId]) -> list[tuple[WaitId, int]]:
-        """Called once per interval with every wait here: those that must ask now, with the
-        round.
-        """
+        """Return the waits that must ask now, with the round; called once per interval with all."""
         self._seen = {wait: self._seen.get(wait, -1) + 1 for wait in waits}
         self._passed.clear()
         return [(wait, age) for wait, age in self._seen.items() if age and not age & (age - 1)]
@@ -143,8 +136,7 @@ class Chaser:
         return _probes(wait, round_, (), ())
 
     def pass_on(self, probe: Probe, wait: Wait) -> list[Probe]:
-        """The next step, along the wait that keeps the call of `probe`, which is another than the
-        initiator.
+        """The next step, along the wait that keeps the call of `probe`, not of the initiator.
 
         That must be an older wait, which the last sweep has seen: one that a time limit has just
         ended, but whose code has not gone on yet, is not taken for a wait without a limit. A wait

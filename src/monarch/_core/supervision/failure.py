@@ -159,9 +159,7 @@ NOT_ATTACHED = "the host could not be attached"
 
 
 def not_attached(failure: Failure) -> Failure:
-    """The loss of a host that has never answered: nothing ran there, and whoever asked for it has
-    the error.
-    """
+    """The loss of a host that never answered: nothing ran there, its caller has the error."""
     return failure._replace(cause=UNSTARTED, reason=failure.reason.replace(HOST_LOST, NOT_ATTACHED))
 
 
@@ -204,8 +202,7 @@ DEAF_REASON = (
 
 
 class MeshFailure:
-    """A failure of something that an actor owns: the argument of `__supervise__` and
-    `unhandled_fault_hook`.
+    """A failure of something that an actor owns: what `__supervise__` and the hook get.
 
     Attributes:
         mesh_name: The name the mesh was spawned with; ``"<none>"`` for the client's own failures.
@@ -240,9 +237,7 @@ class MeshFailure:
 
     @property
     def exception(self) -> BaseException | None:
-        """The exception that ended the actor, or what it owned, rebuilt here; None where something
-        else did.
-        """
+        """The exception that ended the actor, or what it owned, rebuilt here; None if none did."""
         event = self.event
         while not event.error and event.source is not None:
             event = event.source
@@ -261,9 +256,7 @@ class MeshFailure:
         return self.event.output
 
     def report(self) -> str:
-        """Return several lines for people: who failed, why, where, and the last lines it
-        printed.
-        """
+        """Return several lines for people: who failed, why, where, and its last output."""
         return self.event.explain()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Is a silent process lost? Decided by counting, without a clock.
+"""The decision whether a silent process is lost, by counting, without a clock.
 
 ::
 

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 
 from ..._namedtuple import NamedTuple
 from .failure import HOST, UNSTARTED, Failure
-from .restart import GiveUp, Plan, Rank, RestartGroup, Strategy
+from .restart import GiveUp, Rank, RestartGroup, RestartPlan, Strategy
 
 
 class OwnedMesh:
@@ -66,9 +66,7 @@ class OwnedMesh:
         return self._incarnations.get(rank, 0)
 
     def start_again(self, ranks: Sequence[int]) -> None:
-        """These ranks begin a new incarnation: they may fail anew, and what the old one still says
-        is void.
-        """
+        """Begin a new incarnation of these ranks: they may fail anew, the old one is void."""
         for rank in ranks:
             self._incarnations[rank] = self.incarnation(rank) + 1
             self._failed.discard(rank)
@@ -107,7 +105,7 @@ class Restart(NamedTuple):
     """Carry out a plan, then tell `Ownership.restarted`."""
 
     group: RestartGroup
-    plan: Plan
+    plan: RestartPlan
 
 
 class Abandon(NamedTuple):
@@ -143,9 +141,7 @@ class Ownership(Generic[M]):
         return self._owned.get(uid)
 
     def cares_for(self, mesh: OwnedMesh) -> bool:
-        """Return whether a failure of the mesh still needs a decision: stopping it, or its procs,
-        was a decision, too.
-        """
+        """Return whether a failure of the mesh still needs a decision: stopping it was one."""
         return mesh.uid in self._owned and not mesh.let_go
 
     def meshes(self) -> list[M]:
@@ -195,9 +191,7 @@ class Ownership(Generic[M]):
             mesh.group.forget(mesh.uid)
 
     def rank_failed(self, failure: Failure, now: float) -> list[Instruction]:
-        """An actor tells of its own failure, or that it has stopped itself, which nobody needs to
-        handle.
-        """
+        """An actor tells of its own failure, or of its own stop, which needs no handling."""
         mesh = self._owned.get(failure.mesh_uid)
         rank = failure.rank or 0
         if mesh is None or failure.incarnation != mesh.incarnation(rank) or not mesh.fail(rank):
@@ -239,7 +233,7 @@ class Ownership(Generic[M]):
         return instructions
 
     def _host_lost(self, lost: list[tuple[M, int]], failure: Failure) -> list[Instruction]:
-        """Nothing of this can start again, whatever its strategy."""
+        """Rule out restarts on a lost host, whatever the strategy."""
         undecided: set[Rank] = set()
         for mesh, rank in lost:
             if mesh.group is not None:
@@ -252,7 +246,7 @@ class Ownership(Generic[M]):
         ]
 
     def startable(self, uid: int | str, ranks: Sequence[int]) -> list[int]:
-        """Of the ranks that a plan is about to start, those that can be.
+        """The startable ones of the ranks that a plan is about to start.
 
         Where the process of an actor has failed meanwhile, the next plan starts both: to wait for
         that here would be to wait for oneself.
@@ -269,11 +263,9 @@ class Ownership(Generic[M]):
         return [rank for rank in ranks if mesh.processes[rank] not in down]
 
     def restarted(
-        self, group: RestartGroup, plan: Plan, now: float, error: str = ""
+        self, group: RestartGroup, plan: RestartPlan, now: float, error: str = ""
     ) -> list[Instruction]:
-        """A plan has been carried out; or it could not be, because of `error`, which counts as one
-        more failure.
-        """
+        """A plan was carried out, or failed with `error`, which counts as one more failure."""
         if self._closed:
             return []
         if error:
@@ -304,9 +296,9 @@ class Ownership(Generic[M]):
         return [] if self._closed else self._instructions(group, group.failed(ranks, failures, now))
 
     def _instructions(
-        self, group: RestartGroup, decision: Plan | GiveUp | None
+        self, group: RestartGroup, decision: RestartPlan | GiveUp | None
     ) -> list[Instruction]:
-        if isinstance(decision, Plan):
+        if isinstance(decision, RestartPlan):
             for uid, ranks in decision.ranks.items():
                 self._owned[uid].start_again(ranks)
             return [Restart(group, decision)]
@@ -321,9 +313,7 @@ class Ownership(Generic[M]):
 
 
 def _to_tell(failed: list[tuple[M, int]]) -> list[tuple[M, int]]:
-    """The actors on a process tell more than the process; that speaks for itself only where there
-    are none.
-    """
+    """Return the failed ranks to tell of: processes only where none of their actors failed."""
     told = {mesh.processes[rank] for mesh, rank in failed if not mesh.are_processes}
     return [
         (mesh, rank)

@@ -64,6 +64,7 @@ class Strategy:
 
         Args:
             members: In the order of their creation.
+            failed: The ranks that have failed.
         """
         raise NotImplementedError
 
@@ -79,9 +80,7 @@ class OneForOne(Strategy):
 
 
 class AllForOne(Strategy):
-    """Everything starts again, processes included: for ranks that share state, such as a process
-    group.
-    """
+    """Everything starts again, processes too: for ranks that share state, as in a process group."""
 
     def affected(self, members: Sequence[Member], failed: set[Rank]) -> set[Rank]:
         return {rank for member in members for rank in ranks_of(member)}
@@ -100,7 +99,7 @@ def ranks_of(member: Member) -> list[Rank]:
     return [(member.uid, rank) for rank in range(len(member.processes))]
 
 
-class Plan(NamedTuple):
+class RestartPlan(NamedTuple):
     """Ranks to stop where they run, and to start, mesh by mesh in the order of their creation.
 
     Attributes:
@@ -133,7 +132,7 @@ class RestartGroup:
         self.strategy = strategy
         self.members: dict[int | str, Member] = {}
         self._restarts: deque[float] = deque()
-        self._plan: Plan | None = None
+        self._plan: RestartPlan | None = None
         self._waiting: list[tuple[set[Rank], tuple[Failure, ...]]] = []
         self._replaced: set[Rank] = set()
         self._late: set[Rank] = set()
@@ -174,17 +173,15 @@ class RestartGroup:
 
     def failed(
         self, ranks: Iterable[Rank], failures: Sequence[Failure], now: float
-    ) -> Plan | GiveUp | None:
-        """Some ranks have failed, all of one cause; None when that must wait for the plan in
-        progress.
-        """
+    ) -> RestartPlan | GiveUp | None:
+        """Return the plan for ranks that failed of one cause; None if another is in progress."""
         incident = set(ranks), tuple(failures)
         if self._plan is not None:
             self._waiting.append(incident)
             return None
         return self._decide(*incident, now)
 
-    def finished(self, now: float) -> Plan | GiveUp | None:
+    def finished(self, now: float) -> RestartPlan | GiveUp | None:
         """The plan has been carried out; what comes next, if anything failed meanwhile."""
         self._plan = None
         self._replaced.clear()
@@ -197,12 +194,12 @@ class RestartGroup:
             )
         late = {rank for rank in late - self._gone if rank[0] in self.members}
         if late:  # nothing has failed, so it does not count
-            self._plan = Plan(self._by_mesh(late), (), len(self._restarts))
+            self._plan = RestartPlan(self._by_mesh(late), (), len(self._restarts))
         return self._plan
 
     def _decide(
         self, failed: set[Rank], failures: tuple[Failure, ...], now: float
-    ) -> Plan | GiveUp | None:
+    ) -> RestartPlan | GiveUp | None:
         failed = {rank for rank in failed - self._gone if rank[0] in self.members}
         if not failed:  # stopped meanwhile, or lost
             return None
@@ -223,7 +220,7 @@ class RestartGroup:
         self._restarts.append(now)
         affected = self.strategy.affected(list(self.members.values()), failed)
         ranks = self._with_their_actors(affected) - self._gone
-        self._plan = Plan(self._by_mesh(ranks), failures, len(self._restarts))
+        self._plan = RestartPlan(self._by_mesh(ranks), failures, len(self._restarts))
         return self._plan
 
     def _planned(self) -> set[Rank]:

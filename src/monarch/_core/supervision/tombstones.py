@@ -29,5 +29,5 @@ class Tombstones(OrderedDict[K, Failure]):
             self.popitem(last=False)
 
     def forget(self, key: K) -> None:
-        """It is back."""
+        """Forget the end of a process that is back."""
         self.pop(key, None)

@@ -1,4 +1,4 @@
-"""Where a process and an actor live. Addresses are small values: they hash, compare and pickle."""
+"""The addresses of processes and actors: small values that hash, compare and pickle."""
 
 from __future__ import annotations
 
@@ -45,14 +45,12 @@ class ProcAddress(NamedTuple):
 
     @property
     def is_client(self) -> bool:
-        """True if the process uses the API from outside: it has no parent of ours that could tell
-        how it ended.
-        """
+        """True if the process uses the API from outside: no parent of ours knows its end."""
         return self.proc.startswith(CLIENT)
 
     @property
     def mesh(self) -> str:
-        """Of a proc: the id of the mesh that it was spawned with.
+        """The id of the mesh that a proc was spawned with.
 
         Of a client: its name, but for a guest's number.
         """
@@ -60,7 +58,7 @@ class ProcAddress(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Of a proc: its rank in that mesh."""
+        """The rank of a proc in that mesh."""
         return int(self.proc.rpartition(".")[2])
 
 
@@ -84,9 +82,7 @@ def random_uid() -> int:
 
 
 def host_labels(hosts: Sequence[str]) -> list[str]:
-    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless another host has
-    that name, too.
-    """
+    """Return short labels for hosts: ``node4`` for ``tcp://node4:26600``, unless ambiguous."""
     short = [_machine(host) for host in hosts]
     return short if len(set(short)) == len(short) else [*hosts]
 

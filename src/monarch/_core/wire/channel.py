@@ -1,4 +1,4 @@
-"""Where a host listens and how it is dialed: the addresses that programs pass around, as values.
+"""The addresses that programs pass around, as values: where a host listens, how it is dialed.
 
 ====================================  ====================================================================
 form                                  meaning
@@ -65,7 +65,7 @@ class Channel(NamedTuple):
 
     @property
     def listening(self) -> Channel:
-        """Where to listen."""
+        """The place to listen at."""
         return self.bind or self
 
     @property

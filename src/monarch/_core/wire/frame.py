@@ -135,9 +135,7 @@ pack_rank = Struct("<I").pack
 
 
 def encode_around_rank(frame: Frame) -> tuple[bytes, bytes]:
-    """A frame without buffers that goes to several ranks: what stands before the rank, and what
-    behind it.
-    """
+    """A bufferless frame for several ranks: the bytes before the rank, and those behind it."""
     data, _ = encode(frame)
     return data[:_RANK_AT], data[_RANK_AT + 4 :]
 
@@ -203,9 +201,7 @@ _ALLOCATED = 16  # bytes to which memory of the interpreter is aligned
 
 
 def segment_offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Where each buffer starts in a shared-memory segment (64-byte aligned), and the segment's
-    size.
-    """
+    """The place of each buffer in a segment (64-byte aligned), and the segment's size."""
     offsets, end = [], 0
     for size in sizes:
         offsets.append(end)
@@ -252,8 +248,7 @@ class Decoder:
         return [done]
 
     def feed(self, chunk: memoryview) -> list[bytes]:
-        """The frames that `chunk` completes, each in memory of its own; the caller may reuse
-        `chunk`.
+        """The frames that `chunk` completes, in memory of their own; `chunk` may be reused.
 
         Raises:
             FrameError: The stream is not ours, or a frame is larger than the limit.

@@ -31,12 +31,20 @@ class Uid:
 
     @staticmethod
     def instance(label: str | None = None) -> Uid:
-        """A new instance, with random value."""
+        """Return a new instance, with random value.
+
+        Args:
+            label: A name for people.
+        """
         return Uid(label, int.from_bytes(os.urandom(8), "big"))
 
     @staticmethod
     def instance_from_value(value: int, label: str | None = None) -> Uid:
-        """The instance with that value.
+        """Return the instance with that value.
+
+        Args:
+            value: A number of 64 bits.
+            label: A name for people.
 
         Raises:
             OverflowError: `value` does not fit 64 bits.
@@ -48,6 +56,9 @@ class Uid:
     @staticmethod
     def from_string(text: str) -> Uid:
         """The id that `str` wrote.
+
+        Args:
+            text: What `str` wrote.
 
         Raises:
             ValueError: It did not write that.
@@ -127,6 +138,11 @@ class ProcId:
 
     @staticmethod
     def from_string(text: str) -> ProcId:
+        """The id that `str` wrote; raises ValueError as `Uid.from_string`.
+
+        Args:
+            text: What `str` wrote.
+        """
         return ProcId(Uid.from_string(text))
 
     @property

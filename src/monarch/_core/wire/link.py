@@ -138,7 +138,7 @@ class Owner(Protocol):
         """The next number for a `Join`."""
 
     def arm(self, link: Link) -> None:
-        """It may be due earlier than before."""
+        """Set the timer again: it may be due earlier than before."""
 
     def up(self, link: Link) -> None: ...
 
@@ -229,7 +229,7 @@ class Link:
             self.send(packed, now)
 
     def due(self) -> float:
-        """When `tick` has something to do."""
+        """The time at which `tick` has something to do."""
         limits = self._owner.limits
         if self.state == UP:
             return min(self._heard + limits.silence, self._sent + limits.interval, self._ack_at)
@@ -254,9 +254,7 @@ class Link:
             self._happen("due", now)
 
     def answered(self, stream: int, now: float) -> None:
-        """The host that one of the streams leads to has taken the connection; the handshake may
-        take its time.
-        """
+        """The host of a stream has taken the connection; the handshake may take its time."""
         if stream in self._opening and self.was_up:
             self._dial_at = now + self._owner.limits.silence
 
@@ -327,9 +325,7 @@ class Link:
             self._owner.arm(self)
 
     def ended(self, stream: int, reason: str, now: float, *, final: bool, refused: bool) -> None:
-        """A stream has ended, or could not be opened; if `final`, none can, and if `refused`,
-        nobody listened.
-        """
+        """A stream ended or could not be opened; `final`: none can; `refused`: nothing listened."""
         self._opening.discard(stream)
         if final:
             self.failed(reason, now)
@@ -360,7 +356,7 @@ class Link:
             self.cut(str(error), now)
 
     def failed(self, reason: str, now: float) -> None:
-        """It will never be up (again)."""
+        """The link will never be up (again)."""
         self._reason = reason
         self._happen("failed", now)
 
@@ -409,7 +405,7 @@ class Link:
         self._let_go(politely=True)
 
     def _pause(self) -> None:
-        """When to dial next; at once if the link was up for a while."""
+        """The time of the next dial; at once if the link was up for a while."""
         limits = self._owner.limits
         if self.was_up and self._up_since < _NEVER:  # it was up until now
             self._deadline = self._heard + limits.reconnect

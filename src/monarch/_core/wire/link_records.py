@@ -175,9 +175,7 @@ def pack(frame: Frame) -> Packed:
 
 
 def data_chunks(packed: Packed, sequence: int, acknowledged: int) -> list[Bytes]:
-    """Return the chunks to write for one frame: header and body in one piece, then the buffers from
-    their own memory.
-    """
+    """Return the chunks of one frame: header and body in one piece, buffers from their memory."""
     head = _RECORD.pack(len(packed.body), packed.segment_size, sequence, acknowledged, DATA)
     return [head + packed.body, *packed.segment]
 
@@ -188,9 +186,7 @@ def read_hello(body: memoryview) -> Hello:
 
 
 def why_apart(me: str, ours: Hello, theirs: Hello) -> str:
-    """Say why two sides can't understand what the other one pickles, and which one to upgrade;
-    empty if they can.
-    """
+    """Say why two sides can't unpickle each other's, and which to upgrade; empty if they can."""
     him = theirs.name or "the other side"
     for what, own, other in (
         ("pymonarch", ours.release, theirs.release),
@@ -278,8 +274,7 @@ class RecordDecoder:
         return [record]
 
     def feed(self, chunk: memoryview) -> Iterator[Record]:
-        """The records that `chunk` completes, each in memory of its own; the caller may reuse
-        `chunk` when done.
+        """The records that `chunk` completes, in memory of their own; `chunk` may be reused.
 
         Raises:
             LinkError: The stream is not ours, or a record is larger than the limit.
@@ -310,7 +305,7 @@ class RecordDecoder:
             self._filling, self._filled = self._begun.body, 0
 
     def _header(self, data: memoryview) -> tuple[int, int, int, int, int, int] | None:
-        """Its size, and what it says; None if it is not complete."""
+        """The size of a header, and its content; None if it is not complete."""
         if self.version is None:
             return self._greeting_header(data)
         if len(data) < RECORD_SIZE:

@@ -220,7 +220,7 @@ class LinkTable:
             stream.link.ready(number, now)
 
     def space(self, number: int) -> memoryview | None:
-        """Where the next bytes of a stream are best put, if they belong to something large."""
+        """The best place for the next bytes of a stream, if they belong to something large."""
         stream = self._streams.get(number)
         return None if stream is None or stream.over else stream.decoder.space()
 
@@ -255,7 +255,7 @@ class LinkTable:
 
     @property
     def due(self) -> float | None:
-        """When `tick` has something to do; None if never."""
+        """The time at which `tick` has something to do; None if never."""
         return self._due[0][0] if self._due else None
 
     def tick(self, now: float) -> None:
@@ -454,9 +454,7 @@ class LinkTable:
             stream.link = link
 
     def _link_for(self, peer: Hello, now: float) -> Link:
-        """The link of a peer that has dialed: the one that there is, or was to be dialed, else a
-        new one.
-        """
+        """The link of a peer that has dialed: the present or planned one, else a new one."""
         name = peer.name or peer.identity
         named = self._links.get(name)
         if named is not None and named.was_up and named.identity != peer.identity:

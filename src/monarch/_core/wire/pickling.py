@@ -1,5 +1,4 @@
-"""Objects to bytes and back: pickle protocol 5, large buffers out of band, cloudpickle only where
-pickle cannot.
+"""Objects to bytes and back: pickle 5, large buffers out of band, else cloudpickle.
 
 Three speeds, tried in order:
 
@@ -61,9 +60,7 @@ def dumps_inline(obj: Any) -> bytes:
 
 
 def _dump(*args: Any) -> bytes:
-    """`picklers.dump`, which takes the place of this function: an import costs half as much as to
-    pickle a small object.
-    """
+    """`picklers.dump`, imported on first use, as the import costs half of a small pickle."""
     global _dump
     from .picklers import dump
 

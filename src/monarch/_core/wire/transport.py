@@ -21,7 +21,10 @@ class ChannelTransport(str, Enum):
 
     @classmethod
     def parse(cls, spec: ChannelTransport | str) -> ChannelTransport:
-        """The transport that a name, or an address ``tcp://host:port``, asks for.
+        """Return the transport that a name, or an address ``tcp://host:port``, asks for.
+
+        Args:
+            spec: A name, an address, or a transport, which is returned.
 
         Raises:
             ValueError: There is no such transport.

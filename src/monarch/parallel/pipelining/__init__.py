@@ -1,8 +1,11 @@
-"""Pipelines: a network in stages, one mesh for each, and a batch in micro-batches that keep all of
-them busy.
+"""Pipelines: a network in stages, each on a mesh, fed with micro-batches that keep all busy.
 
 `schedules` says which stage does what in which order, and knows nothing of tensors; `runtime` does
 it. `opaque` is for stages of which the modules were made on the ranks.
+
+Read `schedules`, then `runtime`.
+
+Imports `tensor_engine`.
 """
 
 from ..._public import publish

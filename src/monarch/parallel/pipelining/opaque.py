@@ -17,7 +17,7 @@ from monarch.tensor_engine import DeviceMesh, OpaqueModule, OpaqueRef, Remote, r
 
 
 def mesh_of(part: OpaqueModule | OpaqueRef) -> DeviceMesh:
-    """Where something opaque lives."""
+    """The mesh on which something opaque lives."""
     (key,) = pytree.tree_leaves(part._object if isinstance(part, OpaqueModule) else part)
     mesh: DeviceMesh = key.mesh
     return mesh

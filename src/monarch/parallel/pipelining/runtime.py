@@ -145,16 +145,21 @@ class PipelineParallelism:
                 self._optimizers.append(make(config, self.parameters(stage)))
 
     def parameters(self, stage: int) -> list[nn.Parameter]:
-        """Those of a stage that require a gradient.
+        """The parameters of a stage that require a gradient.
 
         Of opaque modules, the first time, it waits for the ranks.
+
+        Args:
+            stage: Number of the stage, from 0.
         """
         with self._on(stage):
             return [each for module in self._stages[stage] for each in _trained(module)]
 
     def run(self, x: torch.Tensor, y: torch.Tensor) -> Any:
-        """Run one batch forward and backward, and step the optimizers, if there are any; else
-        gradients add up in ``.grad``: here, or, of what is in an `OpaqueRef`, on the ranks.
+        """Run one batch forward and backward, and step the optimizers, if there are any.
+
+        Without optimizers, gradients add up in ``.grad``: here, or, for what is in an
+        `OpaqueRef`, on the ranks.
 
         Args:
             x: The batch, of `batch_size` rows: a tensor on the first mesh and the compute stream,
@@ -277,8 +282,9 @@ class _Batch:
             self._send("B", stage - 1, micro_batch, passing.input.grad)
 
     def _backward(self, stage: int, passing: _Pass, micro_batch: int) -> None:
-        """The gradients of what goes from module to module, from which those of their parameters
-        follow, later.
+        """The gradients of what goes from module to module.
+
+        Those of their parameters follow from these, later.
 
         An opaque module derives both at once, so those of its parameters are added up now.
         """
@@ -358,6 +364,7 @@ def _move(module: nn.Module, moved: dict[int, Any]) -> None:
     """Replace local parameters and buffers of a module by distributed ones, on the active mesh.
 
     Args:
+        module: The module.
         moved: Those that were, by the id of what they replace: modules may share some.
     """
     for kept in (module._parameters, module._buffers):

@@ -71,8 +71,9 @@ Choice = Callable[[_Stage, bool, bool], str]
 
 
 def _one_forward_one_backward(stage: _Stage, forward: bool, backward: bool) -> str:
-    """A backward pass as soon as it can be; as many micro-batches under way as there are stages
-    from here to the end.
+    """Do a backward pass as soon as it can be done.
+
+    At most as many micro-batches are under way as there are stages from here to the end.
     """
     if backward:
         return "BW"
@@ -82,8 +83,9 @@ def _one_forward_one_backward(stage: _Stage, forward: bool, backward: bool) -> s
 
 
 def _zero_bubble(stage: _Stage, forward: bool, backward: bool) -> str:
-    """Choose the next action: first those that others wait for; gradients of parameters, for which
-    none wait, fill the gaps.
+    """Choose the next action: first those that others wait for.
+
+    Gradients of parameters, for which none wait, fill the gaps.
     """
     if backward:
         return "B"
@@ -100,6 +102,11 @@ pass are ready.
 
 def schedule(name: str, stages: int, micro_batches: int) -> list[Action]:
     """All actions of one batch, in the order in which they begin.
+
+    Args:
+        name: ``"1f1b"`` or ``"dora-dfs"``.
+        stages: Number of stages.
+        micro_batches: Number of micro-batches in a batch.
 
     Raises:
         ValueError: There is no such schedule.

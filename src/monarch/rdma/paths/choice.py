@@ -145,8 +145,10 @@ def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadlin
 def _warn_of_fallback(
     plane: Plane, path: Path, lease: Lease, refused: Sequence[str], broken: Sequence[str]
 ) -> None:
-    """Once per path: one that should lead there could not be opened, or bytes go through messages
-    for want of another.
+    """Warn once per path.
+
+    It could not be opened where it should lead, or bytes go through messages for want of
+    another.
     """
     if (path.name, *broken) in plane.told:
         return

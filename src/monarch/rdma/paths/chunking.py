@@ -1,5 +1,6 @@
-"""Cutting transfers into parts: of a size at which a time limit is noticed and several threads have
-something to do.
+"""Cutting transfers into parts.
+
+Their size is one at which a time limit is noticed and several threads have something to do.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def shares(pieces: Sequence[Piece], threads: int, rows: int = 1) -> list[list[Pi
 
 
 def batches(pieces: Sequence[Piece], size: int, rows: int = 1) -> list[list[Piece]]:
-    """Group the pieces, cut into such of `rows` rows at most, by at most `size` bytes and
-    `MOST_ROWS` rows.
+    """Group the pieces into batches, after cutting those of more than `rows` rows.
+
+    A batch has at most `size` bytes and `MOST_ROWS` rows.
     """
     found: list[list[Piece]] = []
     filled = counted = 0

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 class CopyPath(Path):
+    """The path within one process."""
+
     name = "copy"
     way = "a copy within the process"
 
@@ -30,6 +32,8 @@ class CopyPath(Path):
 
 
 class CopyLink(Link):
+    """A link that copies memory of this process."""
+
     path = "copy"
     moves_devices = True
     inline = True
@@ -66,8 +70,9 @@ class CopyLink(Link):
 
 
 def copy_memory(to: Memory, to_start: int, source: Memory, start: int, nbytes: int) -> None:
-    """Copy within this process, between any two kinds of memory; the interpreter lock is free
-    meanwhile.
+    """Copy within this process, between any two kinds of memory.
+
+    The interpreter lock is free meanwhile.
     """
     if isinstance(to, HostMemory) and isinstance(source, HostMemory):
         ctypes.memmove(to.address + to_start, source.address + start, nbytes)

@@ -1,5 +1,6 @@
-"""Path ``cuda``: two processes of one machine open the same memory of a GPU (CUDA IPC, through
-torch).
+"""Path ``cuda``: two processes of one machine open the same memory of a GPU.
+
+It uses CUDA IPC, through torch.
 
 Device to device without touching the host; the other side may also be memory of the host.
 
@@ -41,6 +42,8 @@ in some ten.
 
 
 class CudaPath(Path):
+    """The path to memory of a GPU of this machine."""
+
     name = "cuda"
     way = "both open the same memory of the GPU"
 
@@ -84,7 +87,7 @@ def _open_and_close(question: Future[Any]) -> None:
 
 
 class CudaLink(Link):
-    """To one buffer."""
+    """A link to one buffer."""
 
     path = "cuda"
     moves_devices = True

@@ -19,8 +19,9 @@ _ANY_PORT = 9
 
 
 def interface_between(here: str, there: str) -> str | None:
-    """Name of this machine's interface towards another; None where that can't be told, or is the
-    loopback.
+    """Name of this machine's interface towards another.
+
+    It is None where that can't be told, or is the loopback.
 
     Args:
         here: This host, as in a `ProcAddress`.

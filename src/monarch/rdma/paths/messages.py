@@ -1,5 +1,6 @@
-"""Path ``messages``: bytes travel in chunks, in messages between the two processes; it leads
-wherever messages do.
+"""Path ``messages``: bytes travel in chunks, in messages between the two processes.
+
+It is open wherever messages are.
 
 Several chunks are under way at a time, so that the owner writes one while this side copies another.
 The owner's side is a thread of the plane, never an actor's. On one host chunks of 256 KiB and more
@@ -38,6 +39,8 @@ _UNDER_WAY = 4
 
 
 class MessagesPath(Path):
+    """The path that is open wherever messages are."""
+
     name = "messages"
     way = "in chunks, in messages"
 
@@ -51,6 +54,8 @@ class MessagesPath(Path):
 
 
 class MessagesLink(Link):
+    """A link that asks the owner's process for chunks, or sends them to it."""
+
     path = "messages"
 
     def __init__(self, plane: Plane) -> None:

@@ -1,5 +1,6 @@
-"""Path ``nixl``: the library of that name, which moves bytes by RDMA devices (InfiniBand, RoCE,
-EFA, also of GPUs) through UCX.
+"""Path ``nixl``: the library of that name moves bytes by RDMA devices, through UCX.
+
+Devices are InfiniBand, RoCE and EFA, also of GPUs.
 
 Taken between machines that have such devices, or where the knob `rdma_paths` names it: without
 devices UCX takes TCP, in the clear and to whoever knows the address; by the interface that leads to
@@ -47,6 +48,8 @@ tell how far it came.
 
 
 class NixlPath(Path):
+    """The path through RDMA devices."""
+
     name = "nixl"
     way = "RDMA devices, or what else UCX finds"
 
@@ -86,7 +89,7 @@ class NixlPath(Path):
 
 
 class NixlLink(Link):
-    """To one buffer."""
+    """A link to one buffer."""
 
     path = "nixl"
     moves_devices = True

@@ -101,7 +101,9 @@ class Link(ABC):
         """Move all pieces; returns when they have arrived.
 
         Args:
+            pieces: What to move where.
             write: To the buffers; otherwise from them.
+            deadline: When to give up.
             moved: Called with the number of bytes of each part that has arrived, on any thread.
 
         Raises:

@@ -1,5 +1,6 @@
-"""Path ``vm``: the kernel copies between the two processes (`process_vm_readv`,
-`process_vm_writev`).
+"""Path ``vm``: the kernel copies between the two processes.
+
+It uses `process_vm_readv` and `process_vm_writev`.
 
 One copy, nothing registered, and nothing of the owner's runs: it may be busy, or stopped. The
 kernel allows it to whoever may trace the owner: the same user, unless the owner made itself
@@ -37,6 +38,8 @@ _ANYBODY = ctypes.c_ulong(-1)
 
 
 class VmPath(Path):
+    """The path to another process of this machine."""
+
     name = "vm"
     way = "the kernel copies from process to process"
 
@@ -56,7 +59,7 @@ class VmPath(Path):
 
 
 class VmLink(Link):
-    """To one process."""
+    """A link to one process."""
 
     path = "vm"
     inline = True
@@ -74,7 +77,7 @@ class VmLink(Link):
             _vectors(ctypes.addressof(found), len(wanted)),
             _vectors(address, len(wanted)),
         )
-        self._transfer(local, remote, write=False)
+        self._transfer(local, remote, len(wanted), write=False)
         if found.raw != wanted:
             raise UnavailableError(
                 f"process {grant.pid} is not the owner: it has another name there (pid namespace?)"
@@ -94,19 +97,17 @@ class VmLink(Link):
                         piece.grant.address + piece.offset, piece.row, piece.rows, piece.offset_step
                     )
                 )
-            self._transfer(local, remote, write)
-            moved(sum(piece.nbytes for piece in batch))
+            nbytes = sum(piece.nbytes for piece in batch)
+            self._transfer(local, remote, nbytes, write)
+            moved(nbytes)
 
         workers = self._plane.workers
         workers.spread(shares(pieces, workers.share, MOST_ROWS), transfer)
         self._watch.check()  # only now it is certain that it was the owner all the time
 
-    def _transfer(self, local: array[int], remote: array[int], write: bool) -> None:
-        """Move bytes between ``struct iovec`` of this process and as many of the other one, of the
-        same sizes.
-        """
+    def _transfer(self, local: array[int], remote: array[int], left: int, write: bool) -> None:
+        """Move `left` bytes between equal ``struct iovec`` of this process and of the other one."""
         call = _system_calls()[write]
-        left = sum(local[1::2])
         while True:
             count = len(local) // 2
             done = call(self._pid, local.buffer_info()[0], count, remote.buffer_info()[0], count, 0)
@@ -121,8 +122,12 @@ class VmLink(Link):
 
 def _vectors(begin: int, size: int, count: int = 1, step: int = 0) -> array[int]:
     """``struct iovec`` (address and size, in turn) of rows of the same size."""
-    if count == 1:
-        return array("Q", (begin, size))
+    return array("Q", (begin, size)) if count == 1 else _rows(begin, size, count, step)
+
+
+@functools.lru_cache(maxsize=256)
+def _rows(begin: int, size: int, count: int, step: int) -> array[int]:
+    """Those of several rows, which every version of the same weights has: not to be changed."""
     found = array("Q", (size,)) * (2 * count)
     found[::2] = array("Q", range(begin, begin + count * step, step))
     return found
@@ -185,7 +190,7 @@ def _ptrace_scope() -> int:
 
 @functools.cache
 def admit_tracers() -> None:
-    """Where Yama lets only ancestors in, let other processes of this user into this one, too.
+    """Let other processes of this user trace this one, where Yama admits only ancestors.
 
     Nothing is given away: a process of the same user may connect to this one's socket and have any
     code run here.

@@ -1,5 +1,6 @@
-"""Imported by the interpreter of a script before that: has it write its stacks when it is asked to,
-and is not there any more then.
+"""Imported by the interpreter of a script before the script.
+
+It has the interpreter write its stacks on request, and then removes itself.
 
 That of rank 0 serves the store of all ranks, too: by a fork, once it has imported torch. Importing
 torch for that anywhere else takes as long as the ranks take for their whole start.

@@ -1,8 +1,12 @@
-"""Programs without processes: the same actors, procs that are objects of this process, messages
-through memory.
+"""Programs without processes.
 
-Begin to read in `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
+They are the same actors, on procs that are objects of this process, with messages through memory.
+
+Read `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
 agents and procs, `cells` actors.
+
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
+`_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 
 from __future__ import annotations
@@ -99,8 +103,9 @@ def _hosts(network: Network, names: tuple[str, ...]) -> LocalHosts:
 
 @contextmanager
 def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
-    """Run programs of actors in this process: procs are objects, messages go through memory,
-    nothing is started.
+    """Run programs of actors in this process.
+
+    Procs are objects, messages go through memory, nothing is started.
 
     Args:
         hosts: Number of hosts, at least 1.

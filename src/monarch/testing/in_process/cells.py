@@ -19,8 +19,9 @@ from .turns import Killed, Turn, TurnQueue, Turns, my_turn
 
 
 class Quiet:
-    """In the place of an `ActorPulse`: nothing is looked at once a second, as the clock would never
-    come to rest.
+    """Stands for an `ActorPulse`, and does nothing.
+
+    A look once a second would never let the clock come to rest.
     """
 
     beating = True

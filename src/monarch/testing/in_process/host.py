@@ -105,7 +105,7 @@ class LocalProcs(HostProcs):
             )
 
     def _probe(self, name: str) -> None:
-        """Who could not reach a proc is told by its agent."""
+        """Let the agent tell callers that could not reach a proc."""
 
 
 class LocalAgent(Agent):
@@ -126,7 +126,7 @@ class LocalAgent(Agent):
 
 
 class _Spawner:
-    """In the place of the process that forks procs."""
+    """Stands for the process that forks procs."""
 
     def __init__(self, agent: LocalAgent) -> None:
         self._agent = agent

@@ -13,12 +13,12 @@ from ..._core.net.asked import Asked
 from ..._core.net.poller import Timer
 from ..._core.supervision.failure import Failure, host_lost
 from ..._core.wire.address import ProcAddress
-from .links import Link, Unlent
+from .links import LocalLink, Unlent
 from .turns import Lane, Turns
 
 
 class Network:
-    """Who listens, by address.
+    """The listeners by address.
 
     Attributes:
         turns: The schedule.
@@ -35,8 +35,10 @@ class Network:
         self._lost: dict[str, Failure] = {}
 
     def cut(self, host: str, limit: float) -> None:
-        """Cut a host off from all others: what is sent waits, and after so many seconds the host is
-        lost for the others, and they for it.
+        """Cut a host off from all others.
+
+        Messages wait, and after so many seconds the host is lost for the others, and they
+        for it.
 
         Raises:
             RuntimeError: It is cut off already, or lost.
@@ -68,14 +70,14 @@ class Network:
         self.hubs[hub.address] = hub
         self._tell(hub)
 
-    def connected(self, link: Link, one: ProcAddress, other: ProcAddress) -> None:
-        """There is a new link."""
+    def connected(self, link: LocalLink, one: ProcAddress, other: ProcAddress) -> None:
+        """Note a new link."""
         link.hold(self._crosses(one, other))
 
     def _crosses(self, one: ProcAddress, other: ProcAddress) -> bool:
         return one.host != other.host and not self._cuts.keys().isdisjoint((one.host, other.host))
 
-    def _links(self) -> list[tuple[Link, ProcAddress, ProcAddress]]:
+    def _links(self) -> list[tuple[LocalLink, ProcAddress, ProcAddress]]:
         """Every link, by the end that was called, and whose it and the other end are."""
         return [
             (link, hub.address, caller)
@@ -108,7 +110,7 @@ class Network:
 
 
 class LocalPoller:
-    """In the place of a `Poller`: what one hub has to do is a lane of the schedule."""
+    """Stands for a `Poller`: what one hub has to do is a lane of the schedule."""
 
     wakeups = 0
 
@@ -139,7 +141,7 @@ class LocalPoller:
         self._lane.close()
 
 
-class _Inbound(dict[Link, ProcAddress]):
+class _Inbound(dict[LocalLink, ProcAddress]):
     """The links that other hubs have made to this one."""
 
     def shut(self, timeout: float) -> None: ...
@@ -185,28 +187,33 @@ class LocalHub(MessageHub):
         if there is None:
             raise ConnectionRefusedError(f"{address} does not listen")
         turns = self.network.turns
-        mine = Link(turns, address, self.dispatch, on_close, self.traffic, Asked(self.requests))
-        theirs = Link(turns, self.address, there.dispatch, there._asker_lost, there.traffic, None)
+        mine = LocalLink(
+            turns, address, self.dispatch, on_close, self.traffic, Asked(self.requests)
+        )
+        theirs = LocalLink(
+            turns, self.address, there.dispatch, there._asker_lost, there.traffic, None
+        )
         mine.join(theirs)
         there.callers[theirs] = self.address
         self.network.connected(mine, self.address, address)
         return mine
 
     @property
-    def callers(self) -> dict[Link, ProcAddress]:
+    def callers(self) -> dict[LocalLink, ProcAddress]:
         """The links that others have made to this hub, and who has."""
         inbound: Any = self._inbound
-        callers: dict[Link, ProcAddress] = inbound
+        callers: dict[LocalLink, ProcAddress] = inbound
         return callers
 
-    def _asker_lost(self, link: Link, reason: str) -> None:
+    def _asker_lost(self, link: LocalLink, reason: str) -> None:
         address = self.callers.pop(link, None)
         if address is not None:
             self.requester_gone(address)
 
     def end_at_once(self, failure: Failure | None = None) -> None:
-        """As a process that is killed: its threads end where they wait, and nothing more leaves
-        it.
+        """End a proc as if it were killed.
+
+        Its threads end where they wait, and no message leaves it afterwards.
         """
         if not self.alive:
             return

@@ -11,12 +11,12 @@ from ..._core.net.traffic import Traffic, TrafficLog
 from ..._core.wire.frame import Frame, decode, encode
 from .turns import Lane, Turns
 
-FrameHandler = Callable[["Link", Frame], None]
-CloseHandler = Callable[["Link", str], None]
+FrameHandler = Callable[["LocalLink", Frame], None]
+CloseHandler = Callable[["LocalLink", str], None]
 
 
 class Unlent:
-    """What no thread borrows: messages are brought by the schedule."""
+    """The base of what no thread borrows: messages are brought by the schedule."""
 
     fd = -1
     readable_by_borrower = False
@@ -33,7 +33,7 @@ class Unlent:
     def abandon(self) -> None: ...
 
 
-class Link(Unlent):
+class LocalLink(Unlent):
     """One end of a link, in the place of a `Connection`.
 
     Args:
@@ -53,7 +53,7 @@ class Link(Unlent):
         self.peer = peer
         self.parting = ""
         self.asked = asked
-        self.other: Link | None = None
+        self.other: LocalLink | None = None
         self.closed = False
         self._on_frame = on_frame
         self._on_close = on_close
@@ -74,7 +74,7 @@ class Link(Unlent):
         for end in (self, self.other):
             end._lost(reason)
 
-    def join(self, other: Link) -> None:
+    def join(self, other: LocalLink) -> None:
         """The two are the ends of one link."""
         self.other, other.other = other, self
 
@@ -111,10 +111,10 @@ class Link(Unlent):
             self._on_frame(self, decode(data))
 
     def credit(self, count: int) -> None:
-        """Nothing crosses in shared memory."""
+        """Do nothing: nothing crosses in shared memory."""
 
     def flush(self, timeout: float) -> None:
-        """Nothing is queued here."""
+        """Do nothing: nothing is queued here."""
 
     def close(self) -> None:
         if not self.closed:

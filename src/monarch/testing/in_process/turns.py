@@ -41,7 +41,7 @@ _here = threading.local()
 
 
 def my_turn() -> Turn | None:
-    """That of the calling thread, if it takes turns."""
+    """The turn of the calling thread, if it takes turns."""
     turn: Turn | None = getattr(_here, "turn", None)
     return turn
 
@@ -208,7 +208,7 @@ class Turns:
             raise Killed
 
     def wake(self, turn: Turn) -> None:
-        """What the thread waits for is there; on any thread."""
+        """Note that what the thread waits for is there; on any thread."""
         with self._changed:
             if turn.asleep:
                 turn.asleep = False
@@ -242,8 +242,9 @@ class Turns:
             self._changed.notify_all()
 
     def outside(self, change: int) -> None:
-        """A job that a thread without turns does, and that the program waits for, begins or has
-        ended: the clock stands still.
+        """Count a job of a thread without turns, which the program waits for.
+
+        While there is one, the clock stands still.
         """
         with self._changed:
             self._outside += change
@@ -348,8 +349,9 @@ class _Thread(threading.Thread):
 
 
 class TurnLock:
-    """What `calls.waiting.block` waits at: taken by the one that waits, released by whoever has the
-    result.
+    """The lock that `calls.waiting.block` waits at.
+
+    The waiting thread takes it, and the thread with the result releases it.
     """
 
     def __init__(self, turns: Turns) -> None:

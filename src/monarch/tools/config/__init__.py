@@ -1,4 +1,9 @@
-"""Descriptions of a server of `monarch.tools.commands`."""
+"""Descriptions of a server of `monarch.tools.commands`.
+
+Read `workspace`.
+
+Imports `environments`, `sync`.
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,9 @@ from . import Config, Workspace
 
 
 def config(scheduler: str | None = None, workspace: Any = None) -> Config:
-    """A `Config` for a scheduler, by default this machine, with a workspace: a folder, or
-    several.
+    """A `Config` for a scheduler, by default this machine, with a workspace.
+
+    The workspace is a folder, or several.
     """
     return Config(
         scheduler or "local_cwd",

@@ -1,4 +1,5 @@
-"""Python environments of hosts, by the name that Monarch 0.7 has for them;
+"""Python environments of hosts, by the name that Monarch 0.7 has for them.
+
 `monarch.environments.in_environment` takes one.
 """
 

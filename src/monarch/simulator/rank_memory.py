@@ -1,6 +1,4 @@
-"""Which storages live on the ranks, and how long: from the first value in them until the last one
-is freed.
-"""
+"""The lifetime of storages on the ranks: from the first value in them to the last free."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ class Held:
         self.storage = storage
 
 
-class Memory:
+class RankMemory:
     """The values of all ranks, by id. What differs from rank to rank is only how many there are."""
 
     def __init__(self, machine: Machine, recorder: Recorder) -> None:
@@ -84,7 +82,7 @@ class Memory:
         storage.values += 1
 
     def free(self, id: int, cohorts: Sequence[Cohort]) -> None:  # noqa: A002
-        """Nobody uses a value any more. Ids that are not known stand for what is no tensor."""
+        """Free an unused value. Ids that are not known stand for what is no tensor."""
         held = self.values.pop(id, None)
         if held is not None:
             self._recorder.freed(held.number)
@@ -93,7 +91,7 @@ class Memory:
                 self._release(held.storage, cohorts)
 
     def drop(self, id: int, cohorts: Sequence[Cohort]) -> None:  # noqa: A002
-        """Nobody uses the memory of a value any more."""
+        """Drop the unused memory of a value."""
         self._release(self.values[id].storage, cohorts)
 
     def _release(self, storage: Storage, cohorts: Sequence[Cohort]) -> None:

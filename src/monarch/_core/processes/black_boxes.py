@@ -1,6 +1,4 @@
-"""The black boxes of the procs of one host: held while a proc lives, emptied when it has failed,
-and kept for an hour.
-"""
+"""The black boxes of a host's procs: held during life, emptied on failure, kept an hour."""
 
 from __future__ import annotations
 
@@ -31,7 +29,7 @@ class DeadProc(NamedTuple):
     box: bytes
 
 
-class Boxes:
+class BlackBoxes:
     """See the module."""
 
     def __init__(self) -> None:
@@ -56,7 +54,7 @@ class Boxes:
             self._dead.append(DeadProc(entry.describe(), time.time(), empty_out(fd)))
 
     def all(self) -> list[DeadProc]:
-        """Those of the last hour."""
+        """The procs that failed within the last hour."""
         while self._dead and time.time() - self._dead[0].at > _KEPT:
             self._dead.popleft()
         return list(self._dead)
