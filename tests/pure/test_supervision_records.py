@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._core.calls.exception_pickle import dump_exception
 from monarch._core.supervision.failure import (
     ABORTED,
     EXCEPTION,
@@ -21,6 +22,7 @@ from monarch._core.supervision.failure import (
     MeshFailure,
     exit_reason,
 )
+from monarch._core.supervision.tombstones import Tombstones
 
 CAUSES = [EXCEPTION, ABORTED, KILLED, EXITED, HOST, LINK, STOPPED, MISSING, UNHANDLED]
 TEXT = st.text(max_size=20)
@@ -186,3 +188,24 @@ def test_a_failure_that_is_remembered_keeps_both_ends_of_long_texts() -> None:
     assert brief.output[0] == "short"
     assert brief.error == b"", "a part of an exception is none"
     assert Failure(EXCEPTION, "short", error=b"an exception").brief().error == b"an exception"
+
+
+def test_ends_beyond_the_limit_of_what_is_remembered_are_forgotten_oldest_first() -> None:
+    ends: Tombstones[str] = Tombstones(limit=2)
+    for name in ("first", "second", "third"):
+        ends.note(name, Failure(EXITED, "x" * 100_000))
+    assert list(ends) == ["second", "third"]
+    assert all(len(failure.reason) < 20_000 for failure in ends.values())
+    ends.forget("second")
+    ends.forget("unknown")
+    assert list(ends) == ["third"]
+
+
+def test_the_exception_of_a_failure_is_that_of_the_first_cause_that_has_one() -> None:
+    raised = Failure(EXCEPTION, "raised", error=dump_exception(KeyError("key")))
+    owner = Failure(UNHANDLED, "its child failed", source=raised)
+    for event in (raised, owner, Failure(UNHANDLED, "and its own", source=owner)):
+        error = MeshFailure(event).exception
+        assert isinstance(error, KeyError)
+        assert error.args == ("key",)
+    assert MeshFailure(Failure(UNHANDLED, "", source=Failure(KILLED, "killed"))).exception is None

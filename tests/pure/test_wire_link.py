@@ -680,6 +680,39 @@ def test_a_peer_sending_nonsense_loses_its_stream_and_then_its_link(said: bytes,
     assert why in reason
 
 
+def test_a_link_that_is_given_up_is_lost_here_and_the_peer_hears_why() -> None:
+    a = Wires(1).host("a")
+    raw = Raw(a)
+    raw.join()
+    a.table.give_up("raw", "enough", 1.0)
+    a.table.give_up("unknown", "enough", 1.0)
+    raw.say(b"")
+    assert [(name, reason) for _, name, reason in a.lost] == [("raw", "enough")]
+    assert b"enough" in raw.said[-1]
+    assert raw.said[-1][32] == FAREWELL
+
+
+def test_a_host_that_closes_lets_go_of_streams_that_are_of_no_link_yet() -> None:
+    a = Wires(1).host("a")
+    stranger, refused = Raw(a), Raw(a)
+    refused.say(b"GET / HTTP/1.1\r\n\r\n")
+    a.table.close("over", 1.0)
+    cut = [what.stream for what in a.table.take() if isinstance(what, wire_table.Cut)]
+    assert cut == [stranger.number], "the other one may need a while to read why"
+
+
+def test_a_proposal_that_is_older_than_the_last_one_is_dropped() -> None:
+    a = Wires(1).host("a")
+    Raw(a).join()  # with serial 1
+    late = Raw(a)
+    late.say(HELLO)
+    late.say(control(JOIN, 0, Join("another", False, 0, 0)))
+    assert not late.open
+    link = a.table.get("raw")
+    assert link is not None
+    assert (link.state, link.uid != "another") == (UP, True)
+
+
 def test_what_a_peer_has_sent_twice_is_delivered_once() -> None:
     a = Wires(1).host("a")
     raw = Raw(a)
