@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class _Batched(Protocol[T_contra, R]):
-    """What an attribute of the class is to type checkers: an endpoint of single items."""
+    """A batched endpoint, as type checkers see it on the class: one of single items."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Endpoint[[T_contra], R]: ...
 

@@ -127,7 +127,7 @@ def _vectors(begin: int, size: int, count: int = 1, step: int = 0) -> array[int]
 
 @functools.lru_cache(maxsize=256)
 def _rows(begin: int, size: int, count: int, step: int) -> array[int]:
-    """Those of several rows, which every version of the same weights has: not to be changed."""
+    """Vectors of rows, shared by every version of the same weights: not to be changed."""
     found = array("Q", (size,)) * (2 * count)
     found[::2] = array("Q", range(begin, begin + count * step, step))
     return found
