@@ -1,5 +1,6 @@
 /** Numbers over time, for `Chart`; those of actors come from the table `history`. */
 import type { Answer } from "./api";
+import { past } from "./past.svelte";
 
 /** A line of a chart; null: nothing is known there. */
 export interface Series {
@@ -26,20 +27,21 @@ interface Point {
 }
 
 const WIDE = 10; // seconds of a point: those of the coarsest rows that are kept
-const POINTS = 60;
+const POINTS = 59; // for ten minutes there are rows of seconds
 const LATE = 6; // points that are asked for again: rows of hosts whose clock is behind come late
 const LINES = 8; // actors that have a line of their own
 
-/** Ten seconds are a point; of each actor the finest rows count that are kept of them. Many actors of a name are one. */
-const ASKED = (from: string, until: string) => `
+/** Ten seconds are a point; rows of seconds count from the point `fine` on, as there are not all of those before. Many actors of a name are one. */
+const ASKED = (from: string, until: string, fine: number) => `
   WITH parts AS (
-    SELECT actor_id, timestamp_us // 10000000 AS part, seconds, sum(handled) AS handled, arg_max(queue_depth, timestamp_us) AS waiting
+    SELECT actor_id, timestamp_us // 10000000 AS part, CASE WHEN part < ${fine} THEN -seconds::BIGINT ELSE seconds END AS coarse,
+      sum(handled) AS handled, arg_max(queue_depth, timestamp_us) AS waiting
     FROM history WHERE timestamp_us >= ${from} AND timestamp_us < ${until} // 10000000 * 10000000 GROUP BY ALL),
-  finest AS (SELECT actor_id, part, arg_min(handled, seconds) AS handled, arg_min(waiting, seconds) AS waiting FROM parts GROUP BY ALL),
+  chosen AS (SELECT actor_id, part, arg_min(handled, coarse) AS handled, arg_min(waiting, coarse) AS waiting FROM parts GROUP BY ALL),
   named AS (
-    SELECT a.name AS actor, part, sum(f.handled) AS handled, sum(waiting) AS waiting,
-      sum(sum(f.handled)) OVER (PARTITION BY a.name) AS all_handled, sum(sum(waiting)) OVER (PARTITION BY a.name) AS all_waiting
-    FROM finest f JOIN actors a ON a.id = f.actor_id GROUP BY a.name, part),
+    SELECT a.name AS actor, part, sum(c.handled) AS handled, sum(waiting) AS waiting,
+      sum(sum(c.handled)) OVER (PARTITION BY a.name) AS all_handled, sum(sum(waiting)) OVER (PARTITION BY a.name) AS all_waiting
+    FROM chosen c JOIN actors a ON a.id = c.actor_id GROUP BY a.name, part),
   ranked AS (
     SELECT *, dense_rank() OVER (ORDER BY all_handled DESC, actor) AS by_handled, dense_rank() OVER (ORDER BY all_waiting DESC, actor) AS by_waiting
     FROM named)
@@ -51,17 +53,18 @@ export class Activities {
   #points: Point[] = [];
   #from = 0;
 
-  question(until: string, live: boolean): string {
-    if (!live) this.#points = [];
+  question(until: string): string {
+    if (!past.live) this.#points = [];
     const last = this.#points.at(-1)?.part;
     this.#from = last === undefined ? 0 : last - LATE;
-    return ASKED(last === undefined ? `(${until} // 10000000 - ${POINTS}) * 10000000` : String(this.#from * WIDE * 1e6), until);
+    const from = last === undefined ? `(${until} // 10000000 - ${POINTS}) * 10000000` : String(this.#from * WIDE * 1e6);
+    return ASKED(from, until, Math.floor(past.end / WIDE) - POINTS);
   }
 
-  /** What is known with the answer to the last question; `moment`: until when, in seconds since 1970. */
-  take({ rows, left_out }: Answer, moment: number): Activity {
+  /** What is known with the answer to the last question. */
+  take({ rows, left_out }: Answer): Activity {
     const found = rows as unknown as Point[];
-    const end = Math.max(Math.floor(moment / WIDE), (found.at(-1)?.part ?? 0) + 1);
+    const end = Math.max(Math.floor(past.moment / WIDE), (found.at(-1)?.part ?? 0) + 1);
     this.#points = [...this.#points.filter(({ part }) => part < this.#from), ...found].filter(({ part }) => part >= end - POINTS);
     return { ...charted(this.#points, end), left_out };
   }
