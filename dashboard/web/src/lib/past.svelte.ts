@@ -70,10 +70,14 @@ export function lookAt(at: number | undefined, quietly = false): void {
 /** A moment with its date, by the clock of this browser. */
 export const dated = (at: number) => new Date(at * 1000).toLocaleString("sv");
 
-/** Ask in SQL for what is shown: again every five seconds as long as it is live, else once for each moment; for `$effect`. */
-export function looked(asked: Asked<Answer>, text: (until: string) => string): (() => void) | undefined {
+/**
+ * Ask in SQL for what is shown: again every five seconds as long as it is live, else once for each moment; for `$effect`.
+ *
+ * `made`: what becomes of an answer.
+ */
+export function looked<T = Answer>(asked: Asked<T>, text: (until: string) => string, made = (found: Answer) => found as T): (() => void) | undefined {
   if (!past.ready) return undefined;
-  if (past.live) return asked.every(5000, (signal) => sql(text(past.us), signal));
+  if (past.live) return asked.every(5000, async (signal) => made(await sql(text(past.us), signal)));
   const question = text(past.us);
-  return asked.until((signal) => sql(question, signal));
+  return asked.until(async (signal) => made(await sql(question, signal)));
 }

@@ -1,0 +1,184 @@
+"""Charts of the dashboard, in a real browser: what is drawn, and what is said of it in words."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from helpers.browsers import Tab, chromium
+from helpers.demo import Demo, demo
+from helpers.terminals import running
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+pytest.importorskip("duckdb")
+pytest.importorskip("arro3.core")
+
+pytestmark = pytest.mark.timeout(400)  # programs, hosts and a browser start on a busy machine
+
+MARKUP = "<img src=x onerror=alert(1)>"
+
+PROGRAM = f"""
+    import select, sys
+    from monarch.actor import Actor, endpoint, this_host
+    from monarch.config import configure
+
+    class Echo(Actor):
+        @endpoint
+        def echo(self):
+            pass
+
+    if __name__ == "__main__":
+        configure(telemetry="sampled")
+        actor = this_host().spawn_procs(name="procs").spawn({MARKUP!r}, Echo)
+        print("go", flush=True)
+        while not select.select([sys.stdin], [], [], 0.01)[0]:
+            actor.echo.call_one().get()
+    """
+
+INK = """(canvas) => {
+    const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+    const found = new Set();
+    for (let at = 0; at < data.length; at += 4)
+        if (data[at + 3] === 255) found.add(`${data[at]} ${data[at + 1]} ${data[at + 2]}`);
+    return [...found];
+}"""
+"""The colours of a canvas."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def program() -> Iterator[Demo]:
+    with demo(8, "straggler") as found:
+        yield found
+
+
+@pytest.fixture
+def tab(browser: Any, program: Demo) -> Iterator[Tab]:
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {program.token}"})
+    found = Tab(context, program.url)
+    yield found
+    context.close()
+    assert found.complaints == [], found.refused
+
+
+def chart(tab: Tab, label: str) -> Any:
+    """A chart whose label has numbers."""
+    found = tab.page.get_by_role("img", name=re.compile(rf"{label}, .* Last: .*\d"))
+    found.wait_for()
+    return found
+
+
+def test_messages_of_actors_are_lines_that_a_screen_reader_reads_as_well(tab: Tab) -> None:
+    page = tab.open("messages")
+    said = chart(tab, "Handled per second").get_attribute("aria-label")
+    values = {name: float(value) for name, value in re.findall(r"(\w+) ([\d.]+)[,.](?!\d)", said)}
+    # a step takes eight ranks 1.3 s: there are seven or eight in the ten seconds of a point
+    assert values.keys() >= {"trainer", "loader"} and 5 < values["trainer"] < 7
+    figure = page.locator("figure", has_text="Handled per second")
+    assert figure.locator("li", has_text="trainer").inner_text().split()[1] in said
+    assert "trainer 0" in chart(tab, "Waiting").get_attribute("aria-label")
+    colours = {}
+    for theme in ("light", "dark"):
+        page.emulate_media(color_scheme=theme)
+        assert tab.violations() == []
+        colours[theme] = set(figure.locator("canvas").evaluate(INK))
+    # of the third line, see style.css
+    assert "29 111 52" in colours["light"] - colours["dark"]
+    assert "81 200 120" in colours["dark"] - colours["light"]
+
+
+def is_asked_for_what_is_new(response: Any) -> bool:
+    text = response.request.post_data or ""
+    return "FROM history" in text and re.search(r"timestamp_us >= \d+ AND", text) is not None
+
+
+def test_after_ten_minutes_only_what_is_new_is_asked_for(tab: Tab) -> None:
+    with tab.page.expect_response(is_asked_for_what_is_new) as again:
+        tab.open("messages")
+        begin = chart(tab, "Handled per second").get_attribute("aria-label").split()[3]
+    assert again.value.status == 200
+    points = {row["part"] for row in again.value.json()["rows"]}
+    assert 6 <= len(points) <= 9  # the last minute, and since then
+    page = tab.page
+    page.locator(f"figure [aria-label*='{begin}']").first.wait_for(state="detached")
+    first, last = re.findall(
+        r"\d+:\d+:\d+", chart(tab, "Handled per second").get_attribute("aria-label")
+    )
+    seconds = [
+        time.mktime(time.strptime(f"2026-01-01 {at}", "%Y-%m-%d %X")) for at in (first, last)
+    ]
+    assert (seconds[1] - seconds[0]) % 86_400 == 580  # 59 points
+    assert re.search("trainer [56]", chart(tab, "Handled per second").get_attribute("aria-label"))
+
+
+def test_a_chart_is_as_wide_as_the_page_and_a_pointer_reads_it(tab: Tab) -> None:
+    page = tab.open("messages")
+    canvas = page.locator("figure canvas").first
+    canvas.wait_for()
+    widths = []
+    for width in (1200, 500):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.wait_for_function(
+            "() => [...document.querySelectorAll('figure')].every(({ clientWidth }, at) =>"
+            " document.querySelectorAll('figure canvas')[at].clientWidth === clientWidth)"
+        )
+        widths.append(int(canvas.evaluate("it => it.clientWidth")))
+    assert widths[1] < widths[0] and widths[1] < 500
+    before = page.locator("figcaption .quiet").first.inner_text()
+    page.locator("figure .u-over").first.hover(position={"x": 20, "y": 60})
+    page.wait_for_function(
+        "before => document.querySelector('figcaption .quiet').textContent < before", arg=before
+    )
+
+
+def test_an_earlier_time_has_the_ten_minutes_before_it(tab: Tab, program: Demo) -> None:
+    at = program.began - 30
+    tab.open(f"messages?at={at:.3f}")
+    said = chart(tab, "Handled per second").get_attribute("aria-label")
+    end = time.strftime("%H:%M:%S", time.localtime((at // 10 - 1) * 10))
+    assert f"to {end}. Last:" in said
+    assert re.search(r"trainer [56]", said)
+
+
+def test_the_slowest_rank_of_each_step_is_a_line_above_the_median(tab: Tab) -> None:
+    tab.open("stragglers")
+    said = chart(tab, "Time of each step").get_attribute("aria-label")
+    took = re.fullmatch(
+        r".*Last: trainers, median ([\d.]+) s, trainers, slowest ([\d.]+) s\.", said
+    )
+    assert took is not None and 1.2 < float(took[1]) < 1.5 < float(took[2]) < 2
+    assert tab.violations() == []
+
+
+def test_the_name_of_an_actor_is_text_in_a_chart(browser: Any, tmp_path: Path) -> None:
+    with running(PROGRAM, tmp_path) as program:
+        program.wait_for("go")
+        with program.start_monarch("dashboard", str(program.pid), "--no-browser") as server:
+            assert server.stdout is not None
+            link = server.stdout.readline().strip()
+            where = urlsplit(link)
+            context = browser.new_context()
+            tab = Tab(context, f"{where.scheme}://{where.netloc}")
+            tab.page.goto(link)
+            tab.wait_for(".verdict")
+            page = tab.open("messages")
+            read = re.compile(rf"Handled per second.* {re.escape(MARKUP)} [\d.]*[1-9]")
+            page.get_by_role("img", name=read).wait_for()
+            tab.wait_for("figure li", MARKUP)
+            assert page.locator("main img").count() == 0
+            assert tab.complaints == [], tab.refused
+            context.close()
+            server.send_signal(signal.SIGINT)
