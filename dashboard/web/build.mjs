@@ -65,9 +65,21 @@ async function digestOfSources() {
   return all.digest("hex");
 }
 
+/** The licences of all packages of which something is in the built files. */
+async function licenses(inputs) {
+  const found = inputs.map((path) => /(?:^|:)(node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter((folder) => folder);
+  const texts = [...new Set(found)].sort().map(async (folder) => {
+    const { name, version } = JSON.parse(await readFile(join(here, folder, "package.json"), "utf8"));
+    const file = (await readdir(join(here, folder))).find((entry) => /^licen[cs]e/i.test(entry));
+    if (!file) throw new Error(`${folder} has no file with its licence`);
+    return `${name} ${version}\n\n${(await readFile(join(here, folder, file), "utf8")).trim()}\n`;
+  });
+  return (await Promise.all(texts)).join("\n\n");
+}
+
 await rm(target, { recursive: true, force: true });
 await mkdir(target, { recursive: true });
-await esbuild.build({
+const { metafile } = await esbuild.build({
   entryPoints: { app: join(source, "main.ts") },
   outdir: target,
   bundle: true,
@@ -75,13 +87,16 @@ await esbuild.build({
   format: "esm",
   target: "es2022",
   charset: "utf8",
-  legalComments: "none",
+  legalComments: "none", // licenses.txt has them
+  metafile: true,
   conditions: ["production", "browser", "svelte"],
   plugins: [svelte, pages],
   absWorkingDir: here,
   logLevel: "warning",
 });
 for (const name of ["index.html", "icon.svg"]) await copyFile(join(source, name), join(target, name));
+
+await writeFile(join(target, "licenses.txt"), await licenses(Object.keys(metafile.inputs)));
 
 const files = {};
 let size = 0;
