@@ -19,6 +19,7 @@ MEDIA = {
     "app.js": "text/javascript; charset=utf-8",
     "app.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
+    "licenses.txt": "text/plain; charset=utf-8",
 }
 """The files that are served, and their types."""
 
