@@ -451,3 +451,12 @@ def spawn_far(cluster: Cluster, _process_test: None) -> Iterator[Spawn]:
     yield spawn_procs
     for procs in reversed(spawned):
         procs.stop().get(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The system's chromium, for one file of tests, which are skipped where there is none."""
+    from helpers.browsers import chromium
+
+    with chromium() as found:
+        yield found

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.browsers import Tab, chromium
+from helpers.browsers import Tab
 from helpers.demo import Demo, demo
 from helpers.terminals import running
 
@@ -51,12 +51,6 @@ INK = """(canvas) => {
     return [...found];
 }"""
 """The colours of a canvas."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +153,7 @@ def test_the_slowest_rank_of_each_step_is_a_line_above_the_median(tab: Tab) -> N
     took = re.fullmatch(
         r".*Last: trainers, median ([\d.]+) s, trainers, slowest ([\d.]+) s\.", said
     )
-    assert took is not None and 1 < float(took[1]) < 1.5 < float(took[2]) < 2
+    assert took is not None and 1.2 <= float(took[1]) < 1.5 < float(took[2]) < 2
     assert tab.violations() == []
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from helpers.browsers import Tab, chromium
+from helpers.browsers import Tab
 from helpers.demo import Demo, demo
 from helpers.leaks import descendants
 
@@ -27,12 +27,6 @@ pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 
 pytestmark = pytest.mark.timeout(400)  # programs and a browser start on a busy machine
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from helpers.browsers import Tab, chromium
+from helpers.browsers import Tab
 from helpers.demo import Demo, demo
 from helpers.perfetto_traces import shown_by
 
@@ -46,12 +46,6 @@ def page_is_shown(tab: Tab, view: str) -> Any:
     page = tab.open(view)
     tab.wait_for(*PAGES[view])
     return page
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

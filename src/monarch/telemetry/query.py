@@ -9,10 +9,9 @@ A query has a database of its own, in memory. It runs in these steps:
     `Source.collect`                    brings them, and who did not answer
     settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
 
-What ends the wait: the answer, an error, `Limits.seconds`, that nobody waits for the answer any more,
-or Ctrl-C. duckdb can't interrupt one
-call of a scalar function (``repeat('x', 4e9)``), so it computes on a thread of its own, which is
-left behind then: it drops its database when that call has ended.
+What ends the wait: the answer, an error, `Limits.seconds`, the end of the caller's own wait, or
+Ctrl-C. duckdb can't interrupt one call of a scalar function (``repeat('x', 4e9)``), so it computes
+on a thread of its own, which is left behind then: it drops its database when that call has ended.
 """
 
 from __future__ import annotations
