@@ -31,7 +31,7 @@ PATH = re.compile(
 STEP = re.compile(r"^(?P<where>\S+ / \S+)? {2,}(?P<function>\S+) {2,}\S")
 # The numbers of rounds. A call costs little, and where the machine is busy the I/O thread may read
 # the answer.
-CALLS, SPAWNS, DEATHS, OPERATIONS = range(1, 41), range(101, 106), range(151, 156), range(1, 21)
+CALLS, SPAWNS, DEATHS, OPERATIONS = range(1, 41), range(101, 109), range(151, 159), range(1, 21)
 
 # Where something leaves a thread, for another one or for another process.
 LEAVES = {

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from monarch._core.actors.deadlock import DeadlockDetector
+from monarch._core.actors.proc_service import ProcService
 from monarch._core.actors.sync_cell import SyncCell
+from monarch._core.hub.control import send_record
+from monarch._core.hub.control_records import ProcsEnded
 from monarch._core.hub.message_hub import MessageHub
 from monarch._core.hub.pressure import Pressure
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
@@ -241,3 +244,27 @@ def test_a_requester_that_goes_is_forgotten_while_other_threads_answer(hub: Mess
         hub.open_responses[gone, number, 0] = hub.open_responses[another, number, 0] = unanswered
     hub.requester_gone(Gone(*gone))
     assert {key[0] for key in hub.open_responses} == {another}
+
+
+def test_the_last_words_of_a_process_come_before_the_news_of_its_end(hub: MessageHub) -> None:
+    ProcService(hub)
+    worker, heard = ProcAddress(hub.address.host, "worker.1"), []
+
+    class Owner:
+        def receive(self, origin: Any, frame: Frame) -> None:
+            heard.append("its last words")
+
+    def lost(address: ProcAddress, failure: Failure) -> None:
+        heard.append("its end")
+        hub.poller.stop()
+
+    hub.register(ACTOR, Owner())
+    hub.peer_lost_hooks.append(lost)
+    dead = MessageHub(worker, hub.address)
+    dead.cast([hub.address], ACTOR, b"", (b"", ()), flags=URGENT)
+    dead.close(Failure(KILLED, "the test ends it"))
+    dead.poller.close()
+    killed = Failure(KILLED, "the process was ended by SIGKILL", pid=100)
+    send_record(hub, [hub.address], ProcsEnded([(worker, killed)]))  # read at once, by this thread
+    hub.poller.run()
+    assert heard == ["its last words", "its end"]

@@ -168,8 +168,12 @@ class ProcService(ControlService):
 
     @handles(ProcsEnded)
     def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:
-        for address, failure in record.ended:
-            self.hub.forget_peers([address], failure)
+        def forget() -> None:
+            for address, failure in record.ended:
+                self.hub.forget_peers([address], failure)
+
+        # the agent's word may be sooner here than the last ones of who has ended
+        self.hub.poller.call_when_read(forget)
 
     @handles(LookAfter)
     def _look_after(self, request: ControlRequest, record: LookAfter) -> None:

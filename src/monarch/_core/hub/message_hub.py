@@ -331,12 +331,22 @@ class MessageHub(Peers):
     ) -> None:
         """Ask the agent of a process's host what became of it: None means that it listens.
 
+        An end is told after the last words of who has ended, which may wait to be read.
+
         Args:
             connected: When the connection to it that broke was made (`time.monotonic`); 0 if there
                 was none.
         """
         agent = self.address if self.address.proc == AGENT else address.agent
-        answered = SingleAnswer(agent, lambda reply: answer(_end_in(reply)))
+
+        def told(reply: Reply) -> None:
+            end = _end_in(reply)
+            if end is None:
+                answer(None)
+            else:
+                self.poller.call_when_read(lambda: answer(end))
+
+        answered = SingleAnswer(agent, told)
         send_record(self, agent, ResolveProc(address.proc, connected), answered)
 
     def _way_to(self, address: ProcAddress) -> Way:

@@ -83,6 +83,14 @@ class Poller:
         if threading.get_ident() != self.thread_id or self._going_to_wait:
             self._wake()
 
+    def call_when_read(self, callback: Callable[[], None]) -> None:
+        """Call `callback` on the poller's thread after all that others have sent by now.
+
+        One turn lets a new connection in, the next one reads it.
+        """
+        next_turn = self._soon.append
+        self.call_here_or_soon(lambda: next_turn(lambda: next_turn(lambda: next_turn(callback))))
+
     def call_here_or_soon(self, callback: Callable[[], None]) -> None:
         """Call `callback` now on the poller's thread or without one, otherwise soon there."""
         if self.thread_id in (None, threading.get_ident()):

@@ -118,7 +118,7 @@ class LocalPoller:
         self._turns = turns
         self._lane = Lane(turns)
         self._stopped = stopped
-        self.call_soon = self._lane.put
+        self.call_soon = self.call_when_read = self._lane.put
         self.stop = stopped
 
     @property
