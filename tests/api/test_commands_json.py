@@ -21,11 +21,11 @@ WITHOUT = {
 """Commands that show no such option, and why."""
 
 
-def commands() -> Iterator[tuple[str, list[str]]]:
-    """Each command, and its options."""
+def commands(first: str | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Each command, and its options; with a first word, of those that it needs."""
     from typer.main import get_command
 
-    from monarch.tools.cli import app
+    from monarch.tools import cli
 
     def below(command: object, name: str) -> Iterator[tuple[str, list[str]]]:
         for word, found in getattr(command, "commands", {}).items():
@@ -34,7 +34,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             # a command
             yield name, [option for each in command.params for option in each.opts]  # type: ignore[attr-defined]
 
-    yield from below(get_command(app), "")
+    yield from below(get_command(cli.commands(first)), "")
 
 
 def test_every_command_has_json_or_a_reason_why_not() -> None:
@@ -45,6 +45,20 @@ def test_every_command_has_json_or_a_reason_why_not() -> None:
 def test_run_has_json_among_the_options_of_torchrun(capsys: pytest.CaptureFixture[str]) -> None:
     from typer.testing import CliRunner
 
-    from monarch.tools.cli import app
+    from monarch.tools import cli
 
-    assert "--json" in CliRunner().invoke(app, ["run", "--help"]).output
+    assert "--json" in CliRunner().invoke(cli.commands(), ["run", "--help"]).output
+
+
+def test_a_command_alone_is_the_one_among_all_others() -> None:
+    from monarch.tools import cli
+
+    every = dict(commands())
+    words = [word for module in cli._MODULES.values() for word in module]
+    assert [*dict.fromkeys(name.partition(" ")[0] for name in every)] == words
+    for word in words:
+        alone = dict(commands(word))
+        assert {name: every[name] for name in alone} == alone
+        assert word in {name.partition(" ")[0] for name in alone}
+    assert set(dict(commands("worker"))) == {"worker", "secret"}
+    assert dict(commands("no such command")) == every

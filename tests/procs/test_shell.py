@@ -21,7 +21,7 @@ from helpers.processes import stack_of
 from helpers.waiting import is_alive, wait_until
 from monarch.actor import this_host
 from monarch.job import shell
-from monarch.job.shell import _Shell
+from monarch.job.remote_shell import _Shell
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -43,7 +43,7 @@ ALONE = """
 RESIZED_WHILE_SENDING = """
     import signal, threading
     from types import SimpleNamespace
-    from monarch.job.shell import _typing
+    from monarch.job.remote_shell import _typing
 
     lock, sent = threading.Lock(), threading.Event()
 
@@ -74,7 +74,7 @@ FULL = """
     import signal, threading
     from types import SimpleNamespace
     from monarch.actor import Channel
-    from monarch.job.shell import _typing
+    from monarch.job.remote_shell import _typing
 
     typed, resized = threading.Event(), threading.Event()
     never, reads = Channel.open()

@@ -16,16 +16,13 @@ from helpers.processes import parent_of
 from helpers.waiting import is_alive, wait_until
 from monarch.job.contract import (
     IDLE_LIMIT,
-    KEEP,
-    KILLED,
     SECRET_FILE,
     WARNS,
-    Report,
-    WorkerSpec,
     make_secret_file,
     read_reports,
     worker_command,
 )
+from monarch.job.worker_spec import KEEP, KILLED, Report, WorkerSpec
 
 if TYPE_CHECKING:
     from helpers.jobs import Home

@@ -18,7 +18,7 @@ testing = pytest.importorskip("typer.testing")
 
 from monarch.telemetry.query import Found, Needs  # noqa: E402  # where there is typer
 from monarch.telemetry.run_file import is_run, write_run  # noqa: E402
-from monarch.tools.cli import app  # noqa: E402
+from monarch.tools.cli import commands  # noqa: E402
 
 
 class Nothing:
@@ -36,7 +36,7 @@ def file(tmp_path: Path) -> str:
 
 
 def query(*args: str, stdin: str = "") -> Any:
-    return testing.CliRunner().invoke(app, ["query", *args], input=stdin)
+    return testing.CliRunner().invoke(commands(), ["query", *args], input=stdin)
 
 
 ROWS = "SELECT 2 AS z, 'ü' AS a UNION ALL SELECT NULL, 'b'"

@@ -11,7 +11,6 @@ import pytest
 
 from monarch.errors import JobError
 from monarch.job import ssh_connection
-from monarch.job.contract import WorkerSpec
 from monarch.job.ssh_connection import Session, hear
 from monarch.job.ssh_text import (
     Start,
@@ -26,6 +25,7 @@ from monarch.job.ssh_text import (
     worker,
 )
 from monarch.job.waiting import Waiting
+from monarch.job.worker_spec import WorkerSpec
 
 CHANGED = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @

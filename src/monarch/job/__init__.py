@@ -8,7 +8,8 @@ each name. `kill()` ends them.
     cache     the file through which the next run finds a running job
     state     `JobState`: the host meshes of a running job
     local     `LocalJob`, this machine as it is; and scripts that run apart from the program that submits them
-    contract  what every job with workers has with them, wherever they run: rank, address, lifeline; `worker_main` is their program
+    contract  what every job with workers has with them, wherever they run: rank, address, lifeline
+    worker_main  the program of a worker; `worker_spec` is what it is told
     process   `ProcessJob`, worker processes on this machine; with `launch`, `processes` and `watch`
     slurm     `SlurmJob`, nodes of a Slurm allocation; with `slurm_script`, `_commands`, `_allocation`, `_parts`, `_wait` and `_watch`
     ssh       `SSHJob`, machines that ssh reaches; with `ssh_workers`, `_reach`, `_connection` and `_text`
@@ -34,31 +35,75 @@ Imports `actor`, `admin`, `logs`, `mounts`, `programs`, `spmd`, `sync`, `telemet
 
 from __future__ import annotations
 
-from .._public import publish
+from typing import TYPE_CHECKING
+
+from .._lazy import lazy_names
 from ..errors import JobError
-from .commands import exec_command
-from .current import load_current_job, set_current_job
-from .features import MeshAdminConfig, TelemetryConfig
-from .forward import PortForwarder
-from .hosts import hosts_from_config
-from .local import LocalJob
-from .process import ProcessJob
-from .ray import RayJob
-from .service_identity import (
-    SERVICE_PROC_IDS_ENV,
-    SERVICE_PROC_RANK_ENV,
-    deserialize_service_proc_ids,
-    new_service_proc_id,
-    ranked_service_proc_id_from_env,
-    serialize_service_proc_ids,
-    service_proc_addr,
-    service_proc_addrs,
+
+if TYPE_CHECKING:
+    from .commands import exec_command
+    from .current import load_current_job, set_current_job
+    from .features import MeshAdminConfig, TelemetryConfig
+    from .forward import PortForwarder
+    from .hosts import hosts_from_config
+    from .local import LocalJob
+    from .process import ProcessJob
+    from .ray import RayJob
+    from .remote_shell import shell
+    from .service_identity import (
+        SERVICE_PROC_IDS_ENV,
+        SERVICE_PROC_RANK_ENV,
+        deserialize_service_proc_ids,
+        new_service_proc_id,
+        ranked_service_proc_id_from_env,
+        serialize_service_proc_ids,
+        service_proc_addr,
+        service_proc_addrs,
+    )
+    from .slurm import SlurmJob
+    from .ssh import SSHJob
+    from .state import JobState
+    from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "commands": ("exec_command",),
+        "current": (
+            "load_current_job",
+            "set_current_job",
+        ),
+        "features": (
+            "MeshAdminConfig",
+            "TelemetryConfig",
+        ),
+        "forward": ("PortForwarder",),
+        "hosts": ("hosts_from_config",),
+        "local": ("LocalJob",),
+        "process": ("ProcessJob",),
+        "ray": ("RayJob",),
+        "service_identity": (
+            "SERVICE_PROC_IDS_ENV",
+            "SERVICE_PROC_RANK_ENV",
+            "deserialize_service_proc_ids",
+            "new_service_proc_id",
+            "ranked_service_proc_id_from_env",
+            "serialize_service_proc_ids",
+            "service_proc_addr",
+            "service_proc_addrs",
+        ),
+        "remote_shell": ("shell",),
+        "slurm": ("SlurmJob",),
+        "ssh": ("SSHJob",),
+        "state": ("JobState",),
+        "trait": (
+            "DEFAULT_JOB_PATH",
+            "JobTrait",
+            "job_load",
+            "job_loads",
+        ),
+    },
 )
-from .shell import shell
-from .slurm import SlurmJob
-from .ssh import SSHJob
-from .state import JobState
-from .trait import DEFAULT_JOB_PATH, JobTrait, job_load, job_loads
 
 __all__ = [
     "DEFAULT_JOB_PATH",
@@ -89,5 +134,3 @@ __all__ = [
     "set_current_job",
     "shell",
 ]
-
-publish(__name__, globals(), __all__)

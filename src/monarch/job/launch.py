@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 from ..errors import JobError
 from . import processes
-from .contract import KEEP, WorkerSpec, worker_command
+from .contract import worker_command
+from .worker_spec import KEEP, WorkerSpec
 
 _LEASH = 3  # the descriptor of a worker
 _TAIL_LINES = 20

@@ -22,7 +22,6 @@ from ..trust import read_secret_file
 from .contract import (
     IDLE_LIMIT,
     HostId,
-    Report,
     WorkersJob,
     check_env,
     check_idle_limit,
@@ -34,6 +33,7 @@ from .contract import (
 from .ray_control import Control
 from .trait import JobTrait
 from .waiting import Waiting
+from .worker_spec import Report
 
 _ASK = 0.2  # seconds between two questions to Ray
 

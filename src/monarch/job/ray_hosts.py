@@ -17,7 +17,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .contract import HostId, WorkerSpec, worker_command
+from .contract import HostId, worker_command
+from .worker_spec import WorkerSpec
 
 _MOST_REPORT = 64 * 1024  # bytes
 _LOOK = 1.0  # seconds

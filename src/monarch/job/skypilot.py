@@ -21,16 +21,10 @@ from typing import Any, NamedTuple
 
 from ..errors import JobError
 from ..trust import read_secret_file
-from .contract import (
-    IDLE_LIMIT,
-    WorkersJob,
-    WorkerSpec,
-    make_secret_file,
-    unreachable,
-    worker_command,
-)
+from .contract import IDLE_LIMIT, WorkersJob, make_secret_file, unreachable, worker_command
 from .trait import JobTrait
 from .waiting import Waiting
+from .worker_spec import WorkerSpec
 
 _ASK = 5.0  # seconds between two questions to SkyPilot; the workers are tried more often
 _LOOK = 0.5

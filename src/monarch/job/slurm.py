@@ -27,7 +27,6 @@ from . import processes, trusted
 from .cache import CacheFile
 from .contract import (
     HostId,
-    Report,
     WorkersJob,
     check_idle_limit,
     check_size,
@@ -45,6 +44,7 @@ from .slurm_wait import wait_for_workers
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
+from .worker_spec import Report
 
 logger = logging.getLogger("monarch.job")
 

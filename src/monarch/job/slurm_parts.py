@@ -11,9 +11,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from .contract import KILLED, HostId, Report, read_reports
+from .contract import HostId, read_reports
 from .slurm_commands import Watched
 from .slurm_script import COMPLETING, PENDING, Status
+from .worker_spec import KILLED, Report
 
 _TAIL_LINES = 12
 

@@ -11,7 +11,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from .contract import IDLE_LIMIT, KILLED, SECRET_FILE, WARNS, WorkerSpec, worker_command
+from .contract import IDLE_LIMIT, SECRET_FILE, WARNS, worker_command
+from .worker_spec import KILLED, WorkerSpec
 
 PENDING = (
     "PENDING",

@@ -6,11 +6,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import JobError
-from .contract import HostId, Report
+from .contract import HostId
 from .slurm_commands import Watched
 from .slurm_parts import Part, last_words, reported
 from .slurm_script import PENDING, Status
 from .waiting import Waiting
+from .worker_spec import Report
 
 # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
 _ASK = 1.0

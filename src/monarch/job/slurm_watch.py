@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from .contract import KILLED
 from .slurm_script import WARNED
+from .worker_spec import KILLED
 
 _LOOK = 1.0  # seconds
 

@@ -23,10 +23,11 @@ from .. import config
 from ..errors import JobError
 from ..spmd.launcher import explain, launch
 from ..spmd.options import parse_command
-from .contract import WorkersJob, WorkerSpec, worker_command
+from .contract import WorkersJob, worker_command
 from .local import LocalJob
 from .state import JobState
 from .trait import JobTrait
+from .worker_spec import WorkerSpec
 
 _MESH = "workers"
 _KEY = "monarch/spmd/workers"

@@ -25,13 +25,14 @@ from pathlib import Path
 
 from ..errors import JobError
 from . import processes, ssh_text
-from .contract import KEEP, HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
+from .contract import HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
 from .launch import WorkerProcess
 from .ssh_workers import ANSWER, END, Described, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
 from .waiting import Waiting
 from .watch import WorkerWatch
+from .worker_spec import KEEP
 
 _TRANSPORTS = ("tcp", "metatls", "metatls-hostname")
 

@@ -13,11 +13,12 @@ from typing import NamedTuple, TypeVar
 from ..errors import JobError
 from ..trust import read_secret_file
 from . import processes, ssh_text, trusted
-from .contract import HostId, Report, WorkersJob, WorkerSpec, parse_report
+from .contract import HostId, WorkersJob, parse_report
 from .launch import WorkerProcess
 from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
 from .ssh_reach import FOLDER, Place, Reach, connections
 from .waiting import Waiting
+from .worker_spec import Report, WorkerSpec
 
 END = 5.0  # seconds in which ssh has to end
 ANSWER = 30.0  # seconds in which a machine that is connected runs a short command

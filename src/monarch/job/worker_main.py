@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..actor import Future, start_worker_loop_forever
-from .contract import KEEP, KILLED, START_AGAIN, Report, WorkerSpec
+from .worker_spec import KEEP, KILLED, START_AGAIN, Report, WorkerSpec
 
 _BACKLOG = 128
 

@@ -12,8 +12,8 @@ from ..admin.door import PROGRAM_ENDED, Door
 from ..admin.keys import ACT, VIEW
 from ..control import GetAdmin
 from ..programs import PATIENCE, Connection
+from .json_option import JSON
 from .programs import reach
-from .status import JSON
 
 ADDR = Annotated[
     str | None,

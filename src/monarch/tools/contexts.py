@@ -9,11 +9,12 @@ import typer
 
 from ..job import current
 from .completion import context_names
-from .status import JSON
+from .json_option import JSON
 
 NAME = Annotated[str, typer.Argument(autocompletion=context_names)]
 
 app = typer.Typer(
+    name="context",
     help=(
         "Several jobs in one folder; the active one is what the other commands and `job.state()`"
         " use."

@@ -22,7 +22,7 @@ from ..job.logs import folder_of
 from ..programs import Program, connect, find
 from ..telemetry.run_file import RunFile
 from .admin import ADDR, HOST_NAME, ROOT_PATH, VIEW_ONLY, find_access, open_for, serve
-from .status import JSON
+from .json_option import JSON
 
 app = typer.Typer()
 

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from ..telemetry.profile import Profile
+from .json_option import JSON
 from .programs import PROGRAM, reach
 from .query import duration
-from .status import JSON
 
 _COUNTED = ("spans", "actors", "procs")
 

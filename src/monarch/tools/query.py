@@ -19,9 +19,8 @@ from ..errors import MonarchError
 from ..telemetry.client import QueryEngineClient
 from ..telemetry.result import QueryResult, as_table, missing
 from ..telemetry.run_file import snapshot_source, write_run
+from .json_option import JSON, say
 from .programs import PROGRAM, reach
-from .scale import say
-from .status import JSON
 
 app = typer.Typer()
 

@@ -23,9 +23,8 @@ import typer
 from .. import _engine_log, config
 from ..job.logs import folder_of
 from ..job.trait import DEFAULT_JOB_PATH
+from .json_option import JSON, say
 from .redact import SECRET_NAME, redactor, secret_files
-from .scale import say
-from .status import JSON
 
 app = typer.Typer()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +13,7 @@ from ..job import current, telemetry
 from ..job.bounce import bounce as start_anew
 from .completion import mesh_names
 from .exec import numbers
-from .status import JSON
+from .json_option import JSON, say
 
 CONTEXT = Annotated[
     str | None, typer.Option("--context", help="Context of the job. Default: the active one.")
@@ -101,11 +100,3 @@ def running(context: str | None) -> job.JobTrait:
             f"no job runs here: {f'{saved!r} has ended' if saved else f'there is no {path}'}"
         )
     return saved
-
-
-def say(as_json: bool, text: str, **told: object) -> None:
-    """Tell people what was done, or programs as a JSON object."""
-    if as_json:
-        print(json.dumps(told))
-    else:
-        typer.echo(text, err=True)

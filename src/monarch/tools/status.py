@@ -22,6 +22,7 @@ from ..errors import MonarchError
 from ..job import checkup, current, telemetry
 from ..job.overview import Overview, TimeIsUp, addresses_of, look_at, within
 from .completion import context_names
+from .json_option import JSON
 from .programs import console
 from .redact import secret_files
 
@@ -31,7 +32,6 @@ CONTEXT = Annotated[
         help="Context of the job. Default: the active one.", autocompletion=context_names
     ),
 ]
-JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
 
 _HOSTS_WITHIN = 30.0  # seconds
 

@@ -1,0 +1,18 @@
+"""The option `--json` of the commands, and how they tell what was done."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+JSON = Annotated[bool, typer.Option("--json", help="Print JSON, for other programs.")]
+
+
+def say(as_json: bool, text: str, **told: object) -> None:
+    """Tell people what was done, or programs as a JSON object."""
+    if as_json:
+        print(json.dumps(told))
+    else:
+        typer.echo(text, err=True)

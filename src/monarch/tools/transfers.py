@@ -1,0 +1,35 @@
+"""``monarch rdma``: the paths of one-sided transfers."""
+
+from __future__ import annotations
+
+import json
+
+import typer
+
+from .. import actor, rdma
+from .json_option import JSON
+
+app = typer.Typer()
+
+
+@app.command(name="rdma", epilog="Example: monarch rdma")
+def transfers(as_json: JSON = False) -> None:
+    """Show which paths one-sided transfers take from here, and why not the others."""
+    buffer = rdma.RDMABuffer(bytearray(1))
+    with actor.this_host().spawn_procs() as procs:
+        explanation = buffer.explain(procs)
+    if as_json:
+        paths = [each._asdict() for each in explanation.paths]
+        print(
+            json.dumps(
+                {"paths": paths, "between_hosts": rdma.describe_between_hosts()},
+                indent=2,
+                default=str,
+            )
+        )
+        return
+    _, _, lines = str(explanation).partition("\n")
+    print(
+        f"between two processes of this host\n{lines}\nbetween hosts\n->"
+        f" {rdma.describe_between_hosts()}"
+    )
