@@ -38,7 +38,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.actor.endpoint": [_ACTOR],
     "monarch._src.actor.future": [_ACTOR],
     "monarch._src.actor.host_mesh": [_ACTOR],
-    "monarch._src.actor.mock": ["monarch._core.mesh.mock", "monarch.simulator.mocking"],
+    "monarch._src.actor.mock": [_ACTOR, "monarch.simulator.mocking"],
     "monarch._src.actor.proc_mesh": [_ACTOR, _HOST_MESH],
     "monarch._src.actor.shape": [_SHAPE],
     "monarch._src.job.job": [_JOB, "monarch.job.local"],
@@ -84,7 +84,7 @@ RENAMED = {
     "WouldBlockRuntime": ("monarch.errors", "DeadlockError"),
     "compile": (_TENSORS, "record"),
     "get_actor_class": ("monarch._core.mesh.mock", "resolve"),
-    "get_tensor_engine_factory": ("monarch._core.mesh.mock", "tensor_engine_factory"),
+    "get_tensor_engine_factory": ("monarch.actor.mocking", "tensor_engine_factory"),
     "reload_config_from_env": ("monarch.config", "configure"),
     "reset_config_to_defaults": ("monarch.config", "clear_runtime_config"),
 }

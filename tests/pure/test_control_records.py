@@ -23,7 +23,6 @@ from monarch._core.hub.control import SingleAnswer, send_record
 from monarch._core.hub.control_records import GetStatistics, ResolveProc, StopActor, name_on_wire
 from monarch._core.hub.control_service import ControlRequest, ControlService, handles, register
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
-from monarch._core.mesh import controllers
 from monarch._core.processes.agent import Agent
 from monarch._core.processes.proc import Proc
 from monarch._core.shape import Extent, Point
@@ -32,6 +31,7 @@ from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ActorAddress, ProcAddress
 from monarch._core.wire.frame import CALL, DEAD, ERROR, REPLY, URGENT, VALUE, Frame
 from monarch._namedtuple import NamedTuple
+from monarch.actor import controllers
 
 HERE, THERE = ProcAddress("host", "proc.0"), ProcAddress("host", "proc.1")
 GONE = Failure(EXITED, "it has ended")

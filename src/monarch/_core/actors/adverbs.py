@@ -1,4 +1,4 @@
-"""How endpoints are called: call, call_one, choose, broadcast, stream, rref, send, Accumulator.
+"""How endpoints are called: call, call_one, choose, broadcast, stream, rref, send.
 
 All of them check the arguments, pickle them once and write the message before they return.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
@@ -15,7 +15,6 @@ from ..._namedtuple import NamedTuple
 from ..calls.future import Future
 from ..calls.message import encode_meta
 from ..calls.remote_error import explain_arguments, supervision_error
-from ..calls.returns_future import returns_future
 from ..shape import Extent, ValueMesh
 from ..wire import pickling, reducers
 from ..wire.frame import EXPLICIT
@@ -34,7 +33,6 @@ _getframe = sys._getframe
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A")
 
 
 class CallOptions(NamedTuple):
@@ -452,39 +450,3 @@ def send(
     if selection not in ("all", "choose"):
         raise ValueError(f"Invalid selection: {selection}; use 'all' or 'choose'")
     endpoint.send(tuple(args), dict(kwargs), port, selection)
-
-
-class Accumulator(Generic[P, R, A]):
-    """Calls an endpoint on every rank and folds the answers together as they arrive.
-
-    Args:
-        endpoint: ``mesh.method``.
-        identity: The value to start from.
-        combine: ``combine(accumulated, value) -> accumulated``.
-    """
-
-    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
-        self._endpoint = endpoint
-        self._identity = identity
-        self._combine = combine
-
-    def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Call now; a future of the fold, which fails with the first answer that fails.
-
-        Args:
-            *args: Arguments of the endpoint.
-            **kwargs: As `args`.
-        """
-        return _fold(self._identity, self._combine, self._endpoint.stream(*args, **kwargs))
-
-    def __repr__(self) -> str:
-        return f"Accumulator({self._endpoint!r}, identity={self._identity!r})"
-
-
-@returns_future
-async def _fold(
-    accumulated: A, combine: Callable[[A, Any], A], answers: Iterator[Future[Any]]
-) -> A:
-    for answer in answers:
-        accumulated = combine(accumulated, await answer)
-    return accumulated

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # whose frames are of no interest
-_ENGINE = (os.path.join(_CORE, ""), os.path.join(os.path.dirname(_CORE), "debugger", ""))
+_ENGINE = tuple(
+    os.path.join(os.path.dirname(_CORE), name, "") for name in ("_core", "actor", "debugger")
+)
 _HEADER = "Traceback (most recent call last):"
 _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
 
