@@ -31,7 +31,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._rust_bindings.monarch_hyperactor.shape": [_SHAPE],
     "monarch._rust_bindings.monarch_hyperactor.supervision": [_ACTOR],
     "monarch._rust_bindings.rdma": [_RDMA],
-    "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.actors.instance"],
+    "monarch._src.actor.actor_mesh": [_ACTOR, "monarch._core.actors.context"],
     "monarch._src.actor.allocator": [_ACTOR],
     "monarch._src.actor.bootstrap": [_ACTOR],
     "monarch._src.actor.bootstrap_main": ["monarch._core.processes.proc"],
@@ -48,7 +48,7 @@ ALIASES: dict[str, Sequence[str]] = {
     "monarch._src.job.spmd": ["monarch.job.spmd"],
     "monarch._src.rdma": [_RDMA],
     "monarch._src.rdma.rdma": [_RDMA],
-    "monarch.actor_mesh": [_ACTOR, "monarch._core.actors.instance"],
+    "monarch.actor_mesh": [_ACTOR, "monarch._core.actors.context"],
     "monarch.bootstrap_main": ["monarch._core.processes.proc"],
     "monarch.cached_remote_function": [_TENSORS],
     "monarch.common._coalescing": [_TENSORS],
@@ -77,7 +77,7 @@ ALIASES: dict[str, Sequence[str]] = {
 """Alias to the modules whose names it has, searched in order."""
 
 RENAMED = {
-    "ActorAddr": ("monarch._core.actors.instance", "ActorId"),
+    "ActorAddr": ("monarch._core.actors.context", "ActorId"),
     "DeviceException": (_TENSORS, "RemoteException"),
     "EndpointProperty": ("monarch._core.actors.endpoint", "EndpointDefinition"),
     "RdmaInitError": (_RDMA, "RDMAError"),

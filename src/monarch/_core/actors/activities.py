@@ -99,7 +99,7 @@ def blocked(hub: MessageHub) -> list[Blocked]:
 
 
 def owners_of(hub: MessageHub) -> list[BaseCell]:
-    """The cells of this process that may own meshes: its actors, and the client; see `Owner`."""
+    """The cells of this process that may own meshes: its actors, and the client."""
     return [each for each in list(hub.actors.values()) if isinstance(each, BaseCell)]
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from ... import config
 from ..._namedtuple import NamedTuple
 from ..actors import log
+from ..actors.base_cell import BaseCell
 from ..actors.context import context
-from ..actors.contracts import Owner
 from ..actors.request import SystemCall
 from ..calls.future import Future, when_done
 from ..calls.pending import Described, PendingCall, operation_of, subscribe
@@ -68,7 +68,7 @@ def launch(
 class _Launch(NamedTuple):
     """All that it takes to start the procs of a mesh: at first, and again."""
 
-    cell: Owner
+    cell: BaseCell
     procs: Procs
     extent: Extent
     starts: list[Start]
@@ -172,7 +172,7 @@ def _working_directory() -> str:
         ) from None
 
 
-def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
+def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
     """Keep what the function has made, and the actor that owns it.
 
     Its failures become those of the procs' owner.
@@ -206,7 +206,7 @@ class _Bootstrapping(Described):
         return None if operation is None else operation.awaited()
 
 
-def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
+def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:
     """Have the agents of these processes there, this machine's included.
 
     The client starts that one on first use; a restart never does, when it may be gone.

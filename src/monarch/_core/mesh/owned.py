@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import config
-from ..actors.contracts import Owned, Owner
+from ..actors.base_cell import BaseCell, Owned
 from ..actors.proc_service import spawn_record
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
@@ -40,7 +40,7 @@ class OwnedActors(Owned):
 
     def __init__(
         self,
-        cell: Owner,
+        cell: BaseCell,
         spec: SpawnSpec,
         procs: Sequence[ProcAddress],
         path: Callable[[int], str],
@@ -142,7 +142,7 @@ class OwnedProcs(Owned):
 
     def __init__(
         self,
-        cell: Owner,
+        cell: BaseCell,
         uid: str,
         name: str,
         procs: Sequence[ProcAddress],
