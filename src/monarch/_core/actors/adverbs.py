@@ -22,7 +22,7 @@ from ..wire.reducers import Dumped
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
-from .request import Gather, OneOf, StreamCall, UnaryCall
+from .request import Gather, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
     from .ports import Port
@@ -155,8 +155,8 @@ class Endpoint(Generic[P, R]):
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
         target, cell = self._target, context()._cell
-        request = OneOf(
-            self.name, target.uid, target.procs[rank], cell.hub, rank, target.extent, site
+        request = UnaryCall(
+            self.name, target.uid, target.procs[rank], cell.hub, site, rank, target.extent
         )
         content = self._pickle(args, kwargs, [rank])
         request.number = target.cast(
@@ -324,7 +324,7 @@ class Endpoint(Generic[P, R]):
     def _pick(self) -> int:
         import random  # here: few programs choose, and every one would pay for it
 
-        living = self._target.living_ranks()
+        living = self._target.living_ranks(context()._cell.hub)
         return random.choice(living) if living else 0  # all are gone: the call says so
 
     def __repr__(self) -> str:

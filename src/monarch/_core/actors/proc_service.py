@@ -8,6 +8,7 @@ from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackpressureError
+from ..calls.message import answer_to
 from ..calls.pending import countdown
 from ..hub.contracts import Origin
 from ..hub.control_records import (
@@ -28,7 +29,7 @@ from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import ERROR, REPLY, Frame
+from ..wire.frame import ERROR, Frame
 from . import log
 from .base_cell import BaseCell
 from .cell import ActorCell
@@ -232,18 +233,7 @@ class _Refuser:
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.request:
             with suppress(BackpressureError):
-                origin.send(
-                    Frame(
-                        REPLY,
-                        ERROR,
-                        frame.rank,
-                        frame.target,
-                        frame.sender,
-                        frame.request,
-                        b"",
-                        self._error,
-                    )
-                )
+                origin.send(answer_to(frame, ERROR, self._error))
 
 
 def spawn_record(

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ActorError, SupervisionError, name_some
+from ..calls import told
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
@@ -26,11 +27,10 @@ from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
-from ..wire import pickling
 from ..wire.address import ProcAddress
-from ..wire.frame import CANCELLED, DEAD, REPLY, VALUE, Bytes, Frame
+from ..wire.frame import CANCELLED, REPLY, VALUE, Bytes, Frame
 from .context import context
-from .request import Gather, UnaryCall
+from .request import Gather, UnaryCall, was_dropped
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -171,8 +171,8 @@ class _Repeated(PendingOperation):
 
     def heard(self, attempt: _Attempt, rank: int, reply: Reply) -> None:
         """A rank has answered an attempt, or is gone. On any thread."""
-        loss = _loss(reply)
-        is_answer = loss is None and not _is_dropped(reply)
+        loss = told.loss(reply)
+        is_answer = loss is None and not was_dropped(reply)
         with self._lock:
             if not is_answer and rank not in attempt.open:  # that attempt was over
                 return
@@ -328,7 +328,7 @@ class Call(_Repeated, Gather):
             self._take(rank, self._dropped(rank))
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
-        if self._late and reply is not None and _is_dropped(reply):
+        if self._late and was_dropped(reply):
             self._promise.reject(self.timed_out(next(iter(self._late.values()))))
         else:
             super()._end_as_failed(call, reply)
@@ -357,10 +357,10 @@ class CallToOne(_Repeated, UnaryCall):
         extent: Extent | None,
     ) -> None:
         target = endpoint._target
+        hub = context()._cell.hub
         UnaryCall.__init__(
-            self, endpoint.name, target.uid, target.procs[0], context()._cell.hub, site
+            self, endpoint.name, target.uid, target.procs[0], hub, site, extent=extent
         )
-        self._extent = extent
         self._begin(endpoint, content)
 
     def _whom(self, ranks: Sequence[int]) -> Sequence[int]:
@@ -372,11 +372,7 @@ class CallToOne(_Repeated, UnaryCall):
         return [random.choice(others or self._living() or ranks)]
 
     def _living(self) -> list[int]:
-        """The ranks that are not known to be gone."""
-        fate, uid = self._home.fate, self._target.uid
-        return [
-            rank for rank, address in enumerate(self._target.procs) if fate(address, uid) is None
-        ]
+        return self._target.living_ranks(self._home)
 
     def _has_hope(self, failure: Failure) -> bool:
         return failure.restarts or bool(self._extent is not None and self._living())
@@ -384,8 +380,8 @@ class CallToOne(_Repeated, UnaryCall):
     def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
         if isinstance(reply, Frame) and reply.flags == VALUE:
             self._complete(reply, None, read_value)
-        elif _is_dropped(reply):
-            self._fail_as(reply, rank, self._extent)
+        elif was_dropped(reply):
+            self._fail(reply, rank)
         else:
             call = _FailedAttempts(self.name, self._extent, self._site, {rank: attempt.number}, {})
             call.add(rank, reply)
@@ -434,17 +430,3 @@ class _FailedAttempts(FailedCall):
 
 def _attempts_made(count: int) -> str:
     return f"{count} attempts were made" if count > 1 else "1 attempt was made"
-
-
-def _is_dropped(reply: Reply) -> bool:
-    return isinstance(reply, Frame) and reply.flags == CANCELLED
-
-
-def _loss(reply: Reply) -> Failure | None:
-    """Why the rank is gone, if it is."""
-    if isinstance(reply, Failure):
-        return reply
-    if reply.flags != DEAD:
-        return None
-    failure: Failure = pickling.loads(reply.payload)
-    return failure

@@ -72,9 +72,8 @@ class Target:
                     return failure
         return None
 
-    def living_ranks(self) -> list[int]:
+    def living_ranks(self, hub: MessageHub) -> list[int]:
         """Ranks that are not known to be gone."""
-        hub = context()._cell.hub
         return [
             rank for rank, address in enumerate(self.procs) if hub.fate(address, self.uid) is None
         ]

@@ -20,12 +20,11 @@ from typing import Any
 from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some, tell_of_others
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
-from ..wire import pickling
 from ..wire.frame import CANCELLED, DEAD, Frame
 from . import told
 from .callbacks import callback_thread
 from .cancelled import is_cancelled
-from .remote_error import said_by, supervision_error, to_exception
+from .remote_error import said_by, to_exception
 
 Reply = Frame | Failure
 
@@ -87,11 +86,8 @@ class FailedCall:
 
     def points(self) -> list[Point]:
         """The ranks that are known to have failed by now, in order."""
-        return (
-            [Point(rank, self._extent) for rank in sorted(self._replies)]
-            if self._extent is not None
-            else []
-        )
+        extent = self._extent
+        return [Point(rank, extent) for rank in sorted(self._replies)] if extent is not None else []
 
     def error(self, rank: int) -> BaseException:
         """Return the exception of a rank, the same object each time.
@@ -108,11 +104,8 @@ class FailedCall:
 
     def read(self, rank: int, reply: Reply) -> BaseException:
         """The error that a reply stands for."""
-        if isinstance(reply, Failure):
-            return supervision_error(reply, self.endpoint)
-        return to_exception(
-            reply, self.endpoint, None if self._extent is None else Point(rank, self._extent)
-        )
+        point = None if self._extent is None else Point(rank, self._extent)
+        return to_exception(reply, self.endpoint, point)
 
     def root_cause(self) -> BaseException:
         """Return the error of the lowest rank that did not fail because another had.
@@ -141,20 +134,16 @@ class FailedCall:
         }
         if not raised:
             return None
-        where = (
-            f" on {name_some([Point(rank, self._extent) for rank in raised])}"
-            if self._extent is not None
-            else ""
-        )
-        told = said_by(next(iter(raised.values())))
-        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {told}"
+        points = [point for point in self.points() if point.rank in raised]
+        where = f" on {name_some(points)}" if points else ""
+        said = said_by(next(iter(raised.values())))
+        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {said}"
 
 
 def _is_stop(reply: Reply) -> bool:
     """Return whether the reply says that the rank was stopped on purpose."""
-    if isinstance(reply, Frame):
-        return reply.flags == DEAD and bool(pickling.loads(reply.payload).is_stop)
-    return reply.is_stop
+    lost = told.loss(reply)
+    return lost is not None and lost.is_stop
 
 
 def _is_consequence(error: BaseException) -> bool:
