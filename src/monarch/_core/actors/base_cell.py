@@ -44,11 +44,26 @@ _PAUSE = 0.1  # seconds, for the system to have a thread to give by then
 
 
 class Owned(OwnedMesh):
-    """An owned mesh, with what its owner can do to it."""
+    """An owned mesh, with what its owner can do to it.
+
+    Args:
+        cell: The owner.
+        *of_mesh: Arguments of `OwnedMesh`.
+
+    Attributes:
+        since: When it was spawned, in seconds since 1970.
+    """
 
     processes: Sequence[ProcAddress]
     handle: weakref.ref[Any] | None = None
     """The mesh that the program holds."""
+    stopping: Future[None] | None = None
+    """Done when it has been stopped, once somebody stops it."""
+
+    def __init__(self, cell: BaseCell, *of_mesh: Any) -> None:
+        super().__init__(*of_mesh)
+        self._cell = cell
+        self.since = time.time()
 
     def stop(self, reason: str) -> Future[Any]:
         raise NotImplementedError

@@ -370,11 +370,8 @@ class ActorCell(AnsweringCell):
         """A one-way message of this actor found nobody. Only actors that ask for it are told."""
         hook = getattr(self.actor, "_handle_undeliverable_message", None)
         if hook is not None:
-            self.call_soon(
-                lambda: hook(
-                    UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain())
-                )
-            )
+            told = str(self.record), str(address), failure.explain()
+            self.call_soon(lambda: hook(UndeliverableMessageEnvelope(*told)))
 
     def heard(self, origin: Origin, frame: Frame) -> None:
         if not frame.flags & CANCEL:

@@ -18,7 +18,7 @@ from .cancelled import cancelled_error
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
-from .unsendable import find_unsendable
+from .unsendable import can_be_sent, find_unsendable
 
 if TYPE_CHECKING:
     import traceback
@@ -177,9 +177,7 @@ def explain_arguments(
     named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
     named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
     for name, arg in named:
-        try:
-            pickling.dumps_inline(arg)
-        except Exception:
+        if not can_be_sent(arg):
             explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
             return
     explain(error, f"the arguments of {call} cannot be sent")

@@ -34,13 +34,14 @@ def _unsendable_part(value: Any, seen: set[int]) -> tuple[str, Any] | None:
         (
             (step, part)
             for step, part in _parts(value)
-            if id(part) not in seen and not _can_be_sent(part)
+            if id(part) not in seen and not can_be_sent(part)
         ),
         None,
     )
 
 
-def _can_be_sent(value: Any) -> bool:
+def can_be_sent(value: Any) -> bool:
+    """Return whether a value pickles."""
     try:
         pickling.dumps_inline(value)
     except Exception:

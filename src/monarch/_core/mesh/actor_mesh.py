@@ -24,30 +24,11 @@ from .shaped import ExpendableMesh
 
 T = TypeVar("T")
 
-RESERVED = frozenset(
-    {"slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"}
-    | {
-        "_name",
-        "_class",
-        "_shape",
-        "_inner",
-        "_endpoint",
-        "_proc_mesh",
-        "_mesh_name",
-        "_labels",
-        "_ndslice",
-    }
-    | {
-        "_new_with_shape",
-        "_addresses",
-        "_became",
-        "_uid",
-        "_procs",
-        "_owned",
-        "_spawned",
-        "_target",
-    }
-)
+RESERVED = frozenset({
+    "slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized", "_name", "_class", "_shape",
+    "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice", "_new_with_shape", "_addresses", "_became",
+    "_uid", "_procs", "_owned", "_spawned", "_target",
+})  # fmt: skip
 
 
 class _UnlessOfItsClass:

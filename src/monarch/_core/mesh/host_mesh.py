@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import sys
@@ -74,7 +75,7 @@ class HostMesh(DrawnMesh):
         return self._find_hosts()
 
     def _new_with_shape(self, shape: Shape) -> HostMesh:
-        return HostMesh(self._find_hosts, shape, self._python, self._attachment, self._name)
+        return self._reference(self._find_hosts, shape)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> HostMesh:
         ranks = self._shape.ranks()
@@ -83,9 +84,10 @@ class HostMesh(DrawnMesh):
             hosts = self._hosts
             return tuple(hosts[ranks[position]] for position in positions)
 
-        return HostMesh(
-            picked, Shape.from_extent(extent), self._python, self._attachment, self._name
-        )
+        return self._reference(picked, Shape.from_extent(extent))
+
+    def _reference(self, hosts: Callable[[], tuple[str, ...]], shape: Shape) -> HostMesh:
+        return HostMesh(hosts, shape, self._python, self._attachment, self._name)
 
     @property
     def initialized(self) -> Future[bool]:
@@ -124,14 +126,9 @@ class HostMesh(DrawnMesh):
         self._check_usable()
         if self._attachment is None and _which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
-        return HostMesh(
-            self._find_hosts,
-            self._shape,
-            os.fspath(path),
-            self._attachment,
-            self._name,
-            self._owned,
-        )
+        changed = copy.copy(self)
+        changed._python = os.fspath(path)
+        return changed
 
     def spawn_procs(
         self,
@@ -247,9 +244,7 @@ class HostMesh(DrawnMesh):
             A future of `monarch.stacks.Stacks`, within a few seconds: a text with equal stacks
             together; `procs`, `classes`.
         """
-        hub = context()._cell.hub
-        if hub.address == hub.root:
-            client.client().ensure_agent()
+        _ensure_agent()
         return proc_mesh.stacks_of(self._hosts, None, None, native)
 
     def shutdown(self) -> Future[None]:
@@ -353,9 +348,7 @@ class HostMesh(DrawnMesh):
         """
         self._check_usable()
         await self.initialized
-        hub = context()._cell.hub
-        if hub.address == hub.root:
-            client.client().ensure_agent()
+        _ensure_agent()
         names = self._hosts
         return await proc_mesh.sync_to(
             [names[rank] for rank in self._shape.ranks()], workspace, conda, auto_reload
@@ -364,14 +357,13 @@ class HostMesh(DrawnMesh):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return (self._hosts, self._shape, self._python) == (
-            other._hosts,
-            other._shape,
-            other._python,
-        )
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self._hosts, self._shape, self._python))
+        return hash(self._key())
+
+    def _key(self) -> tuple[tuple[str, ...], Shape, str]:
+        return self._hosts, self._shape, self._python
 
     if not TYPE_CHECKING:  # which is to go on telling of names that do not exist
 
@@ -389,7 +381,13 @@ class HostMesh(DrawnMesh):
         return f"<HostMesh{name} {self.extent} of {len(self)} host{'s' if len(self) > 1 else ''}>"
 
     def __reduce__(self) -> Any:
-        return _host_mesh, (self._hosts, self._shape, self._python)
+        return _host_mesh, self._key()
+
+
+def _ensure_agent() -> None:
+    hub = context()._cell.hub
+    if hub.address == hub.root:
+        client.client().ensure_agent()
 
 
 def _host_mesh(hosts: tuple[str, ...], shape: Shape, python: str) -> HostMesh:

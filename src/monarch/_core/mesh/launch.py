@@ -93,31 +93,19 @@ class _Launch(NamedTuple):
         agents = {position: procs.address(position * procs.per_host).agent for position in here}
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
         for positions in alike.values():
-            self._ask(
-                [agents[position] for position in positions],
-                positions,
-                here[positions[0]],
-                kind,
-                started,
-            )
+            to = [agents[position] for position in positions]
+            record = kind(self._request(to[0].host, here[positions[0]]))
+            send_record(self.cell.hub, to, record, started, self.cell.uid, ranks=positions)
         return started.future
 
-    def _ask(
-        self,
-        agents: Sequence[ProcAddress],
-        positions: Sequence[int],
-        starts: Sequence[Start],
-        kind: type[SpawnProcs | RestartProcs],
-        started: SystemCall,
-    ) -> None:
+    def _request(self, host: str, starts: Sequence[Start]) -> SpawnRequest:
         cell, procs = self.cell, self.procs
-        environ = dict(os.environ) if agents[0].host in cell.hub.hosts else None
-        request = SpawnRequest(
+        environ = dict(os.environ) if host in cell.hub.hosts else None
+        return SpawnRequest(
             procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
             list(sys.path), self.cwd, environ, _preload(), config.exported(), self.nesting, self.restarts,
             log.settings(),
         )  # fmt: skip
-        send_record(cell.hub, agents, kind(request), started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
         """Start the next incarnation of some ranks, by rank.
