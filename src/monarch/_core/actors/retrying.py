@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ActorError, SupervisionError, name_some
@@ -79,22 +79,13 @@ class _Attempt(PendingOperation):
 
 
 class _Due:
-    """A resend that waits for the poller's thread. If that thread has ended, the resend is failed.
+    """A resend that waits for the poller's thread. If that thread has ended, `fail` is called."""
 
-    Args:
-        failure: Why it is sent again.
-    """
+    __slots__ = ("_fail", "_hub")
 
-    __slots__ = ("_attempt", "_call", "_failure", "_hub", "_rank")
-
-    def __init__(
-        self, call: _Repeated, hub: MessageHub, attempt: _Attempt, rank: int, failure: Reply
-    ) -> None:
-        self._call = call
+    def __init__(self, hub: MessageHub, fail: Callable[[], None]) -> None:
         self._hub = hub
-        self._attempt = attempt
-        self._rank = rank
-        self._failure = failure
+        self._fail = fail
 
     def reply(self, frame: Frame) -> bool:
         return False
@@ -102,7 +93,7 @@ class _Due:
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if self._hub.end is None:
             return False
-        self._call.settle(self._rank, self._failure, self._attempt)
+        self._fail()
         return True
 
 
@@ -192,17 +183,17 @@ class _Repeated(PendingOperation):
 
     def _ask_soon(self, attempt: _Attempt, rank: int, failure: Reply) -> None:
         hub = self._home
-        due = _Due(self, hub, attempt, rank, failure)
+        fail = functools.partial(self.settle, rank, failure, attempt)
         key = next(hub.request_ids)
 
         def ask() -> None:
             if hub.requests.pop(key, None) is not None:
                 self._ask_again([rank], attempt)
 
-        hub.requests[key] = due
+        hub.requests[key] = _Due(hub, fail)
         hub.poller.call_soon(ask)
         if hub.end is not None and hub.requests.pop(key, None) is not None:
-            self.settle(rank, failure, attempt)
+            fail()
 
     def _ask_again(self, ranks: Sequence[int], attempt: _Attempt) -> None:
         try:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from queue import SimpleQueue
 from threading import RLock
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some, tell_of_others
 from ..shape import Extent, Point
@@ -26,6 +26,7 @@ from .callbacks import callback_thread
 from .cancelled import is_cancelled
 from .remote_error import said_by, to_exception
 
+R = TypeVar("R")
 Reply = Frame | Failure
 
 
@@ -153,8 +154,18 @@ def _is_consequence(error: BaseException) -> bool:
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop
 
 
-class ErrorsByRank(Mapping[Point, BaseException]):
-    """A view of a failed call, which grows with it. A copy elsewhere is a plain dict."""
+class ByRank(Mapping[Point, R]):
+    """A mapping of ranks, made of what came from each. A copy elsewhere is a plain dict."""
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class ErrorsByRank(ByRank[BaseException]):
+    """A view of a failed call, which grows with it."""
 
     def __init__(self, call: FailedCall) -> None:
         self._call = call
@@ -169,12 +180,6 @@ class ErrorsByRank(Mapping[Point, BaseException]):
 
     def __len__(self) -> int:
         return len(self._call.points())
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
 
 
 _unread: set[FailedCall] = set()
