@@ -355,33 +355,25 @@ class RetryingEndpoint(Endpoint[P, R]):
     __slots__ = ()
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        self._check(args, kwargs)
-        frame = _getframe(1)
-        future: Future[Any] = (
-            _retrying()
-            .Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs))
-            .future
-        )
-        return future
+        return self._ask(_getframe(1), args, kwargs)
 
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         if len(self._target.procs) != 1:
             raise self._not_one()
-        self._check(args, kwargs)
-        return self._ask_one(_getframe(1), args, kwargs, None)
+        return self._ask(_getframe(1), args, kwargs, None)
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        self._check(args, kwargs)
-        return self._ask_one(_getframe(1), args, kwargs, self._target.extent)
+        return self._ask(_getframe(1), args, kwargs, self._target.extent)
 
-    def _ask_one(
-        self, frame: FrameType, args: Any, kwargs: Any, extent: Extent | None
-    ) -> Future[R]:
-        site = frame.f_code, frame.f_lineno
-        future: Future[R] = (
-            _retrying().CallToOne(self, site, self._pickle(args, kwargs), extent).future
-        )
-        return future
+    def _ask(self, frame: FrameType, args: Any, kwargs: Any, *choice: Extent | None) -> Future[Any]:
+        """Ask all ranks, or one: the only one, or of `choice`."""
+        # here: few programs repeat calls, and every one would pay for it
+        from .retrying import Call, CallToOne
+
+        self._check(args, kwargs)
+        site, content = (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)
+        call = CallToOne(self, site, content, *choice) if choice else Call(self, site, content)
+        return call.future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self._refuse("broadcast", "nobody hears whether a message has arrived")
@@ -414,12 +406,6 @@ class RetryingEndpoint(Endpoint[P, R]):
             return super()._pickle(args, kwargs, ranks)
         payload, buffers = self._dump(args, kwargs)
         return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
-
-
-def _retrying() -> Any:
-    from . import retrying  # here: few programs repeat calls, and every one would pay for it
-
-    return retrying
 
 
 def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

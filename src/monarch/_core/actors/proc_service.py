@@ -208,11 +208,8 @@ class ProcService(ControlService):
         """A process is gone that talked to this one: what its actors owned here goes with it."""
         for cell in self.cells:
             if cell._spec.owner.proc == address:
-                cell.end(
-                    Failure(
-                        STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)
-                    )
-                )
+                reason = f"its owner's process {address.proc} is gone"
+                cell.end(Failure(STOPPED, reason, str(cell.record)))
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
         actors = [actor for actor in list(self.hub.actors.values()) if isinstance(actor, BaseCell)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -298,11 +297,9 @@ class HostMesh(DrawnMesh):
         return lambda rank: names[hosts[ranks[rank]]]
 
     def _repr_html_(self) -> str | None:
-        return (
-            None
-            if self._attachment is not None and not self._attachment.known
-            else super()._repr_html_()
-        )
+        if self._attachment is not None and not self._attachment.known:
+            return None
+        return super()._repr_html_()
 
     async def __aenter__(self) -> HostMesh:
         self._check_usable()
@@ -447,14 +444,10 @@ def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
 
 def _start(rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
     by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
-    nodes = (
-        {key: value for key, value in binding.items() if key != "cpus"}
-        if sys.platform == "linux"
-        else {}
-    )
+    nodes = tuple((key, value) for key, value in binding.items() if key != "cpus")
     return Start(
         rank, command.as_command() if by_exec else None, command.env, command.inherit_env,
-        binding.get("cpus", ""), tuple(nodes.items()),
+        binding.get("cpus", ""), nodes,
     )  # fmt: skip
 
 
