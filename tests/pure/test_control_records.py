@@ -31,7 +31,6 @@ from monarch._core.wire import pickling
 from monarch._core.wire.address import SYSTEM, ActorAddress, ProcAddress
 from monarch._core.wire.frame import CALL, DEAD, ERROR, REPLY, URGENT, VALUE, Frame
 from monarch._namedtuple import NamedTuple
-from monarch.actor import controllers
 
 HERE, THERE = ProcAddress("host", "proc.0"), ProcAddress("host", "proc.1")
 GONE = Failure(EXITED, "it has ended")
@@ -391,11 +390,9 @@ def records() -> list[Any]:
 
 
 def test_every_record_is_taken_by_one_kind_of_process_and_says_in_words_by_whom() -> None:
-    assert controllers is not None  # registers its own
     own = set(Proc._handlers) - set(ProcService._handlers)
-    taken = [*ProcService._handlers, *own, *Agent._handlers, b"GetController"]
+    taken = [*ProcService._handlers, *own, *Agent._handlers]
     assert sorted(taken) == sorted(name_on_wire(kind) for kind in records())
-    assert b"GetController" in control_service._of_planes
     assert [
         kind.__name__
         for kind in records()

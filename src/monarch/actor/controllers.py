@@ -19,7 +19,7 @@ from .._core.calls.message import NO_EXTENT
 from .._core.calls.promise import map_future
 from .._core.hub.control import send_record
 from .._core.hub.control_records import GetController
-from .._core.hub.control_service import ControlRequest, handles, register
+from .._core.hub.control_service import ControlRequest
 from .._core.hub.spawn_requests import SpawnSpec
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import _check_class, client_proc_mesh
@@ -87,9 +87,14 @@ def get_or_spawn_controller(
     return map_future(request.future, reference)
 
 
-@handles(GetController)
-def _find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
-    """Find or create a controller, in the client."""
+def find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
+    """Answer with a controller, in the client.
+
+    Args:
+        service: Of the client.
+        request: Of whoever asks.
+        record: What is asked for.
+    """
     name = record.name
     table = _tables.setdefault(service.hub.address, _Table())
     with table.lock:
@@ -115,6 +120,3 @@ def _create(service: ProcService, table: _Table, uid: int, wanted: GetController
         table.failures[wanted.name] = failure
 
     service.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
-
-
-register(_find_or_create)
