@@ -225,12 +225,8 @@ class BaseCell:
                     if mesh is not None:  # not stopped meanwhile
                         mesh.abandon(ranks)
             elif isinstance(instruction, Fail):
-                note(
-                    "failures",
-                    "%s fails, as it did not handle: %s",
-                    self.record,
-                    instruction.failure.explain,
-                )
+                why = instruction.failure.explain
+                note("failures", "%s fails, as it did not handle: %s", self.record, why)
                 self.fail_unhandled(instruction.failure)
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:

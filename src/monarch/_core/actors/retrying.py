@@ -108,12 +108,7 @@ class _Repeated(PendingOperation):
         self._target = endpoint._target
         self._options = endpoint._options
         self._send = functools.partial(
-            cell.hub.cast,
-            target=self._target.uid,
-            meta=endpoint._meta,
-            content=content,
-            sender=cell.uid,
-            flags=endpoint._flags,
+            self._target.cast, endpoint._meta, content, flags=endpoint._flags, sender=cell
         )
         self._lock = threading.RLock()
         self._cancelled = False
@@ -146,12 +141,8 @@ class _Repeated(PendingOperation):
             self._attempts.append(attempt)
             self._made.update(dict.fromkeys(ranks, number))
         # as any call: tables of those on other hosts are kept by the very sequence
-        if len(ranks) == len(procs):
-            attempt.request = self._send(procs, request=attempt)
-        else:
-            attempt.request = self._send(
-                [procs[rank] for rank in ranks], request=attempt, ranks=ranks
-            )
+        some = None if len(ranks) == len(procs) else ranks
+        attempt.request = self._send(request=attempt, ranks=some)
         if self._options.timeout is not None:
             expire = functools.partial(self._expire, attempt)
             attempt.timer = self._home.poller.call_later(self._options.timeout, expire)

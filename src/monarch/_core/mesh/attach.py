@@ -66,14 +66,8 @@ def attach_to_workers(
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
     attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
-    return HostMesh(
-        attachment.hosts,
-        Shape.from_extent(Extent(["hosts"], [len(workers)])),
-        "",
-        attachment,
-        name,
-        True,
-    )
+    shape = Shape.from_extent(Extent(["hosts"], [len(workers)]))
+    return HostMesh(attachment.hosts, shape, "", attachment, name, True)
 
 
 def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:

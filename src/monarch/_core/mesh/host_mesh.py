@@ -6,7 +6,6 @@ import copy
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
@@ -305,12 +304,7 @@ class HostMesh(DrawnMesh):
         self._check_usable()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         if self._attachment is None or (
             self._attachment.ended is None and not self._attachment.inherited
         ):
@@ -432,11 +426,7 @@ def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
         )
     import inspect
 
-    known = [
-        name
-        for name in inspect.signature(HostMesh.spawn_procs).parameters
-        if name not in ("self", "unknown")
-    ]
+    _, *known, _ = inspect.signature(HostMesh.spawn_procs).parameters
     return TypeError(
         f"spawn_procs has no argument {', '.join(unknown)}; its arguments are {', '.join(known)}"
     )
