@@ -367,13 +367,13 @@ class RetryingEndpoint(Endpoint[P, R]):
 
     def _ask(self, frame: FrameType, args: Any, kwargs: Any, *choice: Extent | None) -> Future[Any]:
         """Ask all ranks, or one: the only one, or of `choice`."""
-        # here: few programs repeat calls, and every one would pay for it
-        from .retrying import Call, CallToOne
+        from . import retrying  # here: few programs repeat calls, and every one would pay for it
 
         self._check(args, kwargs)
         site, content = (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)
-        call = CallToOne(self, site, content, *choice) if choice else Call(self, site, content)
-        return call.future
+        if choice:
+            return retrying.CallToOne(self, site, content, *choice).future
+        return retrying.Call(self, site, content).future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self._refuse("broadcast", "nobody hears whether a message has arrived")
