@@ -27,7 +27,6 @@ from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, free_ports, workers
 from monarch import config
 from monarch._core.calls.promise import Promise
-from monarch._core.client import attached
 from monarch._core.wire.link_records import VERSION
 from monarch.actor import (
     Actor,
@@ -38,6 +37,7 @@ from monarch.actor import (
     HostMesh,
     SupervisionError,
     attach,
+    attach_progress,
     attach_to_workers,
     enable_transport,
     endpoint,
@@ -178,7 +178,7 @@ def test_a_terminal_is_told_which_hosts_are_waited_for(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr(attached, "AFTER", 0.05)
+    monkeypatch.setattr(attach_progress, "AFTER", 0.05)
     late = tmp_path / "late"
     hosts = attach_to_workers(workers=[*two_workers.addresses, f"ipc://{late}"])
     told = re.compile(rf"waiting for 1 of 3 hosts: ipc://{late}; \d+ s of 60 s")

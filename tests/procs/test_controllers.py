@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Counter, Echo
+from helpers.scripts import run_script
 from helpers.waiting import wait_until
 from monarch.actor import (
     Actor,
@@ -37,6 +38,27 @@ def asks() -> Any:
             return get_or_spawn_controller(name, Echo).get().pid.call_one().get()
 
     return Asks
+
+
+def test_a_proc_may_be_the_first_that_asks() -> None:
+    result = run_script("""
+        import monarch.actor
+
+        class Doubles(monarch.actor.Actor):
+            @monarch.actor.endpoint
+            def double(self, number: int) -> int:
+                return 2 * number
+
+        class Asks(monarch.actor.Actor):
+            @monarch.actor.endpoint
+            def ask(self) -> int:
+                found = monarch.actor.get_or_spawn_controller("doubles", Doubles)
+                return found.get(timeout=20).double.call_one(3).get(timeout=20)
+
+        asks = monarch.actor.this_host().spawn_procs().spawn("asks", Asks)
+        print(asks.ask.call_one().get(timeout=40))
+        """)
+    assert result.stdout == "6\n", str(result)
 
 
 def test_the_client_and_remote_actors_get_the_same_controller(spawn: Spawn) -> None:

@@ -23,7 +23,6 @@ from monarch._core.hub.control import SingleAnswer, send_record
 from monarch._core.hub.control_records import GetStatistics, ResolveProc, StopActor, name_on_wire
 from monarch._core.hub.control_service import ControlRequest, ControlService, handles, register
 from monarch._core.hub.spawn_requests import CreatorInstance, SpawnSpec
-from monarch._core.mesh import controllers
 from monarch._core.processes.agent import Agent
 from monarch._core.processes.proc import Proc
 from monarch._core.shape import Extent, Point
@@ -391,11 +390,9 @@ def records() -> list[Any]:
 
 
 def test_every_record_is_taken_by_one_kind_of_process_and_says_in_words_by_whom() -> None:
-    assert controllers is not None  # registers its own
     own = set(Proc._handlers) - set(ProcService._handlers)
-    taken = [*ProcService._handlers, *own, *Agent._handlers, b"GetController"]
+    taken = [*ProcService._handlers, *own, *Agent._handlers]
     assert sorted(taken) == sorted(name_on_wire(kind) for kind in records())
-    assert b"GetController" in control_service._of_planes
     assert [
         kind.__name__
         for kind in records()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from monarch._core.client.attached import progress_line
+from monarch.actor.attach_progress import progress_line
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monarch._core.actors.restarter import Restarter
+from monarch._core.actors.base_cell import Restarter
 from monarch._core.calls.promise import completed
 from monarch._core.supervision.failure import EXCEPTION, KILLED, Failure
 from monarch._core.supervision.ownership import OwnedMesh, Ownership, Restart

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .actors.activities import activities, blocked, longest, owners_of
+from .actors.base_cell import BaseCell as Owner
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
-from .actors.contracts import Owner
 from .actors.endpoint import describe_class
 from .actors.log import set_level
 from .actors.pulse import begun_by, handled_by, status_of

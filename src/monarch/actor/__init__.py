@@ -1,7 +1,9 @@
-"""The actor API. Names only: each is documented where it is defined, below `monarch._core`.
+"""The actor API: the names of the engine below `monarch._core`, and what is built on these.
 
-Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.mesh`, `_core.processes`,
-`_core.shape`, `_core.supervision`, `_core.wire`.
+Read `pools` and `controllers`: what an actor can be used for. `later` leads to planes.
+
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
+`_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from .._core.actors import adverbs as _adverbs
 from .._core.actors.actor import Actor
-from .._core.actors.adverbs import Accumulator, Endpoint, send
+from .._core.actors.adverbs import Endpoint, send
 from .._core.actors.context import Context, context, current_actor_name, current_rank, current_size
 from .._core.actors.endpoint import concurrent_endpoint, endpoint
 from .._core.actors.ports import Channel, Port, PortReceiver
 from .._core.calls.future import Future
 from .._core.calls.returns_future import returns_future
+from .._core.client import attached as _attached
 from .._core.client import client as _client
 from .._core.client import greeting as _greeting
 from .._core.client.faults import Hook as _Hook
@@ -26,7 +29,6 @@ from .._core.mesh import proc_mesh as _proc_mesh
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
 from .._core.mesh.host_mesh import HostMesh, this_host
-from .._core.mesh.mock import patch_actor
 from .._core.mesh.proc_mesh import ProcMesh, this_proc
 from .._core.processes import output as _output
 from .._core.shape import Extent, Point, ValueMesh
@@ -38,9 +40,7 @@ from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
 
 if _TYPE_CHECKING:
-    from .._core.mesh.attach import attach, attach_to_workers, enable_transport
-    from .._core.mesh.controllers import get_or_spawn_controller
-    from .._core.mesh.pool import pool
+    from .._core.mesh.attach import attach, attach_to_workers
     from .._core.processes.worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
@@ -48,14 +48,17 @@ if _TYPE_CHECKING:
     )
     from .._core.wire.ids import ProcId, Uid
     from .._core.wire.transport import ChannelTransport
+    from .accumulator import Accumulator
+    from .controllers import get_or_spawn_controller
     from .later import debug_controller, get_meter, span, traced
+    from .mocking import patch_actor
+    from .pools import pool
+    from .transports import enable_transport
 
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "._core.mesh.attach": ("attach", "attach_to_workers", "enable_transport"),
-        "._core.mesh.controllers": ("get_or_spawn_controller",),
-        "._core.mesh.pool": ("pool",),
+        "._core.mesh.attach": ("attach", "attach_to_workers"),
         "._core.processes.worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
@@ -63,7 +66,12 @@ __getattr__, __dir__ = _lazy_names(
         ),
         "._core.wire.ids": ("ProcId", "Uid"),
         "._core.wire.transport": ("ChannelTransport",),
+        "accumulator": ("Accumulator",),
+        "controllers": ("get_or_spawn_controller",),
         "later": ("debug_controller", "get_meter", "span", "traced"),
+        "mocking": ("patch_actor",),
+        "pools": ("pool",),
+        "transports": ("enable_transport",),
     },
 )
 
@@ -72,6 +80,9 @@ shutdown_context = _client.shutdown_context
 _client.proc_mesh_maker = _proc_mesh.client_proc_mesh
 _client.hook_finder = lambda: unhandled_fault_hook  # looked up at each fault: programs assign to it
 _client.install()
+_attached.show_progress = lambda *args: _import_module(
+    "monarch.actor.attach_progress"
+).AttachProgress(*args)
 _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
 # sideways, so by name
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)

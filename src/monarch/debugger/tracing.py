@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SKIPPED = (
     "monarch._core.*",
+    "monarch.actor.*",
     "monarch.debugger.*",
     "asyncio.*",
     "selectors",
@@ -39,7 +40,7 @@ SKIPPED = (
 """Modules in which nobody stops, as `bdb` writes them."""
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_ENGINE = (os.path.join(_OWN, "_core", ""), os.path.join(_OWN, "debugger", ""))
+_ENGINE = tuple(os.path.join(_OWN, name, "") for name in ("_core", "actor", "debugger"))
 _PACKAGES = tuple(name.removesuffix("*") for name in SKIPPED)
 
 Activity = tuple[int, Any]  # a thread, and the task of its event loop that runs, if any does

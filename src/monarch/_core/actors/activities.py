@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 from ..._namedtuple import NamedTuple
 from ..calls.message import decode_meta
-from ..calls.pending import FutureState, operation_of
+from ..calls.pending import FutureState, PendingCall, operation_of
 from ..calls.waiting import waited_for
 from ..wire.address import ProcAddress
 from .base_cell import BaseCell
 from .cell import ActorCell, actors_of
+from .deadlock import numbers_of
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
+
+
+_NOBODY = PendingCall(None, 0, ())
 
 
 class Activity(NamedTuple):
@@ -87,7 +91,7 @@ class Blocked(NamedTuple):
 def blocked(hub: MessageHub) -> list[Blocked]:
     """List the waits of all threads and tasks of this process. Safe on any thread."""
     found, noted = [], set()
-    numbers = {id(request): number for number, request in hub.requests.copy().items()}
+    numbers = numbers_of(hub)
     for cell in actors_of(hub):
         for task, (future, since) in cell.waits.copy().items():
             noted.add(future)
@@ -99,7 +103,7 @@ def blocked(hub: MessageHub) -> list[Blocked]:
 
 
 def owners_of(hub: MessageHub) -> list[BaseCell]:
-    """The cells of this process that may own meshes: its actors, and the client; see `Owner`."""
+    """The cells of this process that may own meshes: its actors, and the client."""
     return [each for each in list(hub.actors.values()) if isinstance(each, BaseCell)]
 
 
@@ -111,18 +115,9 @@ def _blocked(
     numbers: dict[int, int],
 ) -> Blocked:
     operation = operation_of(future)
-    owed = operation.unanswered() if operation is not None else None
-    if owed is None:
-        return Blocked(cell, task, since, _describe(future), 0, (), 0)
-    return Blocked(
-        cell,
-        task,
-        since,
-        _describe(future),
-        owed.uid,
-        owed.silent,
-        numbers.get(id(owed.request), 0),
-    )
+    owed = (operation.unanswered() if operation is not None else None) or _NOBODY
+    number = numbers.get(id(owed.request), 0)
+    return Blocked(cell, task, since, _describe(future), owed.uid, owed.silent, number)
 
 
 def _of(cell: ActorCell) -> Iterator[Activity]:

@@ -1,4 +1,4 @@
-"""How endpoints are called: call, call_one, choose, broadcast, stream, rref, send, Accumulator.
+"""How endpoints are called: call, call_one, choose, broadcast, stream, rref, send.
 
 All of them check the arguments, pickle them once and write the message before they return.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
 
@@ -15,7 +15,6 @@ from ..._namedtuple import NamedTuple
 from ..calls.future import Future
 from ..calls.message import encode_meta
 from ..calls.remote_error import explain_arguments, supervision_error
-from ..calls.returns_future import returns_future
 from ..shape import Extent, ValueMesh
 from ..wire import pickling, reducers
 from ..wire.frame import EXPLICIT
@@ -23,7 +22,7 @@ from ..wire.reducers import Dumped
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
-from .request import Gather, OneOf, StreamCall, UnaryCall
+from .request import Gather, StreamCall, UnaryCall
 
 if TYPE_CHECKING:
     from .ports import Port
@@ -34,7 +33,6 @@ _getframe = sys._getframe
 
 P = ParamSpec("P")
 R = TypeVar("R")
-A = TypeVar("A")
 
 
 class CallOptions(NamedTuple):
@@ -157,8 +155,8 @@ class Endpoint(Generic[P, R]):
         frame = _getframe(1)
         site = frame.f_code, frame.f_lineno
         target, cell = self._target, context()._cell
-        request = OneOf(
-            self.name, target.uid, target.procs[rank], cell.hub, rank, target.extent, site
+        request = UnaryCall(
+            self.name, target.uid, target.procs[rank], cell.hub, site, rank, target.extent
         )
         content = self._pickle(args, kwargs, [rank])
         request.number = target.cast(
@@ -326,7 +324,7 @@ class Endpoint(Generic[P, R]):
     def _pick(self) -> int:
         import random  # here: few programs choose, and every one would pay for it
 
-        living = self._target.living_ranks()
+        living = self._target.living_ranks(context()._cell.hub)
         return random.choice(living) if living else 0  # all are gone: the call says so
 
     def __repr__(self) -> str:
@@ -357,33 +355,25 @@ class RetryingEndpoint(Endpoint[P, R]):
     __slots__ = ()
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        self._check(args, kwargs)
-        frame = _getframe(1)
-        future: Future[Any] = (
-            _retrying()
-            .Call(self, (frame.f_code, frame.f_lineno), self._pickle(args, kwargs))
-            .future
-        )
-        return future
+        return self._ask(_getframe(1), args, kwargs)
 
     def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         if len(self._target.procs) != 1:
             raise self._not_one()
-        self._check(args, kwargs)
-        return self._ask_one(_getframe(1), args, kwargs, None)
+        return self._ask(_getframe(1), args, kwargs, None)
 
     def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        self._check(args, kwargs)
-        return self._ask_one(_getframe(1), args, kwargs, self._target.extent)
+        return self._ask(_getframe(1), args, kwargs, self._target.extent)
 
-    def _ask_one(
-        self, frame: FrameType, args: Any, kwargs: Any, extent: Extent | None
-    ) -> Future[R]:
-        site = frame.f_code, frame.f_lineno
-        future: Future[R] = (
-            _retrying().CallToOne(self, site, self._pickle(args, kwargs), extent).future
-        )
-        return future
+    def _ask(self, frame: FrameType, args: Any, kwargs: Any, *choice: Extent | None) -> Future[Any]:
+        """Ask all ranks, or one: the only one, or of `choice`."""
+        from . import retrying  # here: few programs repeat calls, and every one would pay for it
+
+        self._check(args, kwargs)
+        site, content = (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)
+        if choice:
+            return retrying.CallToOne(self, site, content, *choice).future
+        return retrying.Call(self, site, content).future
 
     def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
         self._refuse("broadcast", "nobody hears whether a message has arrived")
@@ -418,12 +408,6 @@ class RetryingEndpoint(Endpoint[P, R]):
         return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
 
-def _retrying() -> Any:
-    from . import retrying  # here: few programs repeat calls, and every one would pay for it
-
-    return retrying
-
-
 def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # replaced by the public face: tensors are a layer above, and need torch
     raise NotImplementedError
@@ -452,39 +436,3 @@ def send(
     if selection not in ("all", "choose"):
         raise ValueError(f"Invalid selection: {selection}; use 'all' or 'choose'")
     endpoint.send(tuple(args), dict(kwargs), port, selection)
-
-
-class Accumulator(Generic[P, R, A]):
-    """Calls an endpoint on every rank and folds the answers together as they arrive.
-
-    Args:
-        endpoint: ``mesh.method``.
-        identity: The value to start from.
-        combine: ``combine(accumulated, value) -> accumulated``.
-    """
-
-    def __init__(self, endpoint: Endpoint[P, R], identity: A, combine: Callable[[A, R], A]) -> None:
-        self._endpoint = endpoint
-        self._identity = identity
-        self._combine = combine
-
-    def accumulate(self, *args: P.args, **kwargs: P.kwargs) -> Future[A]:
-        """Call now; a future of the fold, which fails with the first answer that fails.
-
-        Args:
-            *args: Arguments of the endpoint.
-            **kwargs: As `args`.
-        """
-        return _fold(self._identity, self._combine, self._endpoint.stream(*args, **kwargs))
-
-    def __repr__(self) -> str:
-        return f"Accumulator({self._endpoint!r}, identity={self._identity!r})"
-
-
-@returns_future
-async def _fold(
-    accumulated: A, combine: Callable[[A, Any], A], answers: Iterator[Future[Any]]
-) -> A:
-    for answer in answers:
-        accumulated = combine(accumulated, await answer)
-    return accumulated

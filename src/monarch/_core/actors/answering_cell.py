@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import BackpressureError
-from ..calls.message import decode_meta
+from ..calls.message import answer_to, decode_meta
 from ..calls.remote_error import dump_error, explain, explain_result
 from ..hub import prints
 from ..hub.contracts import Origin
@@ -23,12 +23,10 @@ class AnsweringCell(BaseCell):
 
     def _response_port(self, origin: Origin, frame: Frame) -> Port[Any]:
         if not frame.request:  # nobody waits for the answer
-            return ResponsePort(origin.peer, self.uid, frame, _nothing)
+            return ResponsePort(origin.peer, frame, _nothing)
         key = origin.peer, frame.request, frame.rank
         self.hub.open_responses[key] = (self.uid, origin, frame._replace(payload=b"", buffers=()))
-        return ResponsePort(
-            origin.peer, self.uid, frame, functools.partial(self._response_dropped, key)
-        )
+        return ResponsePort(origin.peer, frame, functools.partial(self._response_dropped, key))
 
     def _response_dropped(self, key: tuple[ProcAddress, int, int]) -> None:
         """A response port is gone; on any thread, inside of any lock."""
@@ -76,9 +74,7 @@ class AnsweringCell(BaseCell):
         payload = dump_error(error, message)
         with suppress(BackpressureError):
             flags = ERROR | (prints.flag(origin.peer, self.hub.root) if prints.unshown else 0)
-            origin.send(
-                Frame(REPLY, flags, frame.rank, self.uid, frame.sender, frame.request, b"", payload)
-            )
+            origin.send(answer_to(frame, flags, payload))
 
 
 def _nothing() -> None: ...

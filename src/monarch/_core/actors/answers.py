@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..calls.failed_call import ByRank
 from ..calls.rebuild import read_value
 from ..calls.waiting import wait_in_loop
 from ..shape import Extent, Point
@@ -56,11 +57,8 @@ class Answers(Generic[R]):
         return len(self._futures)
 
 
-class AnswersByRank(Mapping[Point, Any]):
-    """A mapping of ranks to their answers.
-
-    A value is unpickled on first access; a pickled copy is a plain dict.
-    """
+class AnswersByRank(ByRank[Any]):
+    """A mapping of ranks to their answers, each unpickled on first access."""
 
     def __init__(self, extent: Extent, frames: Mapping[int, Frame]) -> None:
         self._extent = extent
@@ -80,9 +78,3 @@ class AnswersByRank(Mapping[Point, Any]):
 
     def __len__(self) -> int:
         return len(self._frames)
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)

@@ -1,7 +1,8 @@
 """The base of the client's root actor and of every spawned actor: an identity, and owned meshes.
 
 Supervision arrives here: events go to `Ownership`, which is pure, and its instructions are carried
-out.
+out. A restart stops what still runs; then processes start, then the actors on them, in the order of
+their creation.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-from ..._lazy import note
+from ..._lazy import lazy_logger, note
+from ..calls.future import Future
 from ..hub import life
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub
@@ -33,9 +35,55 @@ from ..supervision.restart import RestartGroup, RestartPlan, Strategy
 from ..wire import pickling
 from ..wire.address import ActorAddress, ProcAddress
 from ..wire.frame import Frame
-from .contracts import Owned
-from .instance import Instance
-from .restarter import Restarter
+from . import log
+from .context import Context, Instance, current
+
+logger = lazy_logger("monarch.supervision")
+
+_PAUSE = 0.1  # seconds, for the system to have a thread to give by then
+
+
+class Owned(OwnedMesh):
+    """An owned mesh, with what its owner can do to it.
+
+    Args:
+        cell: The owner.
+        *of_mesh: Arguments of `OwnedMesh`.
+
+    Attributes:
+        since: When it was spawned, in seconds since 1970.
+    """
+
+    processes: Sequence[ProcAddress]
+    handle: weakref.ref[Any] | None = None
+    """The mesh that the program holds."""
+    stopping: Future[None] | None = None
+    """Done when it has been stopped, once somebody stops it."""
+
+    def __init__(self, cell: BaseCell, *of_mesh: Any) -> None:
+        super().__init__(*of_mesh)
+        self._cell = cell
+        self.since = time.time()
+
+    def stop(self, reason: str) -> Future[Any]:
+        raise NotImplementedError
+
+    # where a group starts ranks again
+
+    def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
+        """Stop some ranks, which will start again; done when they have ended."""
+        raise NotImplementedError
+
+    def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
+        """Start the next incarnation of ranks that have ended.
+
+        They are there when all the futures are done.
+        """
+        raise NotImplementedError
+
+    def abandon(self, ranks: Sequence[int]) -> None:
+        """Ranks that have failed will not start again: tell whoever waits for that."""
+        raise NotImplementedError
 
 
 class BaseCell:
@@ -48,6 +96,9 @@ class BaseCell:
 
     Attributes:
         since: When it was made, in seconds since 1970.
+        ownership: The meshes that it has spawned.
+        classes: Those that have come to it by value, by their ids; None in the client, where they
+            are from.
     """
 
     classes: dict[str, type] | None = None
@@ -174,12 +225,8 @@ class BaseCell:
                     if mesh is not None:  # not stopped meanwhile
                         mesh.abandon(ranks)
             elif isinstance(instruction, Fail):
-                note(
-                    "failures",
-                    "%s fails, as it did not handle: %s",
-                    self.record,
-                    instruction.failure.explain,
-                )
+                why = instruction.failure.explain
+                note("failures", "%s fails, as it did not handle: %s", self.record, why)
                 self.fail_unhandled(instruction.failure)
 
     def judge(self, failure: Failure, mesh: OwnedMesh) -> None:
@@ -220,3 +267,85 @@ class BaseCell:
             cause, reason, str(record), record.name, self.uid, record.rank.rank, proc, os.getpid(), socket.gethostname(),
             source=source, error=error,
         )  # fmt: skip
+
+
+class Restarter:
+    """Carries out the plans of one group.
+
+    A plan runs on a thread of its own, as restarts are rare and wait for processes.
+
+    What ends its waits: ranks end within `cleanup_timeout` and `process_exit_timeout`, and start,
+    or fail to, within `host_spawn_ready_timeout`; the bootstrap function, like any code of the
+    program, takes the time it takes. When the owner ends, its meshes are stopped, and with them
+    whatever this waits for.
+    """
+
+    def __init__(self, cell: BaseCell, group: RestartGroup) -> None:
+        self._cell = cell
+        self._group = group
+
+    def begin(self, plan: RestartPlan) -> None:
+        try:
+            self._cell.hub.thread(target=self._run, args=(plan,), name="monarch-restart").start()
+        except RuntimeError as error:  # the system has no thread to give
+            reason = str(error)
+            self._cell.hub.poller.call_later(
+                _PAUSE, lambda: self._cell.restarted(self._group, plan, reason)
+            )
+
+    def _run(self, plan: RestartPlan) -> None:
+        current.set(Context(self._cell))
+        log.install()
+        logger.warning("%s", self._announce(plan))
+        error = ""
+        try:
+            self._carry_out(plan)
+        except Exception as problem:  # a process that could not be started, say: one more failure
+            error = f"{type(problem).__name__}: {problem}"
+        self._cell.restarted(self._group, plan, error)
+
+    def _carry_out(self, plan: RestartPlan) -> None:
+        meshes = [
+            (mesh, ranks)
+            for uid, ranks in plan.ranks.items()
+            if (mesh := self._cell.ownership.get(uid))
+        ]
+        processes = {
+            mesh.processes[rank] for mesh, ranks in meshes if mesh.are_processes for rank in ranks
+        }
+        self._stop(meshes, processes)
+        for mesh, ranks in meshes:
+            startable = self._cell.startable(mesh, ranks)
+            for started in mesh.start_ranks(startable) if startable else ():
+                started.get()
+
+    def _stop(self, meshes: list[tuple[Owned, list[int]]], processes: set[ProcAddress]) -> None:
+        """End what of the old incarnations still runs; the actors of a process end with it."""
+        stopping = []
+        for mesh, ranks in meshes:
+            own = [
+                rank
+                for rank in ranks
+                if mesh.are_processes or mesh.processes[rank] not in processes
+            ]
+            own = self._cell.startable(mesh, own)
+            if own:
+                stopping.append(
+                    mesh.stop_ranks(own, "it starts again, as something it belongs to has failed")
+                )
+        for stopped in stopping:
+            stopped.get()
+
+    def _announce(self, plan: RestartPlan) -> str:
+        strategy = self._group.strategy
+        names = [
+            f"{mesh.name}{ranks}"
+            for uid, ranks in plan.ranks.items()
+            if (mesh := self._cell.ownership.get(uid))
+        ]
+        why = (
+            "; ".join(dict.fromkeys(failure.explain() for failure in plan.failures))
+            or "spawned during a restart"
+        )
+        limit = f"{plan.attempt} of {strategy.max_restarts} within {strategy.within:g}s"
+        return f"restarting {', '.join(names)} ({limit}): {why}"

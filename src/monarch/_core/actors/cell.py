@@ -29,7 +29,7 @@ from ..._namedtuple import NamedTuple
 from ...errors import BackpressureError
 from ..calls.exception_pickle import dump_exception
 from ..calls.future import Future
-from ..calls.message import SUPERVISE, decode_meta
+from ..calls.message import SUPERVISE, answer_to, decode_meta
 from ..calls.rebuild import read_value
 from ..calls.remote_error import explain, format_remote
 from ..calls.waits import WaitRecord
@@ -43,7 +43,7 @@ from ..shape import Point
 from ..supervision.failure import EXCEPTION, HOST, STOPPED, UNHANDLED, Failure
 from ..wire import pickling
 from ..wire.address import ActorAddress
-from ..wire.frame import CANCEL, CANCELLED, REPLY, URGENT, Frame
+from ..wire.frame import CANCEL, CANCELLED, URGENT, Frame
 from . import sampling
 from .actor import OWN_METHODS
 from .answering_cell import AnsweringCell
@@ -370,11 +370,8 @@ class ActorCell(AnsweringCell):
         """A one-way message of this actor found nobody. Only actors that ask for it are told."""
         hook = getattr(self.actor, "_handle_undeliverable_message", None)
         if hook is not None:
-            self.call_soon(
-                lambda: hook(
-                    UndeliverableMessageEnvelope(str(self.record), str(address), failure.explain())
-                )
-            )
+            told = str(self.record), str(address), failure.explain()
+            self.call_soon(lambda: hook(UndeliverableMessageEnvelope(*told)))
 
     def heard(self, origin: Origin, frame: Frame) -> None:
         if not frame.flags & CANCEL:
@@ -384,10 +381,7 @@ class ActorCell(AnsweringCell):
             asker, call = item
             if call.request == frame.request and asker.peer == origin.peer and self._remove(item):
                 with suppress(BackpressureError):
-                    number, caller = call.request, call.sender
-                    asker.send(
-                        Frame(REPLY, CANCELLED, call.rank, self.uid, caller, number, b"", b"")
-                    )
+                    asker.send(answer_to(call, CANCELLED))
 
     def _remove(self, item: tuple[Origin, Frame]) -> bool:
         """Take a message out of the mailbox; False if it is not there any more."""

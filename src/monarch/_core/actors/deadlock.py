@@ -34,12 +34,12 @@ from ..hub.control import send_record
 from ..hub.control_records import AskWhatKeeps, LetGo
 from ..supervision.deadlock import CallId, Chaser, Probe, Wait, WaitId, explain, keeper
 from ..wire.frame import EXPLICIT, Frame
+from .cell import ActorCell, actors_of
 
 if TYPE_CHECKING:
-    from ..hub.contracts import Origin, Receiver
+    from ..hub.contracts import Origin
     from ..hub.message_hub import MessageHub
     from ..net.poller import Timer
-    from .cell import ActorCell
 
 
 class BlockedWait(NamedTuple):
@@ -77,9 +77,9 @@ class DeadlockDetector:
         self._timer = None
         # before looking: what begins to wait from here on sets the next timer itself
         self.watching = False
-        numbers = {id(request): number for number, request in self._hub.requests.copy().items()}
+        numbers = numbers_of(self._hub)
         waits: dict[WaitId, BlockedWait] = {}
-        for cell in filter(None, map(_as_cell, list(self._hub.actors.values()))):
+        for cell in actors_of(self._hub):
             for blocked in self._waits_for_calls(cell):
                 number = numbers.get(id(blocked.awaited.request))
                 if number is not None:
@@ -113,15 +113,12 @@ class DeadlockDetector:
         self._hub.poller.call_soon(functools.partial(self._chase, probe))
 
     def _chase(self, probe: Probe) -> None:
-        cell = _as_cell(self._hub.actors.get(probe.actor))
-        blocked = None if cell is None else _keeper(cell, probe.call)
+        cell = self._hub.actors.get(probe.actor)
+        # else the root client, or a process, which do not wait
+        blocked = _keeper(cell, probe.call) if isinstance(cell, ActorCell) else None
         if blocked is None:
             return
-        request = blocked.awaited.request
-        number = next(
-            (number for number, other in self._hub.requests.copy().items() if other is request),
-            None,
-        )
+        number = numbers_of(self._hub).get(id(blocked.awaited.request))
         if number is None:  # the answer is here
             return
         wait_id = self._id(blocked, number)
@@ -142,6 +139,11 @@ class DeadlockDetector:
         text = explain(probe.chain)
         note("failures", "a wait is given up: %s", text)
         Promise.of(youngest.noted[0]).reject(DeadlockError(text, probe.chain))
+
+
+def numbers_of(hub: MessageHub) -> dict[int, int]:
+    """The numbers of the open requests of a process, by their `id`."""
+    return {id(request): number for number, request in hub.requests.copy().items()}
 
 
 def _is_for_room(call: CallId) -> bool:
@@ -178,12 +180,6 @@ def _owed(origin: Origin, frame: Frame) -> CallId | None:
     One with a response port may be answered by whoever has that by now.
     """
     return None if frame.flags & EXPLICIT else CallId(origin.peer, frame.request)
-
-
-def _as_cell(actor: Receiver | None) -> ActorCell | None:
-    """An actor, if it is one that may wait: not the root client, nor a process."""
-    # only a cell has them
-    return actor if hasattr(actor, "waits") else None  # type: ignore[return-value]
 
 
 def _awaited(noted: WaitRecord) -> PendingCall | None:

@@ -59,7 +59,7 @@ class EndpointDefinition(Generic[P, R_co]):
         concurrent: bool = False,
         concurrency: int | None = None,
     ) -> None:
-        _check_method(method)
+        _check_method(method, concurrent, concurrency)
         self.method = method
         self.propagate = propagate
         self.explicit_response_port = explicit_response_port
@@ -166,9 +166,17 @@ def _positional_range(parameters: list[inspect.Parameter]) -> tuple[int, float]:
     return required, most
 
 
-def _check_method(method: Any) -> None:
+def _check_method(method: Any, concurrent: bool, concurrency: int | None) -> None:
     if isinstance(method, EndpointDefinition):
+        if concurrent:
+            raise ValueError(
+                "concurrent_endpoint does not wrap @endpoint; use concurrent_endpoint alone"
+            )
         raise ValueError(f"{method!r} is an endpoint already; decorate it once")
+    if concurrent and not is_async_function(method):
+        option = "endpoint(concurrency=...) is for"
+        what = "concurrent_endpoint can only wrap" if concurrency is None else option
+        raise ValueError(f"{what} async endpoints; write `async def {method.__name__}`")
     if not callable(method):
         raise TypeError(f"endpoint decorates a method, got {method!r}")
     if is_generator_function(method):
@@ -258,9 +266,8 @@ def endpoint(
     """
     if concurrency is not None:
         _check_concurrency(concurrency)
-    return _define(
-        method, concurrency is not None, propagate, explicit_response_port, instrument, concurrency
-    )
+    options = propagate, explicit_response_port, instrument, concurrency is not None, concurrency
+    return _define(method, options)
 
 
 @overload
@@ -302,39 +309,13 @@ def concurrent_endpoint(
     Raises:
         ValueError: The method is not ``async def``, or is an endpoint already.
     """
-    return _define(method, True, propagate, explicit_response_port, instrument)
+    return _define(method, (propagate, explicit_response_port, instrument, True, None))
 
 
-def _define(
-    method: Callable[..., Any] | None,
-    concurrent: bool,
-    propagate: Propagate,
-    port: bool,
-    trace: bool,
-    concurrency: int | None = None,
-) -> Any:
-    def decorate(method: Callable[..., Any]) -> EndpointDefinition[Any, Any]:
-        if (
-            concurrency is not None
-            and not isinstance(method, EndpointDefinition)
-            and not is_async_function(method)
-        ):
-            raise ValueError(
-                "endpoint(concurrency=...) is for async endpoints; write `async def"
-                f" {method.__name__}`"
-            )
-        if concurrent:
-            _check_concurrent(method)
-        return EndpointDefinition(
-            method,
-            propagate=propagate,
-            explicit_response_port=port,
-            instrument=trace,
-            concurrent=concurrent,
-            concurrency=concurrency,
-        )
-
-    return decorate if method is None else decorate(method)
+def _define(method: Callable[..., Any] | None, options: tuple[Any, ...]) -> Any:
+    if method is None:
+        return lambda method: EndpointDefinition(method, *options)
+    return EndpointDefinition(method, *options)
 
 
 def _check_concurrency(concurrency: Any) -> None:
@@ -342,18 +323,6 @@ def _check_concurrency(concurrency: Any) -> None:
         raise TypeError(f"concurrency is an int, got {concurrency!r}")
     if concurrency < 1:
         raise ValueError(f"concurrency is at least 1, got {concurrency}")
-
-
-def _check_concurrent(method: Any) -> None:
-    if isinstance(method, EndpointDefinition):
-        raise ValueError(
-            "concurrent_endpoint does not wrap @endpoint; use concurrent_endpoint alone"
-        )
-    if not is_async_function(method):
-        raise ValueError(
-            "concurrent_endpoint can only wrap async endpoints; write `async def"
-            f" {method.__name__}`"
-        )
 
 
 class ActorClass(NamedTuple):

@@ -38,27 +38,14 @@ def settings() -> LogSettings | None:
     root = logging.root
     for handler in root.handlers:
         stream: Any = getattr(handler, "stream", None)
-        name = next(
-            (
-                name
-                for name in ("stdout", "stderr")
-                if stream is not None and stream is getattr(sys, name)
-            ),
-            None,
-        )
-        if name is not None:
+        names = [name for name in ("stdout", "stderr") if stream is getattr(sys, name)]
+        if names and stream is not None:
             made: Any = handler.formatter or logging.Formatter()
             known: Any = logging._STYLES
             styles = [style for style, (kind, _) in known.items() if type(made._style) is kind]
             template = made._fmt if styles else None
-            return LogSettings(
-                root.level,
-                handler.level,
-                name,
-                template,
-                made.datefmt,
-                styles[0] if styles else "%",
-            )
+            style = styles[0] if styles else "%"
+            return LogSettings(root.level, handler.level, names[0], template, made.datefmt, style)
     return None
 
 

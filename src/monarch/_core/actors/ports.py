@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
+from ..calls.message import answer_to
 from ..calls.pending import (
     FutureState,
     PendingOperation,
@@ -31,7 +32,7 @@ from ..hub.pressure import Pressure
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import ProcAddress
-from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, REPLY, VALUE, Frame
+from ..wire.frame import DEAD, EXCEPTION, NO_RANK, PORT, VALUE, Frame
 from .context import context, current_hub
 
 if TYPE_CHECKING:
@@ -147,7 +148,6 @@ class ResponsePort(Port[Any]):
 
     Args:
         address: The process of the caller.
-        uid: The actor that answers.
         call: What it answers.
         dropped: Called when this is gone and no copy was sent elsewhere, which could still answer:
             on any thread, inside of any lock, as garbage is collected anywhere.
@@ -155,12 +155,8 @@ class ResponsePort(Port[Any]):
 
     __slots__ = ("_dropped",)
 
-    def __init__(
-        self, address: ProcAddress, uid: int, call: Frame, dropped: Callable[[], None]
-    ) -> None:
-        super().__init__(
-            address, Frame(REPLY, VALUE, call.rank, uid, call.sender, call.request, b"", b"")
-        )
+    def __init__(self, address: ProcAddress, call: Frame, dropped: Callable[[], None]) -> None:
+        super().__init__(address, answer_to(call, VALUE))
         self._dropped: Callable[[], None] | None = dropped
 
     def __reduce__(self) -> Any:
@@ -385,11 +381,8 @@ class _Queue:
     def close(self, reason: str) -> None:
         with self._lock:
             self._closed = f"Port closed: {reason}"
-            waiting, self._waiting = self._waiting, deque()
-            for entry in waiting:
-                future = entry()
-                if future is not None:
-                    Promise.of(future).reject(PortClosed(self._closed))
+            while (future := self._next_waiting()) is not None:
+                Promise.of(future).reject(PortClosed(self._closed))
 
     def tie(self, call: Future[Any]) -> None:
         """Let whoever waits here hear of the failure of a call."""
@@ -405,11 +398,8 @@ class _Queue:
     def _end_with(self, call: Future[Any]) -> None:
         with self._lock:
             self._failed = call
-            waiting, self._waiting = self._waiting, deque()
-            for entry in waiting:
-                future = entry()
-                if future is not None:
-                    self._fail(future, call)
+            while (future := self._next_waiting()) is not None:
+                self._fail(future, call)
 
     @staticmethod
     def _fail(future: FutureState, call: Future[Any]) -> None:

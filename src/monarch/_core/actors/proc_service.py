@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackpressureError
+from ..calls.message import answer_to
 from ..calls.pending import countdown
 from ..hub.contracts import Origin
 from ..hub.control_records import (
     AskWhatKeeps,
     CloseGate,
+    GetController,
     GetIncarnation,
     GetStatistics,
     LetGo,
@@ -28,7 +31,7 @@ from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
-from ..wire.frame import ERROR, REPLY, Frame
+from ..wire.frame import ERROR, Frame
 from . import log
 from .base_cell import BaseCell
 from .cell import ActorCell
@@ -166,6 +169,11 @@ class ProcService(ControlService):
             gone = Failure(MISSING, "no such actor is on this process", proc=self.hub.address.proc)
             request.refuse(self.hub.fate(self.hub.address, record.uid) or gone)
 
+    @handles(GetController)
+    def _controller(self, request: ControlRequest, record: GetController) -> None:
+        # by name: it is built on actors, and its client may not have used it so far
+        importlib.import_module("monarch.actor.controllers").find_or_create(self, request, record)
+
     @handles(ProcsEnded)
     def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:
         def forget() -> None:
@@ -211,11 +219,8 @@ class ProcService(ControlService):
         """A process is gone that talked to this one: what its actors owned here goes with it."""
         for cell in self.cells:
             if cell._spec.owner.proc == address:
-                cell.end(
-                    Failure(
-                        STOPPED, f"its owner's process {address.proc} is gone", str(cell.record)
-                    )
-                )
+                reason = f"its owner's process {address.proc} is gone"
+                cell.end(Failure(STOPPED, reason, str(cell.record)))
 
     def _peer_lost(self, address: ProcAddress, failure: Failure) -> None:
         actors = [actor for actor in list(self.hub.actors.values()) if isinstance(actor, BaseCell)]
@@ -236,18 +241,7 @@ class _Refuser:
     def receive(self, origin: Origin, frame: Frame) -> None:
         if frame.request:
             with suppress(BackpressureError):
-                origin.send(
-                    Frame(
-                        REPLY,
-                        ERROR,
-                        frame.rank,
-                        frame.target,
-                        frame.sender,
-                        frame.request,
-                        b"",
-                        self._error,
-                    )
-                )
+                origin.send(answer_to(frame, ERROR, self._error))
 
 
 def spawn_record(

@@ -20,13 +20,13 @@ from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
-from ..calls.remote_error import load_error, supervision_error, to_exception
+from ..calls.remote_error import read_answer, supervision_error, to_exception
 from ..calls.waits import running_actor
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
-from ..wire.frame import CANCELLED, ERROR, VALUE, Frame
+from ..wire.frame import CANCELLED, VALUE, Frame
 from .answers import AnswersByRank
 from .context import current_hub
 
@@ -34,18 +34,6 @@ if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
 
 R = TypeVar("R")
-
-
-def read_reply(reply: Reply, endpoint: str) -> Any:
-    """Return the value of a reply, or raise its exception.
-
-    Runs in the reader's thread, as unpickling runs user code.
-    """
-    if isinstance(reply, Failure):
-        raise supervision_error(reply, endpoint)
-    if reply.flags == VALUE:
-        return read_value(reply)
-    raise to_exception(reply, endpoint)
 
 
 def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
@@ -68,7 +56,7 @@ def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | N
     return None
 
 
-def _was_dropped(reply: Reply | None) -> bool:
+def was_dropped(reply: Reply | None) -> bool:
     return isinstance(reply, Frame) and reply.flags == CANCELLED
 
 
@@ -79,9 +67,13 @@ def _connection_to(hub: MessageHub, proc: ProcAddress) -> Lendable | None:
 
 
 class UnaryCall(PendingOperation, Promise[Any]):
-    """One call to one actor."""
+    """One call to one actor.
 
-    __slots__ = ("_hub", "_proc", "_site", "_uid", "name", "number")
+    Args:
+        rank: Which one it is, of `extent`; None where there is only one.
+    """
+
+    __slots__ = ("_extent", "_hub", "_proc", "_rank", "_site", "_uid", "name", "number")
     number: int  # of the request, from when it has been sent
 
     def __init__(
@@ -91,38 +83,39 @@ class UnaryCall(PendingOperation, Promise[Any]):
         proc: ProcAddress,
         hub: MessageHub,
         site: CallSite | None = None,
+        rank: int = 0,
+        extent: Extent | None = None,
     ) -> None:
         self.name = endpoint
         self._site = site
         self._uid = uid
         self._proc = proc
         self._hub = hub
+        self._rank = rank
+        self._extent = extent
         Promise.__init__(self, self)
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:
             self._complete(frame, None, read_value)
         else:
-            self._fail(frame)
+            self._fail(frame, self._rank)
         return True
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if address != self._proc:
             return False
-        self._fail(failure)
+        self._fail(failure, self._rank)
         return True
-
-    def _fail(self, reply: Reply) -> None:
-        self._fail_as(reply, 0, None)
 
     def cancel(self, future: FutureState) -> bool:
         return self._hub.cancel(self.number, self._uid, [(0, self._proc)])
 
-    def _fail_as(self, reply: Reply, rank: int, extent: Extent | None) -> None:
-        if _was_dropped(reply):
+    def _fail(self, reply: Reply, rank: int) -> None:
+        if was_dropped(reply):
             self.reject(cancelled_error(self.name))
             return
-        call = FailedCall(self.name, extent, self._site)
+        call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
         self.fail(call, lambda: call.error(rank))
 
@@ -134,29 +127,6 @@ class UnaryCall(PendingOperation, Promise[Any]):
 
     def awaited(self) -> PendingCall | None:
         return PendingCall(self, self._uid, (self._proc,))
-
-
-class OneOf(UnaryCall):
-    """One call to one rank of several."""
-
-    __slots__ = ("_extent", "_rank")
-
-    def __init__(
-        self,
-        endpoint: str,
-        uid: int,
-        proc: ProcAddress,
-        hub: MessageHub,
-        rank: int,
-        extent: Extent,
-        site: CallSite | None = None,
-    ) -> None:
-        super().__init__(endpoint, uid, proc, hub, site)
-        self._rank = rank
-        self._extent = extent
-
-    def _fail(self, reply: Reply) -> None:
-        self._fail_as(reply, self._rank, self._extent)
 
 
 class _MeshCall(PendingOperation):
@@ -279,11 +249,11 @@ class Gather(_PerRank, _MeshCall):
         if call is None:
             self._promise.resolve(self._replies, functools.partial(_read_mesh, self._extent))
         elif self._wait_for_all:
-            dropped = [reply for reply in self._replies if _was_dropped(reply)]
+            dropped = [reply for reply in self._replies if was_dropped(reply)]
             self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
-        if _was_dropped(reply):
+        if was_dropped(reply):
             self._promise.reject(cancelled_error(self.name))
         else:
             self._promise.fail(call, call.root_cause)
@@ -372,7 +342,7 @@ class StreamCall(_MeshCall):
         self._answered.append(rank)
         future._rank = Point(rank, self._extent)
         promise = Promise.of(future)
-        if _was_dropped(reply):
+        if was_dropped(reply):
             promise.reject(cancelled_error(self.name))
         elif isinstance(reply, Failure) or reply.flags != VALUE:
             call = self._note_failure(rank, reply)
@@ -428,9 +398,7 @@ class SystemCall(_PerRank, Promise[Any]):
         return isinstance(reply, Failure) or reply.flags != VALUE
 
     def _read(self, reply: Reply) -> Any:
-        if isinstance(reply, Frame) and reply.flags == ERROR:
-            raise load_error(reply.payload).exception
-        return read_reply(reply, self.name)
+        return read_answer(reply, lambda failure: supervision_error(failure, self.name))
 
     def describe(self) -> str:
         return f"{self.name} ({len(self._procs) - self._left} of {len(self._procs)} done)"
@@ -463,11 +431,8 @@ class SpawnCall(SystemCall):
 
     def awaited(self) -> PendingCall:
         """The actors themselves, which a bootstrap function may hold back."""
-        return PendingCall(
-            self,
-            self._uid,
-            [proc for rank, proc in self._procs.items() if rank not in self._answered],
-        )
+        silent = [proc for rank, proc in self._procs.items() if rank not in self._answered]
+        return PendingCall(self, self._uid, silent)
 
     def _read(self, reply: Reply) -> Any:
-        return read_reply(reply, self.name)
+        raise to_exception(reply, self.name)

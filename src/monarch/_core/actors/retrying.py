@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ActorError, SupervisionError, name_some
+from ..calls import told
 from ..calls.failed_call import CallSite, FailedCall, Reply
 from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
@@ -26,11 +27,10 @@ from ..calls.promise import Promise
 from ..calls.rebuild import read_value
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
-from ..wire import pickling
 from ..wire.address import ProcAddress
-from ..wire.frame import CANCELLED, DEAD, REPLY, VALUE, Bytes, Frame
+from ..wire.frame import CANCELLED, REPLY, VALUE, Bytes, Frame
 from .context import context
-from .request import Gather, UnaryCall
+from .request import Gather, UnaryCall, was_dropped
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -79,22 +79,13 @@ class _Attempt(PendingOperation):
 
 
 class _Due:
-    """A resend that waits for the poller's thread. If that thread has ended, the resend is failed.
+    """A resend that waits for the poller's thread. If that thread has ended, `fail` is called."""
 
-    Args:
-        failure: Why it is sent again.
-    """
+    __slots__ = ("_fail", "_hub")
 
-    __slots__ = ("_attempt", "_call", "_failure", "_hub", "_rank")
-
-    def __init__(
-        self, call: _Repeated, hub: MessageHub, attempt: _Attempt, rank: int, failure: Reply
-    ) -> None:
-        self._call = call
+    def __init__(self, hub: MessageHub, fail: Callable[[], None]) -> None:
         self._hub = hub
-        self._attempt = attempt
-        self._rank = rank
-        self._failure = failure
+        self._fail = fail
 
     def reply(self, frame: Frame) -> bool:
         return False
@@ -102,7 +93,7 @@ class _Due:
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
         if self._hub.end is None:
             return False
-        self._call.settle(self._rank, self._failure, self._attempt)
+        self._fail()
         return True
 
 
@@ -117,12 +108,7 @@ class _Repeated(PendingOperation):
         self._target = endpoint._target
         self._options = endpoint._options
         self._send = functools.partial(
-            cell.hub.cast,
-            target=self._target.uid,
-            meta=endpoint._meta,
-            content=content,
-            sender=cell.uid,
-            flags=endpoint._flags,
+            self._target.cast, endpoint._meta, content, flags=endpoint._flags, sender=cell
         )
         self._lock = threading.RLock()
         self._cancelled = False
@@ -155,12 +141,8 @@ class _Repeated(PendingOperation):
             self._attempts.append(attempt)
             self._made.update(dict.fromkeys(ranks, number))
         # as any call: tables of those on other hosts are kept by the very sequence
-        if len(ranks) == len(procs):
-            attempt.request = self._send(procs, request=attempt)
-        else:
-            attempt.request = self._send(
-                [procs[rank] for rank in ranks], request=attempt, ranks=ranks
-            )
+        some = None if len(ranks) == len(procs) else ranks
+        attempt.request = self._send(request=attempt, ranks=some)
         if self._options.timeout is not None:
             expire = functools.partial(self._expire, attempt)
             attempt.timer = self._home.poller.call_later(self._options.timeout, expire)
@@ -171,8 +153,8 @@ class _Repeated(PendingOperation):
 
     def heard(self, attempt: _Attempt, rank: int, reply: Reply) -> None:
         """A rank has answered an attempt, or is gone. On any thread."""
-        loss = _loss(reply)
-        is_answer = loss is None and not _is_dropped(reply)
+        loss = told.loss(reply)
+        is_answer = loss is None and not was_dropped(reply)
         with self._lock:
             if not is_answer and rank not in attempt.open:  # that attempt was over
                 return
@@ -192,17 +174,17 @@ class _Repeated(PendingOperation):
 
     def _ask_soon(self, attempt: _Attempt, rank: int, failure: Reply) -> None:
         hub = self._home
-        due = _Due(self, hub, attempt, rank, failure)
+        fail = functools.partial(self.settle, rank, failure, attempt)
         key = next(hub.request_ids)
 
         def ask() -> None:
             if hub.requests.pop(key, None) is not None:
                 self._ask_again([rank], attempt)
 
-        hub.requests[key] = due
+        hub.requests[key] = _Due(hub, fail)
         hub.poller.call_soon(ask)
         if hub.end is not None and hub.requests.pop(key, None) is not None:
-            self.settle(rank, failure, attempt)
+            fail()
 
     def _ask_again(self, ranks: Sequence[int], attempt: _Attempt) -> None:
         try:
@@ -328,7 +310,7 @@ class Call(_Repeated, Gather):
             self._take(rank, self._dropped(rank))
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
-        if self._late and reply is not None and _is_dropped(reply):
+        if self._late and was_dropped(reply):
             self._promise.reject(self.timed_out(next(iter(self._late.values()))))
         else:
             super()._end_as_failed(call, reply)
@@ -357,10 +339,10 @@ class CallToOne(_Repeated, UnaryCall):
         extent: Extent | None,
     ) -> None:
         target = endpoint._target
+        hub = context()._cell.hub
         UnaryCall.__init__(
-            self, endpoint.name, target.uid, target.procs[0], context()._cell.hub, site
+            self, endpoint.name, target.uid, target.procs[0], hub, site, extent=extent
         )
-        self._extent = extent
         self._begin(endpoint, content)
 
     def _whom(self, ranks: Sequence[int]) -> Sequence[int]:
@@ -372,11 +354,7 @@ class CallToOne(_Repeated, UnaryCall):
         return [random.choice(others or self._living() or ranks)]
 
     def _living(self) -> list[int]:
-        """The ranks that are not known to be gone."""
-        fate, uid = self._home.fate, self._target.uid
-        return [
-            rank for rank, address in enumerate(self._target.procs) if fate(address, uid) is None
-        ]
+        return self._target.living_ranks(self._home)
 
     def _has_hope(self, failure: Failure) -> bool:
         return failure.restarts or bool(self._extent is not None and self._living())
@@ -384,8 +362,8 @@ class CallToOne(_Repeated, UnaryCall):
     def settle(self, rank: int, reply: Reply, attempt: _Attempt) -> None:
         if isinstance(reply, Frame) and reply.flags == VALUE:
             self._complete(reply, None, read_value)
-        elif _is_dropped(reply):
-            self._fail_as(reply, rank, self._extent)
+        elif was_dropped(reply):
+            self._fail(reply, rank)
         else:
             call = _FailedAttempts(self.name, self._extent, self._site, {rank: attempt.number}, {})
             call.add(rank, reply)
@@ -434,17 +412,3 @@ class _FailedAttempts(FailedCall):
 
 def _attempts_made(count: int) -> str:
     return f"{count} attempts were made" if count > 1 else "1 attempt was made"
-
-
-def _is_dropped(reply: Reply) -> bool:
-    return isinstance(reply, Frame) and reply.flags == CANCELLED
-
-
-def _loss(reply: Reply) -> Failure | None:
-    """Why the rank is gone, if it is."""
-    if isinstance(reply, Failure):
-        return reply
-    if reply.flags != DEAD:
-        return None
-    failure: Failure = pickling.loads(reply.payload)
-    return failure

@@ -14,7 +14,7 @@ from .context import context
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
-    from .contracts import Owner
+    from .base_cell import BaseCell
     from .ports import Port
 
 
@@ -44,7 +44,7 @@ class Target:
         ranks: Sequence[int] | None = None,
         reply_to: Port[Any] | None = None,
         flags: int = 0,
-        sender: Owner | None = None,
+        sender: BaseCell | None = None,
     ) -> int:
         """Send a call to some ranks, or to all; return the number of the request.
 
@@ -72,9 +72,8 @@ class Target:
                     return failure
         return None
 
-    def living_ranks(self) -> list[int]:
+    def living_ranks(self, hub: MessageHub) -> list[int]:
         """Ranks that are not known to be gone."""
-        hub = context()._cell.hub
         return [
             rank for rank, address in enumerate(self.procs) if hub.fate(address, self.uid) is None
         ]

@@ -13,6 +13,7 @@ from ...errors import ActorError, RemoteException
 from ..supervision import failure
 from ..wire import pickling
 from .rebuild import rebuild
+from .unsendable import can_be_sent
 
 
 def dump_exception(error: BaseException) -> bytes:
@@ -44,17 +45,11 @@ def _dump_parts(error: BaseException, whole: bool) -> bytes:
     """
     args, attributes = error.args, vars(error)
     if not whole:
-        args = tuple(_sendable(arg) for arg in args)
-        attributes = {name: _sendable(value) for name, value in attributes.items()}
+        args = tuple(arg if can_be_sent(arg) else None for arg in args)
+        attributes = {
+            name: value if can_be_sent(value) else None for name, value in attributes.items()
+        }
     return pickling.dumps_inline((type(error), args, attributes))
-
-
-def _sendable(value: Any) -> Any:
-    try:
-        pickling.dumps_inline(value)
-    except Exception:
-        return None
-    return value
 
 
 def load_exception(data: Any) -> BaseException:

@@ -15,18 +15,18 @@ from operator import itemgetter
 from queue import SimpleQueue
 from threading import RLock
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some, tell_of_others
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
-from ..wire import pickling
 from ..wire.frame import CANCELLED, DEAD, Frame
 from . import told
 from .callbacks import callback_thread
 from .cancelled import is_cancelled
-from .remote_error import said_by, supervision_error, to_exception
+from .remote_error import said_by, to_exception
 
+R = TypeVar("R")
 Reply = Frame | Failure
 
 
@@ -87,11 +87,8 @@ class FailedCall:
 
     def points(self) -> list[Point]:
         """The ranks that are known to have failed by now, in order."""
-        return (
-            [Point(rank, self._extent) for rank in sorted(self._replies)]
-            if self._extent is not None
-            else []
-        )
+        extent = self._extent
+        return [Point(rank, extent) for rank in sorted(self._replies)] if extent is not None else []
 
     def error(self, rank: int) -> BaseException:
         """Return the exception of a rank, the same object each time.
@@ -108,11 +105,8 @@ class FailedCall:
 
     def read(self, rank: int, reply: Reply) -> BaseException:
         """The error that a reply stands for."""
-        if isinstance(reply, Failure):
-            return supervision_error(reply, self.endpoint)
-        return to_exception(
-            reply, self.endpoint, None if self._extent is None else Point(rank, self._extent)
-        )
+        point = None if self._extent is None else Point(rank, self._extent)
+        return to_exception(reply, self.endpoint, point)
 
     def root_cause(self) -> BaseException:
         """Return the error of the lowest rank that did not fail because another had.
@@ -141,20 +135,16 @@ class FailedCall:
         }
         if not raised:
             return None
-        where = (
-            f" on {name_some([Point(rank, self._extent) for rank in raised])}"
-            if self._extent is not None
-            else ""
-        )
-        told = said_by(next(iter(raised.values())))
-        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {told}"
+        points = [point for point in self.points() if point.rank in raised]
+        where = f" on {name_some(points)}" if points else ""
+        said = said_by(next(iter(raised.values())))
+        return f"{self.endpoint} failed{where}, and nobody has read the future that says so. {said}"
 
 
 def _is_stop(reply: Reply) -> bool:
     """Return whether the reply says that the rank was stopped on purpose."""
-    if isinstance(reply, Frame):
-        return reply.flags == DEAD and bool(pickling.loads(reply.payload).is_stop)
-    return reply.is_stop
+    lost = told.loss(reply)
+    return lost is not None and lost.is_stop
 
 
 def _is_consequence(error: BaseException) -> bool:
@@ -164,8 +154,18 @@ def _is_consequence(error: BaseException) -> bool:
     return isinstance(error, ActorError) or error.failure is None or error.failure.event.is_stop
 
 
-class ErrorsByRank(Mapping[Point, BaseException]):
-    """A view of a failed call, which grows with it. A copy elsewhere is a plain dict."""
+class ByRank(Mapping[Point, R]):
+    """A mapping of ranks, made of what came from each. A copy elsewhere is a plain dict."""
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class ErrorsByRank(ByRank[BaseException]):
+    """A view of a failed call, which grows with it."""
 
     def __init__(self, call: FailedCall) -> None:
         self._call = call
@@ -180,12 +180,6 @@ class ErrorsByRank(Mapping[Point, BaseException]):
 
     def __len__(self) -> int:
         return len(self._call.points())
-
-    def __repr__(self) -> str:
-        return repr(dict(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
 
 
 _unread: set[FailedCall] = set()

@@ -54,7 +54,7 @@ class HeldInterrupts:
 
     __slots__ = ("_handlers", "_wake", "came")
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], object] = lambda: None) -> None:
         self._wake = wake
         self._handlers: Sequence[Handler] = ()
         self.came: dict[int, FrameType | None] = {}

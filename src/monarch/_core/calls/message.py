@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 from ..shape import Extent
+from ..wire.frame import REPLY, Frame
 
 NO_EXTENT = Extent([], [])
 
@@ -44,6 +45,11 @@ def encode_meta(method: str, extent: Extent) -> bytes:
     for label, size in zip(extent.labels, extent.sizes, strict=True):
         parts += [label, str(size)]
     return "\0".join(parts).encode()
+
+
+def answer_to(call: Frame, flags: int, payload: bytes = b"") -> Frame:
+    """Make the frame that answers a call."""
+    return Frame(REPLY, flags, call.rank, call.target, call.sender, call.request, b"", payload)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -47,7 +47,7 @@ def _load_again(error: BaseException, load: Callable[..., T], *args: Any) -> T:
     # the only one in which signal handlers run
     if threading.current_thread() is not threading.main_thread():
         raise _explained(error)
-    with HeldInterrupts(_nothing):
+    with HeldInterrupts():
         try:
             load(*args)
         except Exception:
@@ -59,6 +59,3 @@ def _load_again(error: BaseException, load: Callable[..., T], *args: Any) -> T:
 
 def _explained(error: BaseException) -> RuntimeError:
     return RuntimeError(f"the code that rebuilds it raised {error!r}")
-
-
-def _nothing() -> None: ...

@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
-from ..wire.frame import CANCELLED, DEAD, ERROR, EXCEPTION, Frame
+from ..wire.frame import CANCELLED, ERROR, EXCEPTION, Frame
 from . import told
 from .cancelled import cancelled_error
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
-from .unsendable import find_unsendable
+from .unsendable import can_be_sent, find_unsendable
 
 if TYPE_CHECKING:
     import traceback
 
 _CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # whose frames are of no interest
-_ENGINE = (os.path.join(_CORE, ""), os.path.join(os.path.dirname(_CORE), "debugger", ""))
+_ENGINE = tuple(
+    os.path.join(os.path.dirname(_CORE), name, "") for name in ("_core", "actor", "debugger")
+)
 _HEADER = "Traceback (most recent call last):"
 _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
 
@@ -58,18 +60,20 @@ def said_by(reply: Frame) -> str:
     return f"{message}\n {formatted}".rstrip()
 
 
-def to_exception(frame: Frame, endpoint: str, rank: Any = None) -> BaseException:
+def to_exception(reply: Frame | Failure, endpoint: str, rank: Any = None) -> BaseException:
     """Make the exception that a reply without a value raises at the caller."""
-    if frame.flags == ERROR:
-        return load_error(frame.payload, rank)
-    if frame.flags == EXCEPTION:
-        raised = rebuild(pickling.loads, frame.payload, frame.buffers)
+    lost = told.loss(reply)
+    if lost is not None:
+        return supervision_error(lost, endpoint)
+    assert isinstance(reply, Frame)
+    if reply.flags == ERROR:
+        return load_error(reply.payload, rank)
+    if reply.flags == EXCEPTION:
+        raised = rebuild(pickling.loads, reply.payload, reply.buffers)
         return raised if isinstance(raised, BaseException) else RuntimeError(repr(raised))
-    if frame.flags == DEAD:
-        return supervision_error(pickling.loads(frame.payload), endpoint)
-    if frame.flags == CANCELLED:
+    if reply.flags == CANCELLED:
         return cancelled_error(endpoint)
-    raise InternalError(f"{endpoint} got a reply of unknown kind {frame.flags}")
+    raise InternalError(f"{endpoint} got a reply of unknown kind {reply.flags}")
 
 
 def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | None = None) -> Any:
@@ -82,13 +86,7 @@ def read_answer(reply: Frame | Failure, lost: Callable[[Failure], Exception] | N
     Raises:
         Exception: What the handler has raised, or what `lost` has made.
     """
-    failure = (
-        reply
-        if isinstance(reply, Failure)
-        else pickling.loads(reply.payload)
-        if reply.flags == DEAD
-        else None
-    )
+    failure = told.loss(reply)
     if failure is not None:
         raise lost(failure) if lost is not None else supervision_error(failure, "ask()")
     assert isinstance(reply, Frame)
@@ -101,10 +99,8 @@ def refusal(reply: Frame) -> str | None:
     """Why the answer to a control record is none, in words; None of one that is."""
     if reply.flags == ERROR:
         return str(load_error(reply.payload).exception)
-    if reply.flags == DEAD:
-        reason: str = pickling.loads(reply.payload).reason
-        return reason
-    return None
+    failure = told.loss(reply)
+    return None if failure is None else failure.reason
 
 
 def supervision_error(failure: Failure, endpoint: str) -> SupervisionError:
@@ -181,9 +177,7 @@ def explain_arguments(
     named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
     named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
     for name, arg in named:
-        try:
-            pickling.dumps_inline(arg)
-        except Exception:
+        if not can_be_sent(arg):
             explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
             return
     explain(error, f"the arguments of {call} cannot be sent")

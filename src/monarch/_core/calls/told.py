@@ -17,14 +17,19 @@ _END = 200
 _told: deque[tuple[str, int, str, str]] = deque(maxlen=1024)
 
 
+def loss(reply: Frame | Failure) -> Failure | None:
+    """Why the rank is gone, where a reply says that."""
+    if isinstance(reply, Failure):
+        return reply
+    failure: Failure | None = pickling.loads(reply.payload) if reply.flags == DEAD else None
+    return failure
+
+
 def note(reply: Frame | Failure) -> None:
     """The program is about to see the error of this reply."""
-    if isinstance(reply, Frame):
-        if reply.flags != DEAD:
-            return
-        reply = pickling.loads(reply.payload)
-        assert isinstance(reply, Failure)
-    _told.append((reply.host, reply.pid, reply.cause, reply.reason[-_END:]))
+    lost = loss(reply)
+    if lost is not None:
+        _told.append((lost.host, lost.pid, lost.cause, lost.reason[-_END:]))
 
 
 def knows(failure: Failure) -> bool:

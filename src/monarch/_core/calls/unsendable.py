@@ -30,17 +30,14 @@ def find_unsendable(value: Any) -> tuple[str, Any]:
 
 
 def _unsendable_part(value: Any, seen: set[int]) -> tuple[str, Any] | None:
-    return next(
-        (
-            (step, part)
-            for step, part in _parts(value)
-            if id(part) not in seen and not _can_be_sent(part)
-        ),
-        None,
-    )
+    for step, part in _parts(value):
+        if id(part) not in seen and not can_be_sent(part):
+            return step, part
+    return None
 
 
-def _can_be_sent(value: Any) -> bool:
+def can_be_sent(value: Any) -> bool:
+    """Return whether a value pickles."""
     try:
         pickling.dumps_inline(value)
     except Exception:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,14 @@ from ..actors.request import StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
-from ..calls.remote_error import load_error
+from ..calls.remote_error import refusal
 from ..hub.control import send_record
 from ..hub.control_records import Attach, Detach, EndHost, JoinHosts, ShutDownHost, StopClient
 from ..hub.message_hub import MessageHub
-from ..net.poller import Poller
 from ..supervision.failure import HOST, NOT_ATTACHED, NOT_LET_IN, UNSTARTED, Failure
 from ..wire import pickling
-from ..wire.address import AGENT, ROOT, ProcAddress, host_labels
-from ..wire.frame import ERROR, STANDING, VALUE, Frame
+from ..wire.address import AGENT, ROOT, ProcAddress
+from ..wire.frame import STANDING, VALUE, Frame
 
 if TYPE_CHECKING:
     from ..net.trust import Trust
@@ -31,10 +29,10 @@ Greet = Callable[[Sequence[ProcAddress]], None]
 
 # seconds beyond the grace time in which other hosts say that what the client had there is gone
 _LEAVE_BOUND = 1.0
-AFTER = 3.0  # seconds that hosts which are up may need; a wait worth a word is longer
-_INTERVAL = 1.0  # seconds
-_MOST_NAMES = 8
-_CLEAR = "\033[K"  # the rest of the line
+
+# replaced by monarch.actor
+show_progress: Callable[..., object] = lambda *args: None  # noqa: E731
+"""Tells a terminal of hosts that are waited for."""
 
 
 class AttachedHosts:
@@ -115,22 +113,9 @@ class AttachedHosts:
             self._left.difference_update(hosts)
             self._hub.unattached.difference_update(hosts)
             self._given_up.difference_update(hosts)
-            send_record(
-                self._hub,
-                self._hub.address.agent,
-                JoinHosts(tuple(hosts), trust, config.exported()),
-            )
-        attach = Attach(None if self.looks_on else config.exported())
-        request = _Attaching(
-            self._hub,
-            self.agents(hosts),
-            attach,
-            known,
-            self._given_up,
-            self._workers,
-            self._show,
-            self._greet,
-        )
+            join = JoinHosts(tuple(hosts), trust, config.exported())
+            send_record(self._hub, self._hub.address.agent, join)
+        request = _Attaching(self, hosts, known)
         request.send(range(len(hosts)))
         self._attaching.add(request.future)
         subscribe(request.future, lambda: self._attaching.discard(request.future))
@@ -221,53 +206,38 @@ class _Attaching(Promise[bool]):
     are attached.
 
     Args:
-        attach: What each is sent.
+        client: What the client has attached.
+        hosts: Those that are asked.
         known: Hosts to which there may be a link that is about to be lost, as another worker runs
             there now. They are given a second chance.
-        given_up: Hosts that nobody waits for any more.
-        workers: Names of those that have answered, by identity.
     """
 
-    def __init__(
-        self,
-        hub: MessageHub,
-        agents: Sequence[ProcAddress],
-        attach: Attach,
-        known: set[str],
-        given_up: Set[str],
-        workers: dict[str, str],
-        show: Callable[[ProcAddress, Any], None],
-        greet: Greet,
-    ) -> None:
-        self._hub = hub
-        self._agents = list(agents)
-        self._missing = {rank: agent.host for rank, agent in enumerate(agents)}
-        self._attach = attach
+    def __init__(self, client: AttachedHosts, hosts: Sequence[str], known: set[str]) -> None:
+        self._client = client
+        self._hub = client._hub
+        self._agents = client.agents(hosts)
+        self._missing = dict(enumerate(hosts))
+        self._attach = Attach(None if client.looks_on else config.exported())
         self._known = known
-        self._given_up = given_up
-        self._workers = workers
-        self._show = show
-        self._greet = greet
         self._shown: dict[int, int] = {}  # by rank: number of what was printed last
-        super().__init__(f"{len(agents)} hosts to be attached")
+        super().__init__(f"{len(hosts)} hosts to be attached")
         limit = config.value("mesh_attach_config_timeout")
-        AttachProgress(hub.poller, self._missing.values(), len(agents), limit, self.future)
+        show_progress(self._hub.poller, self._missing.values(), len(hosts), limit, self.future)
 
     def send(self, ranks: Sequence[int]) -> None:
         agents = tuple(self._agents[rank] for rank in ranks)
         for agent in agents:
             self._hub.host_is_back(agent.host)
         send_record(self._hub, agents, self._attach, self, ROOT, STANDING, ranks)
-        self._greet(agents)
+        self._client._greet(agents)
 
     def reply(self, frame: Frame) -> bool:
         if frame.rank in self._missing:
             del self._missing[frame.rank]
             self._hub.unreached.discard(self._agents[frame.rank].host)
-            if frame.flags == ERROR:
-                self._fail(frame.rank, str(load_error(frame.payload).exception))
-            elif frame.flags != VALUE:
-                self._fail(frame.rank, pickling.loads(frame.payload).reason)
+            why = refusal(frame)
+            if why is not None:
+                self._fail(frame.rank, why)
             else:
                 self._answered(frame.rank, pickling.loads(frame.payload))
         elif frame.flags == VALUE and frame.meta:
@@ -275,12 +245,13 @@ class _Attaching(Promise[bool]):
             number = int.from_bytes(frame.meta, "big")
             if number > self._shown.get(frame.rank, 0):
                 self._shown[frame.rank] = number
-                self._show(self._agents[frame.rank], pickling.loads(frame.payload, frame.buffers))
+                output = pickling.loads(frame.payload, frame.buffers)
+                self._client._show(self._agents[frame.rank], output)
         return False
 
     def _answered(self, rank: int, identity: str) -> None:
         host = self._agents[rank].host
-        name = self._workers.setdefault(identity, host)
+        name = self._client._workers.setdefault(identity, host)
         if name != host:
             reason = f"it is {name} by another name: attach each worker once"
             failure = Failure(UNSTARTED, f"{NOT_ATTACHED}: {reason}", proc=host)
@@ -299,7 +270,7 @@ class _Attaching(Promise[bool]):
 
     def _could_not_reach(self, rank: int, failure: Failure) -> None:
         host = self._agents[rank].host
-        if host in self._known - self._given_up:
+        if host in self._known - self._client._given_up:
             self._known.discard(host)
             self._hub.poller.call_soon(lambda: self.send([rank]))
         else:
@@ -310,67 +281,3 @@ class _Attaching(Promise[bool]):
         self.reject(
             RuntimeError(f"attach failed on {self._agents[rank].host} (rank {rank}): {reason}")
         )
-
-
-class AttachProgress:
-    """A progress line for terminals:
-    ``waiting for 3 of 16 hosts: node4, node7, node9; 12 s of 60 s``.
-
-    One line, from `AFTER` seconds on until `attached` is done. Without a terminal it says nothing.
-
-    Args:
-        poller: Calls it on time.
-        missing: The hosts that have not answered, now and later.
-        total: How many are attached together.
-        limit: Seconds until they are given up.
-        attached: Done when all have answered, or one was given up.
-    """
-
-    def __init__(
-        self,
-        poller: Poller,
-        missing: Collection[str],
-        total: int,
-        limit: float,
-        attached: Future[bool],
-    ) -> None:
-        self._poller = poller
-        self._missing = missing
-        self._total = total
-        self._limit = limit
-        self._begin = time.monotonic()
-        self._shown = False
-        self._over = False
-        if sys.stderr is not None and sys.stderr.isatty():
-            subscribe(attached, self._end)
-            poller.call_later(AFTER, self._show)
-
-    def _show(self) -> None:
-        if self._over:
-            return
-        self._shown = True
-        elapsed = time.monotonic() - self._begin
-        # The cursor goes back to where the line begins: what the program prints takes its place.
-        print(
-            f"{progress_line(self._missing, self._total, elapsed, self._limit)}{_CLEAR}\r",
-            end="",
-            file=sys.stderr,
-            flush=True,
-        )
-        self._poller.call_later(_INTERVAL, self._show)
-
-    def _end(self) -> None:
-        self._over = True
-        if self._shown:
-            print(_CLEAR, end="", file=sys.stderr, flush=True)
-
-
-def progress_line(missing: Collection[str], total: int, elapsed: float, limit: float) -> str:
-    """The text about `missing` hosts, given by address, after `elapsed` seconds."""
-    names = sorted(host_labels([*missing]))
-    shown = ", ".join(names[:_MOST_NAMES])
-    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-    return (
-        f"waiting for {len(names)} of {total} hosts: {shown}{more}; {elapsed:.0f} s of"
-        f" {limit:.0f} s"
-    )

@@ -121,7 +121,7 @@ class Client:
 
     def ensure_agent(self) -> ProcAddress:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
-        with self._lock, HeldInterrupts(_nothing):  # half a start could not be repeated
+        with self._lock, HeldInterrupts():  # half a start could not be repeated
             if self._agent is None:
                 stack_dump.install()
                 self._agent = start_agent(self.hub.address.agent, self.hub.address)
@@ -272,7 +272,7 @@ def client(make: Callable[[], Client] = Client) -> Client:
     if _client is None:
         refuse_imports("monarch")
         _note_forks()  # not before: a spawner, whose forks are procs, is no client
-        with _boot_lock, HeldInterrupts(_nothing):
+        with _boot_lock, HeldInterrupts():
             if _client is None:
                 try:
                     _client = make()
@@ -426,7 +426,3 @@ def install() -> None:
 
 def _root_context() -> Context:
     return (_client or client()).context  # without the call where each message passes
-
-
-def _nothing() -> None:
-    pass

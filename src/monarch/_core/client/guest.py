@@ -8,16 +8,12 @@ Nothing waits for it, and its end closes its connections.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from ..net import unix
 from ..supervision.failure import Failure
 from ..wire.address import AGENT, ProcAddress
 from . import client
-
-if TYPE_CHECKING:
-    from ..net.trust import Trust
 
 
 class Guest(client.Client):
@@ -26,15 +22,13 @@ class Guest(client.Client):
     def ensure_agent(self) -> ProcAddress:
         return self.hub.address.agent
 
-    def attach(self, hosts: Sequence[str], trust: Trust, by: object) -> NoReturn:
+    def attach(self, *_: object) -> NoReturn:
         raise RuntimeError(
             "this process is connected to a running program: it attaches no hosts of its own"
         )
 
-    def route_via(self, host: str, trust: Trust) -> NoReturn:
-        raise RuntimeError(
-            "this process is connected to a running program: it attaches no hosts of its own"
-        )
+    def route_via(self, *_: object) -> NoReturn:
+        self.attach()
 
     def _abroad(self, host: str) -> Failure | None:
         return None  # the program has attached it

@@ -9,6 +9,7 @@ from contextlib import suppress
 from ...errors import BackpressureError
 from ..actors.base_cell import BaseCell
 from ..actors.request import StopCall
+from ..calls import told
 from ..calls.message import SETTLE
 from ..hub.contracts import Origin
 from ..hub.control import send_record
@@ -20,7 +21,7 @@ from ..supervision.ownership import OwnedMesh
 from ..supervision.restart import RestartGroup, RestartPlan
 from ..wire import pickling
 from ..wire.address import ROOT, ProcAddress
-from ..wire.frame import DEAD, URGENT, Frame
+from ..wire.frame import URGENT, Frame
 
 SHUT_DOWN = "stopped by client: its context was shut down"
 """Why what a client ends on its way out has ended."""
@@ -118,8 +119,7 @@ class _Settled(StopCall):
         self._root = root
 
     def reply(self, frame: Frame) -> bool:
-        if frame.flags == DEAD:
-            failure = pickling.loads(frame.payload)
-            if not failure.is_stop:
-                self._root.rank_failed(failure)
+        failure = told.loss(frame)
+        if failure is not None and not failure.is_stop:
+            self._root.rank_failed(failure)
         return super().reply(frame)

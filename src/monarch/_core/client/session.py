@@ -30,8 +30,7 @@ class Prompt:
     """A person's, in a terminal or a notebook."""
 
     def part(self, waits: Collection[object]) -> object:
-        get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
-        shell: Any = get_shell() if get_shell is not None else None
+        shell = _shell()
         if shell is None:
             return "prompt"
         return shell.execution_count if waits or _main_thread_is_in("run_code") else None
@@ -41,11 +40,15 @@ class Prompt:
         sys.stderr.flush()
 
 
+def _shell() -> Any:
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return get_shell() if get_shell is not None else None
+
+
 def at_end_of_cells(callback: Callable[[], object]) -> None:
     """Have `callback` called at the end of each cell of IPython, in place of the one before."""
     global _at_end
-    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
-    shell: Any = get_shell() if get_shell is not None else None
+    shell = _shell()
     if shell is not None:
         if _at_end is None:
             shell.events.register("post_run_cell", lambda *result: _at_end and _at_end())

@@ -154,13 +154,8 @@ class Unshown:
             flush, self._flushes = self._flushes, False
             asked, number = self._new(agents, flush)
             self._latest = asked
-        send_record(
-            self._hub,
-            agents,
-            MarkOutput(number, [proc.proc for proc in printed], flush),
-            asked,
-            ROOT,
-        )
+        mark = MarkOutput(number, [proc.proc for proc in printed], flush)
+        send_record(self._hub, agents, mark, asked, ROOT)
         return None if self._stuck else asked
 
     def _new(self, agents: Sequence[ProcAddress], flush: bool) -> tuple[_Asked, int]:

@@ -24,30 +24,11 @@ from .shaped import ExpendableMesh
 
 T = TypeVar("T")
 
-RESERVED = frozenset(
-    {"slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized"}
-    | {
-        "_name",
-        "_class",
-        "_shape",
-        "_inner",
-        "_endpoint",
-        "_proc_mesh",
-        "_mesh_name",
-        "_labels",
-        "_ndslice",
-    }
-    | {
-        "_new_with_shape",
-        "_addresses",
-        "_became",
-        "_uid",
-        "_procs",
-        "_owned",
-        "_spawned",
-        "_target",
-    }
-)
+RESERVED = frozenset({
+    "slice", "split", "flatten", "rename", "size", "sizes", "extent", "stop", "initialized", "_name", "_class", "_shape",
+    "_inner", "_endpoint", "_proc_mesh", "_mesh_name", "_labels", "_ndslice", "_new_with_shape", "_addresses", "_became",
+    "_uid", "_procs", "_owned", "_spawned", "_target", "_reference",
+})  # fmt: skip
 
 
 class _UnlessOfItsClass:
@@ -140,21 +121,14 @@ class ActorMesh(_Updatable, Generic[T]):
         )
 
     def _new_with_shape(self, shape: Shape) -> ActorMesh[T]:
-        return ActorMesh(
-            self._class, self._name, self._uid, self._procs, shape, None, self._spawned
-        )
+        return self._reference(self._procs, shape)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> ActorMesh[T]:
         procs = tuple(self._target.procs[position] for position in positions)
-        return ActorMesh(
-            self._class,
-            self._name,
-            self._uid,
-            procs,
-            Shape.from_extent(extent),
-            None,
-            self._spawned,
-        )
+        return self._reference(procs, Shape.from_extent(extent))
+
+    def _reference(self, procs: tuple[ProcAddress, ...], shape: Shape) -> ActorMesh[T]:
+        return ActorMesh(self._class, self._name, self._uid, procs, shape, None, self._spawned)
 
     def _addresses(self) -> Sequence[ProcAddress]:
         return self._target.procs

@@ -6,14 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ... import config
 from ..actors.context import current_hub
 from ..calls.future import Future
 from ..client import client
 from ..guards.main_guard import refuse_imports
 from ..shape import Extent, Shape
-from ..wire.channel import parse_channel
-from ..wire.transport import ChannelTransport
 from .attachment import Attachment, check_workers
 from .host_mesh import HostMesh
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     TextOrPath = str | os.PathLike[str] | None
 
 _attached_via: str | None = None
-_transport: ChannelTransport | str | None = None
 
 
 def attach_to_workers(
@@ -70,14 +66,8 @@ def attach_to_workers(
         raise TypeError(f"the name of a host mesh is a string, got {name!r}")
     _check_client("attach_to_workers")
     attachment = Attachment(list(workers), _trust_for(ca, private_key, secret))
-    return HostMesh(
-        attachment.hosts,
-        Shape.from_extent(Extent(["hosts"], [len(workers)])),
-        "",
-        attachment,
-        name,
-        True,
-    )
+    shape = Shape.from_extent(Extent(["hosts"], [len(workers)]))
+    return HostMesh(attachment.hosts, shape, "", attachment, name, True)
 
 
 def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:
@@ -130,34 +120,3 @@ def attach(
         )
     client.client().route_via(host, trust)
     _attached_via = host
-
-
-def enable_transport(transport: ChannelTransport | str) -> None:
-    """Check the transport by which other hosts may reach this one.
-
-    Kept for old programs and without effect: the client makes all links, and both sides use them.
-
-    Args:
-        transport: A `ChannelTransport`; ``"ipc"``, ``"tcp"``, ``"tls"``, ``"metatls"``,
-            ``"metatls-hostname"``; or an address, ``"tcp://ip:port"``.
-
-    Raises:
-        ValueError: It is none of these.
-        RuntimeError: Another was chosen before, or the program uses the API already.
-    """
-    global _transport
-    chosen: ChannelTransport | str = ChannelTransport.parse(transport)
-    if isinstance(transport, str) and "://" in transport:
-        chosen = parse_channel(transport).name
-    current = _transport or config.value("default_transport")
-    if chosen == current:
-        return
-    if _transport is not None:
-        raise RuntimeError(
-            f"the transport of this program is {_transport} already; it can't change to {chosen}"
-        )
-    if client.is_running():
-        raise RuntimeError(
-            "enable_transport() must come before anything else that uses monarch in this program"
-        )
-    _transport = chosen

@@ -62,11 +62,7 @@ class BootstrapCommand:
 
         It has the current interpreter, and the inherited environment.
         """
-        return (self.program, self.arg0, tuple(self.args)) == (
-            sys.executable,
-            None,
-            _MODULE,
-        ) and self.inherit_env
+        return self.inherit_env and self.as_command() == Command(sys.executable, None, _MODULE)
 
     def as_command(self) -> Command:
         """Return the program and its arguments."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
@@ -74,7 +73,7 @@ class HostMesh(DrawnMesh):
         return self._find_hosts()
 
     def _new_with_shape(self, shape: Shape) -> HostMesh:
-        return HostMesh(self._find_hosts, shape, self._python, self._attachment, self._name)
+        return self._reference(self._find_hosts, shape)
 
     def _new_with_elements(self, positions: Sequence[int], extent: Extent) -> HostMesh:
         ranks = self._shape.ranks()
@@ -83,9 +82,10 @@ class HostMesh(DrawnMesh):
             hosts = self._hosts
             return tuple(hosts[ranks[position]] for position in positions)
 
-        return HostMesh(
-            picked, Shape.from_extent(extent), self._python, self._attachment, self._name
-        )
+        return self._reference(picked, Shape.from_extent(extent))
+
+    def _reference(self, hosts: Callable[[], tuple[str, ...]], shape: Shape) -> HostMesh:
+        return HostMesh(hosts, shape, self._python, self._attachment, self._name)
 
     @property
     def initialized(self) -> Future[bool]:
@@ -124,14 +124,9 @@ class HostMesh(DrawnMesh):
         self._check_usable()
         if self._attachment is None and _which(os.fspath(path)) is None:
             raise ValueError(f"{path!r} is not an executable program on this machine")
-        return HostMesh(
-            self._find_hosts,
-            self._shape,
-            os.fspath(path),
-            self._attachment,
-            self._name,
-            self._owned,
-        )
+        changed = copy.copy(self)
+        changed._python = os.fspath(path)
+        return changed
 
     def spawn_procs(
         self,
@@ -247,9 +242,7 @@ class HostMesh(DrawnMesh):
             A future of `monarch.stacks.Stacks`, within a few seconds: a text with equal stacks
             together; `procs`, `classes`.
         """
-        hub = context()._cell.hub
-        if hub.address == hub.root:
-            client.client().ensure_agent()
+        _ensure_agent()
         return proc_mesh.stacks_of(self._hosts, None, None, native)
 
     def shutdown(self) -> Future[None]:
@@ -303,22 +296,15 @@ class HostMesh(DrawnMesh):
         return lambda rank: names[hosts[ranks[rank]]]
 
     def _repr_html_(self) -> str | None:
-        return (
-            None
-            if self._attachment is not None and not self._attachment.known
-            else super()._repr_html_()
-        )
+        if self._attachment is not None and not self._attachment.known:
+            return None
+        return super()._repr_html_()
 
     async def __aenter__(self) -> HostMesh:
         self._check_usable()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         if self._attachment is None or (
             self._attachment.ended is None and not self._attachment.inherited
         ):
@@ -353,9 +339,7 @@ class HostMesh(DrawnMesh):
         """
         self._check_usable()
         await self.initialized
-        hub = context()._cell.hub
-        if hub.address == hub.root:
-            client.client().ensure_agent()
+        _ensure_agent()
         names = self._hosts
         return await proc_mesh.sync_to(
             [names[rank] for rank in self._shape.ranks()], workspace, conda, auto_reload
@@ -364,14 +348,13 @@ class HostMesh(DrawnMesh):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, HostMesh):
             return NotImplemented
-        return (self._hosts, self._shape, self._python) == (
-            other._hosts,
-            other._shape,
-            other._python,
-        )
+        return self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self._hosts, self._shape, self._python))
+        return hash(self._key())
+
+    def _key(self) -> tuple[tuple[str, ...], Shape, str]:
+        return self._hosts, self._shape, self._python
 
     if not TYPE_CHECKING:  # which is to go on telling of names that do not exist
 
@@ -389,7 +372,13 @@ class HostMesh(DrawnMesh):
         return f"<HostMesh{name} {self.extent} of {len(self)} host{'s' if len(self) > 1 else ''}>"
 
     def __reduce__(self) -> Any:
-        return _host_mesh, (self._hosts, self._shape, self._python)
+        return _host_mesh, self._key()
+
+
+def _ensure_agent() -> None:
+    hub = context()._cell.hub
+    if hub.address == hub.root:
+        client.client().ensure_agent()
 
 
 def _host_mesh(hosts: tuple[str, ...], shape: Shape, python: str) -> HostMesh:
@@ -437,11 +426,7 @@ def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
         )
     import inspect
 
-    known = [
-        name
-        for name in inspect.signature(HostMesh.spawn_procs).parameters
-        if name not in ("self", "unknown")
-    ]
+    _, *known, _ = inspect.signature(HostMesh.spawn_procs).parameters
     return TypeError(
         f"spawn_procs has no argument {', '.join(unknown)}; its arguments are {', '.join(known)}"
     )
@@ -449,14 +434,10 @@ def _unknown_arguments(unknown: Mapping[str, object]) -> TypeError:
 
 def _start(rank: int, command: BootstrapCommand, binding: Mapping[str, str]) -> Start:
     by_exec = not command.is_default or config.value("proc_spawn_method") == "exec"
-    nodes = (
-        {key: value for key, value in binding.items() if key != "cpus"}
-        if sys.platform == "linux"
-        else {}
-    )
+    nodes = tuple((key, value) for key, value in binding.items() if key != "cpus")
     return Start(
         rank, command.as_command() if by_exec else None, command.env, command.inherit_env,
-        binding.get("cpus", ""), tuple(nodes.items()),
+        binding.get("cpus", ""), nodes,
     )  # fmt: skip
 
 

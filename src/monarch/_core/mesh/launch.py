@@ -14,8 +14,8 @@ from typing import Any
 from ... import config
 from ..._namedtuple import NamedTuple
 from ..actors import log
+from ..actors.base_cell import BaseCell
 from ..actors.context import context
-from ..actors.contracts import Owner
 from ..actors.request import SystemCall
 from ..calls.future import Future, when_done
 from ..calls.pending import Described, PendingCall, operation_of, subscribe
@@ -68,7 +68,7 @@ def launch(
 class _Launch(NamedTuple):
     """All that it takes to start the procs of a mesh: at first, and again."""
 
-    cell: Owner
+    cell: BaseCell
     procs: Procs
     extent: Extent
     starts: list[Start]
@@ -93,31 +93,19 @@ class _Launch(NamedTuple):
         agents = {position: procs.address(position * procs.per_host).agent for position in here}
         started = SystemCall(f"{procs.name}: {len(starts)} procs to start", agents, True)
         for positions in alike.values():
-            self._ask(
-                [agents[position] for position in positions],
-                positions,
-                here[positions[0]],
-                kind,
-                started,
-            )
+            to = [agents[position] for position in positions]
+            record = kind(self._request(to[0].host, here[positions[0]]))
+            send_record(self.cell.hub, to, record, started, self.cell.uid, ranks=positions)
         return started.future
 
-    def _ask(
-        self,
-        agents: Sequence[ProcAddress],
-        positions: Sequence[int],
-        starts: Sequence[Start],
-        kind: type[SpawnProcs | RestartProcs],
-        started: SystemCall,
-    ) -> None:
+    def _request(self, host: str, starts: Sequence[Start]) -> SpawnRequest:
         cell, procs = self.cell, self.procs
-        environ = dict(os.environ) if agents[0].host in cell.hub.hosts else None
-        request = SpawnRequest(
+        environ = dict(os.environ) if host in cell.hub.hosts else None
+        return SpawnRequest(
             procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
             list(sys.path), self.cwd, environ, _preload(), config.exported(), self.nesting, self.restarts,
             log.settings(),
         )  # fmt: skip
-        send_record(cell.hub, agents, kind(request), started, cell.uid, ranks=positions)
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
         """Start the next incarnation of some ranks, by rank.
@@ -172,7 +160,7 @@ def _working_directory() -> str:
         ) from None
 
 
-def _keep(cell: Owner, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
+def _keep(cell: BaseCell, procs: ProcMesh, bootstrap: ActorMesh[Any]) -> None:
     """Keep what the function has made, and the actor that owns it.
 
     Its failures become those of the procs' owner.
@@ -206,7 +194,7 @@ class _Bootstrapping(Described):
         return None if operation is None else operation.awaited()
 
 
-def _ensure_agents(cell: Owner, addresses: Sequence[ProcAddress]) -> None:
+def _ensure_agents(cell: BaseCell, addresses: Sequence[ProcAddress]) -> None:
     """Have the agents of these processes there, this machine's included.
 
     The client starts that one on first use; a restart never does, when it may be gone.

@@ -1,92 +1,23 @@
-"""Replace an actor class by another wherever it is spawned, for tests."""
+"""Actor classes that are replaced by others where they are spawned: `patch_actor`."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-from ..calls.returns_future import is_async_function
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_patches: dict[type, list[type]] = {}
+patches: dict[type, list[type]] = {}
+"""The replacements of each class; the last is in force."""
 
 
 def resolve(cls: type) -> type:
     """The class to spawn for `cls`: that of the innermost patch, or itself."""
-    stack = _patches.get(cls)
+    stack = patches.get(cls)
     return stack[-1] if stack else cls
-
-
-def tensor_engine_factory(cls: type) -> Callable[..., Any] | None:
-    """Return the factory that replaces the tensor engines of actors of a class.
-
-    None if that is not patched.
-    """
-    return getattr(resolve(cls), "_tensor_engine_factory", None)
 
 
 def active() -> list[tuple[type, type]]:
     """Every patch in force, for procs that are spawned now."""
-    return [(cls, stack[-1]) for cls, stack in _patches.items() if stack]
+    return [(cls, stack[-1]) for cls, stack in patches.items() if stack]
 
 
-def install(patches: list[tuple[type, type]]) -> None:
+def install(active: list[tuple[type, type]]) -> None:
     """Apply the patches that were in force when this proc was spawned."""
-    for original, mock in patches:
-        _patches.setdefault(original, []).append(mock)
-
-
-class patch_actor:  # noqa: N801  # used as a function, like unittest.mock.patch
-    """A context in which ``spawn(name, original, ...)`` creates `mock` instead.
-
-    Here, and in procs that are spawned meanwhile.
-
-    A context manager, sync and async, and a decorator of functions, sync and async. Patches nest;
-    the inner one wins.
-
-    Args:
-        original: The actor class to replace.
-        mock: What is spawned in its place; gets the same name and arguments.
-
-    Raises:
-        TypeError: One of them is no class.
-    """
-
-    def __init__(self, original: type, mock: type) -> None:
-        for cls in (original, mock):
-            if not isinstance(cls, type):
-                raise TypeError(f"patch_actor takes two actor classes, got {cls!r}")
-        self._original = original
-        self._mock = mock
-
-    def __enter__(self) -> Any:
-        _patches.setdefault(self._original, []).append(self._mock)
-        return self._mock
-
-    def __exit__(self, *exc: object) -> None:
-        _patches[self._original].remove(self._mock)
-
-    async def __aenter__(self) -> Any:
-        return self.__enter__()
-
-    async def __aexit__(self, *exc: object) -> None:
-        self.__exit__()
-
-    def __call__(self, function: F) -> F:
-        if is_async_function(function):
-
-            @functools.wraps(function)
-            async def call_async(*args: Any, **kwargs: Any) -> Any:
-                with self:
-                    return await function(*args, **kwargs)
-
-            return call_async  # type: ignore[return-value]  # the same signature
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
-
-        return call  # type: ignore[return-value]  # the same signature
+    for original, mock in active:
+        patches.setdefault(original, []).append(mock)

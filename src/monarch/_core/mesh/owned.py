@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import config
-from ..actors.contracts import Owned, Owner
+from ..actors.base_cell import BaseCell, Owned
 from ..actors.proc_service import spawn_record
 from ..actors.request import SpawnCall, StopCall
 from ..calls.future import Future
@@ -33,14 +32,15 @@ class OwnedActors(Owned):
 
     Attributes:
         spec: What was spawned.
-        since: When, in seconds since 1970.
         init: As given.
         successors: Name of the class, and `init`, that some ranks start again with, by rank.
     """
 
+    uid: int
+
     def __init__(
         self,
-        cell: Owner,
+        cell: BaseCell,
         spec: SpawnSpec,
         procs: Sequence[ProcAddress],
         path: Callable[[int], str],
@@ -48,16 +48,11 @@ class OwnedActors(Owned):
         is_async: bool,
         init: tuple[bytes, Any],
     ) -> None:
-        super().__init__(spec.uid, spec.name, procs, False, path, group)
+        super().__init__(cell, spec.uid, spec.name, procs, False, path, group)
         self.spec = spec
-        self.since = time.time()
-        self._cell = cell
-        self._actor = spec.uid
-        self._procs = procs
         self._is_async = is_async
         self.init = init if group is not None else None
         self.successors: dict[int, tuple[str, tuple[bytes, Any]]] = {}
-        self.stopping: Future[None] | None = None
 
     def class_name(self, rank: int) -> str:
         """The name of the class that a rank starts with."""
@@ -67,26 +62,16 @@ class OwnedActors(Owned):
     def stop(self, reason: str) -> Future[None]:
         """Ask every rank to end; done when all have, or are known to be gone."""
         if self.stopping is None:
-            request = StopCall(f"{self.name}.stop()", self._procs)
+            request = StopCall(f"{self.name}.stop()", self.processes)
             self.stopping = request.future
             self._cell.disown(self.uid)
-            self._cell.note_stopped(self._actor)
-            self._stop(request, self._procs, reason)
-            for address in self._procs:
+            self._cell.note_stopped(self.uid)
+            self._stop(request, self.processes, reason)
+            for address in self.processes:
                 self._cell.hub.actors.remember(
-                    address, self._actor, Failure(STOPPED, reason, mesh=self.name)
+                    address, self.uid, Failure(STOPPED, reason, mesh=self.name)
                 )
         return self.stopping
-
-    def _bound(self, stopping: StopCall) -> None:
-        """Bound the wait for processes to stop.
-
-        A process in which nothing runs, as one of its threads holds the interpreter lock,
-        can't say that it has stopped.
-        """
-        bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
-        timer = self._cell.hub.poller.call_later(bound, lambda: stopping.resolve(None))
-        subscribe(stopping.future, timer.cancel)
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
         return self._stop_ranks(ranks, reason, again=True)
@@ -95,7 +80,7 @@ class OwnedActors(Owned):
         self._stop_ranks(ranks, "it failed too often and will not start again", again=False)
 
     def _stop_ranks(self, ranks: Sequence[int], reason: str, again: bool) -> Future[None]:
-        procs = [self._procs[rank] for rank in ranks]
+        procs = [self.processes[rank] for rank in ranks]
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", procs)
         self._stop(request, procs, reason, again)
         return request.future
@@ -103,20 +88,18 @@ class OwnedActors(Owned):
     def _stop(
         self, request: StopCall, procs: Sequence[ProcAddress], reason: str, again: bool = False
     ) -> None:
-        send_record(
-            self._cell.hub,
-            procs,
-            StopActor(self._actor, reason, again),
-            request,
-            self._cell.uid,
-            URGENT,
-        )
-        self._bound(request)
+        record = StopActor(self.uid, reason, again)
+        send_record(self._cell.hub, procs, record, request, self._cell.uid, URGENT)
+        # a process in which nothing runs, as one of its threads holds the interpreter lock, can't
+        # say that it has stopped
+        bound = config.value("cleanup_timeout") + config.value("stop_actor_timeout")
+        timer = self._cell.hub.poller.call_later(bound, lambda: request.resolve(None))
+        subscribe(request.future, timer.cancel)
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
         assert self.init is not None, "only meshes of a group start again"
-        procs = [self._procs[rank] for rank in ranks]
-        request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self._actor)
+        procs = [self.processes[rank] for rank in ranks]
+        request = SpawnCall(f"{self.name}: {len(ranks)} ranks to start again", procs, self.uid)
         for index, rank in enumerate(ranks):
             again = self.spec._replace(
                 class_name=self.class_name(rank), incarnation=self.incarnation(rank), rank=rank
@@ -137,12 +120,13 @@ class OwnedProcs(Owned):
 
     Attributes:
         extent: Of the mesh.
-        since: When it was spawned, in seconds since 1970.
     """
+
+    uid: str
 
     def __init__(
         self,
-        cell: Owner,
+        cell: BaseCell,
         uid: str,
         name: str,
         procs: Sequence[ProcAddress],
@@ -151,56 +135,51 @@ class OwnedProcs(Owned):
         start_again: Callable[[dict[int, int]], list[Future[bool]]],
     ) -> None:
         super().__init__(
-            uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group
+            cell, uid, name, procs, True, lambda rank: f"{name}{Point(rank, extent)!r}", group
         )
         self.extent = extent
-        self.since = time.time()
-        self._cell = cell
-        self._mesh = uid
-        self._procs = procs
         self._start_again = start_again
-        self.stopping: Future[None] | None = None
 
     def stop(self, reason: str) -> Future[None]:
         """Ask the agents to end every proc; done when the processes are gone."""
         if self.stopping is None:
-            agents = list(dict.fromkeys(address.agent for address in self._procs))
+            agents = list(dict.fromkeys(address.agent for address in self.processes))
             request = StopCall(f"{self.name}.stop()", agents)
             self.stopping = request.future
             self._cell.disown(self.uid)
             _output_ends(self._cell.hub, agents)
             send_record(
-                self._cell.hub, agents, StopMesh(self._mesh, None, reason), request, self._cell.uid
+                self._cell.hub, agents, StopMesh(self.uid, None, reason), request, self._cell.uid
             )
             subscribe(request.future, lambda: self._stopped(reason))
         return self.stopping
 
     def _stopped(self, reason: str) -> None:
-        self._cell.hub.forget_peers(self._procs, Failure(STOPPED, reason, mesh=self.name))
+        self._cell.hub.forget_peers(self.processes, Failure(STOPPED, reason, mesh=self.name))
 
     def stop_ranks(self, ranks: Sequence[int], reason: str) -> Future[None]:
-        return self._ask_agents(ranks, lambda here: StopMesh(self._mesh, here, reason))
+        return self._ask_agents(ranks, lambda here: StopMesh(self.uid, here, reason))
 
     def start_ranks(self, ranks: Sequence[int]) -> Sequence[Future[Any]]:
         # whatever still leads to the incarnations before must not swallow what is meant for these
         ended = Failure(STOPPED, "it starts again", mesh=self.name, restarts=True)
         for rank in ranks:
             before = self.incarnation(rank) - 1
-            self._cell.hub.forget_peers([self._procs[rank]], ended._replace(incarnation=before))
+            self._cell.hub.forget_peers([self.processes[rank]], ended._replace(incarnation=before))
         assert self.group is not None, "only meshes of a group start again"
         self.group.replaced((self.uid, rank) for rank in ranks)
         return self._start_again({rank: self.incarnation(rank) for rank in ranks})
 
     def abandon(self, ranks: Sequence[int]) -> None:
-        self._ask_agents(ranks, lambda here: AbandonProcs(self._mesh, here))
+        self._ask_agents(ranks, lambda here: AbandonProcs(self.uid, here))
 
     def _ask_agents(
         self, ranks: Sequence[int], record: Callable[[list[int]], tuple[Any, ...]]
     ) -> Future[None]:
-        agents = list(dict.fromkeys(self._procs[rank].agent for rank in ranks))
+        agents = list(dict.fromkeys(self.processes[rank].agent for rank in ranks))
         request = StopCall(f"{self.name}: {len(ranks)} ranks to end", agents)
         for index, agent in enumerate(agents):
-            here = [rank for rank in ranks if self._procs[rank].agent == agent]
+            here = [rank for rank in ranks if self.processes[rank].agent == agent]
             send_record(self._cell.hub, agent, record(here), request, self._cell.uid, ranks=[index])
         return request.future
 

@@ -7,7 +7,6 @@ import re
 import weakref
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
@@ -371,24 +370,14 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         self._check_not_stopped()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         if self._owned is not None:  # else this is a child that was forked within the block
             self.stop().get()
 
     async def __aenter__(self) -> ProcMesh:
         return self.__enter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         if self._owned is not None:
             await self.stop()
 

@@ -9,25 +9,25 @@ import threading
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from ..._namedtuple import NamedTuple
-from ..actors.actor import Actor
-from ..actors.context import context
-from ..actors.endpoint import describe_class
-from ..actors.proc_service import ProcService
-from ..actors.request import UnaryCall
-from ..calls.future import Future
-from ..calls.message import NO_EXTENT
-from ..calls.promise import map_future
-from ..hub.control import send_record
-from ..hub.control_records import GetController
-from ..hub.control_service import ControlRequest, handles, register
-from ..hub.spawn_requests import SpawnSpec
-from ..shape import Shape
-from ..supervision.failure import Failure, MeshFailure
-from ..wire import pickling
-from ..wire.address import ROOT, SYSTEM, ActorAddress, ProcAddress, random_uid
-from .actor_mesh import ActorMesh
-from .proc_mesh import _check_class, client_proc_mesh
+from .._core.actors.actor import Actor
+from .._core.actors.context import context
+from .._core.actors.endpoint import describe_class
+from .._core.actors.proc_service import ProcService
+from .._core.actors.request import UnaryCall
+from .._core.calls.future import Future
+from .._core.calls.message import NO_EXTENT
+from .._core.calls.promise import map_future
+from .._core.hub.control import send_record
+from .._core.hub.control_records import GetController
+from .._core.hub.control_service import ControlRequest
+from .._core.hub.spawn_requests import SpawnSpec
+from .._core.mesh.actor_mesh import ActorMesh
+from .._core.mesh.proc_mesh import _check_class, client_proc_mesh
+from .._core.shape import Shape
+from .._core.supervision.failure import Failure, MeshFailure
+from .._core.wire import pickling
+from .._core.wire.address import ROOT, SYSTEM, ActorAddress, ProcAddress, random_uid
+from .._namedtuple import NamedTuple
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Actor)
@@ -87,9 +87,14 @@ def get_or_spawn_controller(
     return map_future(request.future, reference)
 
 
-@handles(GetController)
-def _find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
-    """Find or create a controller, in the client."""
+def find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
+    """Answer with a controller, in the client.
+
+    Args:
+        service: Of the client.
+        request: Of whoever asks.
+        record: What is asked for.
+    """
     name = record.name
     table = _tables.setdefault(service.hub.address, _Table())
     with table.lock:
@@ -115,6 +120,3 @@ def _create(service: ProcService, table: _Table, uid: int, wanted: GetController
         table.failures[wanted.name] = failure
 
     service.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
-
-
-register(_find_or_create)

@@ -8,11 +8,11 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from ..actors.actor import Actor
-from ..actors.endpoint import endpoint
-from ..calls.future import Future
-from ..calls.pending import subscribe
-from .proc_mesh import ProcMesh
+from .._core.actors.actor import Actor
+from .._core.actors.endpoint import endpoint
+from .._core.calls.future import Future
+from .._core.calls.pending import subscribe
+from .._core.mesh.proc_mesh import ProcMesh
 
 T = TypeVar("T")
 R = TypeVar("R")
