@@ -29,6 +29,7 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._selection": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,
@@ -43,6 +44,7 @@ LAYERS = {
     "monarch._core.mesh": 4,
     "monarch._core.plane": 4.1,  # what planes may import of the engine
     "monarch.actor": 4.2,
+    "monarch._rank_selector": 4.3,
     "monarch._core": 5,
     "monarch.supervision": 5,
     "monarch.trust": 5,

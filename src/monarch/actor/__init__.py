@@ -1,7 +1,10 @@
-"""The actor API. Names only: each is documented where it is defined, below `monarch._core`.
+"""The actor API. Mostly names: each is documented where it is defined, below `monarch._core`.
 
-Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.mesh`, `_core.processes`,
-`_core.shape`, `_core.supervision`, `_core.wire`.
+What only programs use is here: `ids`, identities to make and compare, and `worker`, which lets
+clients on other hosts use this one. Read `worker`.
+
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.guards`, `_core.mesh`, `_core.net`,
+`_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 
 from __future__ import annotations
@@ -41,14 +44,14 @@ if _TYPE_CHECKING:
     from .._core.mesh.attach import attach, attach_to_workers, enable_transport
     from .._core.mesh.controllers import get_or_spawn_controller
     from .._core.mesh.pool import pool
-    from .._core.processes.worker import (
+    from .._core.wire.transport import ChannelTransport
+    from .ids import ProcId, Uid
+    from .later import debug_controller, get_meter, span, traced
+    from .worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
         start_worker_loop_forever,
     )
-    from .._core.wire.ids import ProcId, Uid
-    from .._core.wire.transport import ChannelTransport
-    from .later import debug_controller, get_meter, span, traced
 
 __getattr__, __dir__ = _lazy_names(
     __name__,
@@ -56,14 +59,14 @@ __getattr__, __dir__ = _lazy_names(
         "._core.mesh.attach": ("attach", "attach_to_workers", "enable_transport"),
         "._core.mesh.controllers": ("get_or_spawn_controller",),
         "._core.mesh.pool": ("pool",),
-        "._core.processes.worker": (
+        "._core.wire.transport": ("ChannelTransport",),
+        "ids": ("ProcId", "Uid"),
+        "later": ("debug_controller", "get_meter", "span", "traced"),
+        "worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
             "start_worker_loop_forever",
         ),
-        "._core.wire.ids": ("ProcId", "Uid"),
-        "._core.wire.transport": ("ChannelTransport",),
-        "later": ("debug_controller", "get_meter", "span", "traced"),
     },
 )
 
