@@ -21,9 +21,10 @@ from helpers.certificates import authority
 from helpers.link_ends import OPEN, End, numbered
 from helpers.proxy import Proxy
 from helpers.waiting import wait_until
-from monarch._core.net.trust import make_secret, trust_for
+from monarch._core.net.trust import trust_for
 from monarch._core.wire.frame import AROUND, Frame
 from monarch.config import configured
+from monarch.trust import make_secret
 
 LOCAL = "tcp://127.0.0.1:0"
 MIB = 1024 * 1024
