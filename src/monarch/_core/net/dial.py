@@ -1,8 +1,7 @@
-"""One attempt to connect: a name, its addresses one after the other, the greeting.
+"""Byte streams to those who listen: `connect`.
 
-On the poller's thread.
-
-What ends it: success; a reason; the stream being closed; `CONNECT_TIMEOUT` for the name and then
+An attempt goes through a name, its addresses one after the other, and the greeting, on the poller's
+thread. What ends it: success; a reason; the stream being closed; `CONNECT_TIMEOUT` for the name and then
 for the connection, of which each address gets its share, and `GREETING_TIMEOUT` for the rest.
 """
 
@@ -38,6 +37,16 @@ may be for a while.
 """
 
 _resolver = Resolver()
+
+
+def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> ByteStream:
+    """Start to connect to whoever listens on `channel`; returns at once.
+
+    What goes wrong is told to `events.closed`.
+    """
+    dial = Dial(poller, channel, trust, events)
+    poller.call_soon(dial.start)
+    return dial.stream
 
 
 class Dial:

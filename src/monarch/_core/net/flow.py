@@ -64,7 +64,7 @@ class StreamEvents(Protocol):
 
 
 class ByteStream:
-    """One byte stream to an authenticated peer; made by `connect` and `listen` of `stream`.
+    """One byte stream to an authenticated peer; made by `dial.connect` and `listener.listen`.
 
     Attributes:
         peer: Who is at the other end, for messages.

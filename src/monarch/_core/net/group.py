@@ -11,6 +11,7 @@ What waits to be written is not lent: the poller's thread writes it, whoever rea
 from __future__ import annotations
 
 import select
+from contextlib import suppress
 
 from .loan import Lendable
 from .poller import READ, WRITE, Handler, Poller, guarded
@@ -58,10 +59,8 @@ class Group(Lendable):
         if fd in self._waiting_to_write:
             self._waiting_to_write.discard(fd)
             self._poller.remove(fd)
-        try:
+        with suppress(OSError, ValueError):  # closed already, by us or with the group
             self._epoll.unregister(fd)
-        except (OSError, ValueError):  # closed already, by us or with the group
-            pass
 
     def close(self) -> None:
         """Let go of the descriptor; its connections are closed, or as good as that."""

@@ -25,9 +25,10 @@ from ..wire.frame import AROUND, Frame
 from ..wire.link_limits import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
-from .dial import NOBODY_LISTENS
+from .dial import NOBODY_LISTENS, connect
+from .flow import ByteStream
+from .listener import Listener, listen
 from .poller import Poller, Timer
-from .stream import ByteStream, Listener, connect, listen
 from .trust import Trust
 
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
@@ -99,7 +100,7 @@ class Links:
         """Let peers dial us on `channel`; the channel with the real port.
 
         Raises:
-            AddressError, ValueError, OSError: As `stream.listen`; or there is no trust to let
+            AddressError, ValueError, OSError: As `listener.listen`; or there is no trust to let
                 somebody in by.
         """
         if self._trust is None:

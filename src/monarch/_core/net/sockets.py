@@ -5,6 +5,7 @@ Nothing here waits, but for the resolver in `listen_on`.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -134,12 +135,9 @@ def _remove_abandoned(path: str) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
+        # 0, or another error: somebody listens, or it is not ours: the bind says so
+        if probe.connect_ex(path) == errno.ECONNREFUSED:
             Path(path).unlink(missing_ok=True)
-        except OSError:
-            pass  # somebody listens, or it is not ours: the bind says so
 
 
 def _bind_tcp(channel: Channel) -> socket.socket:

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ... import config
@@ -362,10 +363,9 @@ class HostProcs:
     def _kill(self, entry: ProcEntry) -> None:
         note("procs", "%s is killed, process %d", entry.label, entry.pid)
         if entry.pid in self._running:
-            try:  # a pidfd cannot hit another process that got its number
+            with suppress(ProcessLookupError):
+                # a pidfd cannot hit another process that got its number
                 signal.pidfd_send_signal(self._running[entry.pid][1], signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def _linger(self, entry: ProcEntry, rounds: int = _LAST_WORDS) -> None:
         if rounds:

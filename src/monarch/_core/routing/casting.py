@@ -24,17 +24,7 @@ from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, has_address
-from ..wire.frame import (
-    AGAIN,
-    CALL,
-    EXPLICIT,
-    PRINTED,
-    REPLIES,
-    ROUTED,
-    STANDING,
-    VALUE,
-    Frame,
-)
+from ..wire.frame import AGAIN, CALL, EXPLICIT, PRINTED, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
 from .cast import Branch, Cast, Entry
 from .order import Lane
@@ -111,7 +101,9 @@ class Casting:
             entries = (*alone, *(entry for entry in entries if entry.host not in self._avoided))
         if alone or direct:
             header = header._replace(table=casts.pack_table(entries))
-        orders = array("Q", [self._gateway.number(header.source, entry.host) for entry in entries])
+        orders = array(
+            "Q", [self._gateway.numbering.next(header.source, entry.host) for entry in entries]
+        )
         header = header._replace(id=next(self._ids), orders=orders, fanout=self._fanout)
         cast = Cast(header, call, None, None, bool(frame.flags & STANDING))
         self._casts[cast.key] = cast
@@ -170,7 +162,7 @@ class Casting:
         self._casts[cast.key] = cast
         for branch in casts.split(entries, 1, len(entries), header.fanout):
             self._hand_down(cast, call, header, branch)
-        if not self._gateway.has_passed(lane, order):
+        if not self._gateway.reordering.has_passed(lane, order):
             cast.expect()
             self._gateway.in_order(lane, order, cast)
         elif neighbour == source.host:

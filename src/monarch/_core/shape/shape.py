@@ -355,12 +355,7 @@ class Shape(_LabelledSlice):
                 dimension.
             OutOfRangeError: (an IndexError and a ValueError) an index is outside its dimension.
         """
-        rank = self._ndslice._offset
-        for label, i in zip(
-            self._labels, check_coordinates(self._labels, self._ndslice._sizes, coords), strict=True
-        ):
-            rank += i * self._ndslice._strides[self._labels.index(label)]
-        return rank
+        return self._ndslice.nditem(check_coordinates(self._labels, self._ndslice._sizes, coords))
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return the coordinates of a rank by label.
