@@ -34,8 +34,7 @@ class Reserve:
     def __init__(self) -> None:
         self._spare: list[int] = []
 
-    @property
-    def count(self) -> int:
+    def __len__(self) -> int:
         return len(self._spare)
 
     def fill(self) -> None:

@@ -90,11 +90,9 @@ class Dial:
             self._trust.require(self._channel)
         except ValueError as error:
             return str(error)
-        return (
-            None
-            if self._channel.dialable
-            else f"{self._channel.name} is where to listen; it cannot be dialed"
-        )
+        if self._channel.dialable:
+            return None
+        return f"{self._channel.name} is where to listen; it cannot be dialed"
 
     def _answered(self, answer: Addresses | OSError) -> None:
         """The resolver's answer, on a thread of its own."""
@@ -104,10 +102,8 @@ class Dial:
         if self._over:
             return
         if isinstance(answer, OSError):
-            unknown = answer.errno in (
-                socket.EAI_NONAME,
-                getattr(socket, "EAI_NODATA", socket.EAI_NONAME),
-            )
+            no_data = getattr(socket, "EAI_NODATA", socket.EAI_NONAME)
+            unknown = answer.errno in (socket.EAI_NONAME, no_data)
             self._fail(f"its name could not be resolved: {answer.strerror or answer}", unknown)
         else:
             self._try([*answer])

@@ -24,11 +24,9 @@ Address = tuple[str, int] | str
 
 def unix_name(channel: Channel) -> str:
     """Return the name to bind or connect for an ipc or inproc channel."""
-    return (
-        channel.path
-        if channel.scheme == "ipc"
-        else f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
-    )
+    if channel.scheme == "ipc":
+        return channel.path
+    return f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
 
 
 def tune(sock: socket.socket) -> None:

@@ -123,13 +123,8 @@ class Heartbeat:
         """Begin; `within` is the first answer's time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
-        send_record(
-            self._hub,
-            self._address,
-            Ping(),
-            SingleAnswer(self._address, self._answered),
-            flags=URGENT,
-        )
+        answer = SingleAnswer(self._address, self._answered)
+        send_record(self._hub, self._address, Ping(), answer, flags=URGENT)
 
     def _answered(self, answer: Reply) -> None:
         self._silence.end()

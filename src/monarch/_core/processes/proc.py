@@ -102,11 +102,8 @@ def run(spec: ProcSpec) -> None:
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
     hub = MessageHub(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
-    bystander = Context(
-        BystanderCell(
-            hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)
-        )
-    )
+    record = CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)
+    bystander = Context(BystanderCell(hub, ROOT, record))
     set_fallback(lambda: bystander, override=True)
     with suppress(OSError):  # no memory, or no descriptor: it does without
         life.box = BlackBox(str(spec.address))

@@ -26,7 +26,7 @@ from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, has_address
 from ..wire.frame import AGAIN, CALL, EXPLICIT, PRINTED, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
-from .cast import Branch, Cast, Entry
+from .cast import Branch, Cast
 from .order import Lane
 from .route import RESENT, Route, gone, read_route, route_prefix, with_order, with_route
 
@@ -91,8 +91,10 @@ class Casting:
         ]
         if direct:  # one by one
             for entry in direct:
-                # STANDING says on the way that a host may have yet to start
-                self._call_each(header.source, entry, call)
+                for proc, rank in zip(entry.procs, entry.ranks, strict=True):
+                    route = Route(ProcAddress(entry.host, proc), header.source)
+                    # STANDING says on the way that a host may have yet to start
+                    self._gateway.from_proc(with_route(call._replace(rank=rank), route))
             entries = tuple(entry for entry in entries if entry not in direct)
         if not entries:
             return
@@ -115,12 +117,6 @@ class Casting:
 
     def _is_dialed(self, host: str) -> bool:
         return has_address(host) and self._gateway.via is None and host not in self._gateway.names
-
-    def _call_each(self, source: ProcAddress, entry: Entry, call: Frame) -> None:
-        for proc, rank in zip(entry.procs, entry.ranks, strict=True):
-            self._gateway.from_proc(
-                with_route(call._replace(rank=rank), Route(ProcAddress(entry.host, proc), source))
-            )
 
     def _hand_down(
         self, cast: Cast, call: Frame | None, header: casts.Header, branch: Branch, again: int = 0

@@ -28,6 +28,7 @@ from .order import Lane, Numbering, Reordering
 from .route import Route, gone, read_route, with_order, with_route
 
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
+_DIAL = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
 
 
 class Outside(Protocol):
@@ -209,12 +210,8 @@ class Gateway:
         hop = self._above.get(host)
         if hop is not None:
             here = ProcAddress(min(self.names), AGENT)
-            self.outside.to_host(
-                hop,
-                with_route(
-                    Frame(DIAL, 0, 0, 0, 0, 0, b"", b""), Route(ProcAddress(host, AGENT), here)
-                ),
-            )
+            route = Route(ProcAddress(host, AGENT), here)
+            self.outside.to_host(hop, with_route(_DIAL, route))
 
     def _look_for_a_way(self, host: str, failure: Failure) -> None:
         """Ask the root, if it is still there, to hand casts down again by another way."""
@@ -278,10 +275,8 @@ class Gateway:
         elif frame.kind == DIAL:
             if has_address(route.to.host):
                 return  # the answer to what this host has asked: the way is known now
-            back = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
-            self.pass_on(
-                Route(route.source, route.to), with_route(back, Route(route.source, route.to))
-            )
+            back = Route(route.source, route.to)
+            self.pass_on(back, with_route(_DIAL, back))
         elif frame.kind not in (CALL, PORT):
             self.outside.answer(route.to.proc, frame)
         elif route.order:

@@ -79,13 +79,8 @@ def _blocks(extent: Extent, cell: Callable[[int], str]) -> Iterator[Block]:
             continue
         title = ", ".join(f"{label}={at}" for label, at in zip(outer, coordinates, strict=True))
         first = outer_ranks.nditem([at or 0 for at in coordinates]) * row_count * column_count
-        yield (
-            title,
-            [
-                head,
-                *(_row(row, columns, first, column_count, bool(row_label), cell) for row in rows),
-            ],
-        )
+        body = (_row(row, columns, first, column_count, bool(row_label), cell) for row in rows)
+        yield title, [head, *body]
 
 
 def _row(
