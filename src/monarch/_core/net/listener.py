@@ -28,6 +28,7 @@ from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import READ, Poller, Timer
 from .sockets import listen_on, peer_name
 from .trust import OPEN, Trust
+from .unix import closed_on_error
 
 MOST_GREETINGS = 256
 _ACCEPTS = 16  # in one turn
@@ -53,14 +54,10 @@ def listen(
     """
     where = channel.listening
     trust.require(where)
-    sock = listen_on(where)
-    try:
+    with closed_on_error(listen_on(where)) as sock:
         if where.is_tcp and trust.mode == OPEN and not is_open_to(sock.getsockname()[0]):
             raise ValueError(f"{where.name} would be open to other hosts: {NOT_OPEN}")
         return Listener(poller, channel, where, sock, trust, on_stream)
-    except BaseException:
-        sock.close()
-        raise
 
 
 class Listener:
@@ -198,11 +195,8 @@ class Listener:
         if self._closed:
             sock.close()
             return
-        try:
+        with closed_on_error(sock):
             events = self._on_stream(stream)
-        except BaseException:
-            sock.close()
-            raise
         stream.opened(sock, events)
 
     def _drop_oldest(self, reason: str) -> None:

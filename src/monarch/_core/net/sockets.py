@@ -15,7 +15,7 @@ from ... import config
 from ...errors import AddressError
 from ..wire.channel import EVERYWHERE, Channel
 from .resolver import addresses_of
-from .unix import BACKLOG
+from .unix import BACKLOG, closed_on_error
 
 _PROBES = 5  # of keepalive, before the kernel gives a connection up
 
@@ -110,17 +110,13 @@ def _adopt(channel: Channel) -> socket.socket:
 
 
 def _bind_unix(channel: Channel) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
         if channel.scheme == "ipc":
             _remove_abandoned(channel.path)
         sock.bind(unix_name(channel))
         if channel.scheme == "ipc":
             os.chmod(channel.path, 0o600)
         sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
     return sock
 
 
@@ -155,15 +151,11 @@ def _bind_tcp(channel: Channel) -> socket.socket:
 
 
 def _bind(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         tune(sock)
         sock.bind(address)
         sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
     return sock

@@ -66,7 +66,7 @@ def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
     assert own.channel is not None and own.trust is not None
     channel, error = own.channel, ""
     try:
-        channel = agent.open_gateway(own.trust).listen(channel)
+        channel = agent.open_gateway(own.trust).links.listen(channel)
         # now: clients bring settings of their own
         agent.end_when_unused(config.value("worker_idle_limit"))
     except AddressError as refused:  # it is taken, or none of this machine; says so itself
