@@ -156,8 +156,9 @@ def decode(data: bytes | memoryview, segment: memoryview | None = None) -> Frame
             " bytes"
         )
     meta = bytes(data[HEADER_SIZE:start])
-    if count or len(data) > _SMALL:
-        data = memoryview(data)
+    if not count and len(data) <= _SMALL:
+        return new_frame((kind, flags, rank, target, sender, request, meta, data[start:], ()))
+    data = memoryview(data)
     if not count:
         return new_frame((kind, flags, rank, target, sender, request, meta, data[start:], ()))
     sizes = [_LENGTH.unpack_from(data, start + 8 * i)[0] for i in range(count)]
