@@ -138,7 +138,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what
 # the lines are for. (It was 29,761 of up to 120 columns.)
-MOST_LINES_OF_THE_CORE = 33_200
+MOST_LINES_OF_THE_CORE = 32_182
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

@@ -270,7 +270,7 @@ def content_of(data: bytes) -> BoxContent:
         return BoxContent([], [], [], [])
     _, written, word = _WORDS.unpack_from(data)
     slots = (_SLOT.unpack_from(data, _SLOTS + number * _SLOT_SIZE) for number in range(SLOT_COUNT))
-    current = [Current(*rest, meta.rstrip(b"\0")) for *rest, meta in slots if rest[0]]
+    current = [Current._make((*rest, meta.rstrip(b"\0"))) for *rest, meta in slots if rest[0]]
     ring = data[_LIFE : _LIFE + _LIFE_SIZE]
     at = written % _LIFE_SIZE
     life = ring[:written] if written <= _LIFE_SIZE else (ring[at:] + ring[:at]).partition(_END)[2]
