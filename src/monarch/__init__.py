@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from . import timer as timer
     from ._core.shape import Extent as Extent
     from ._core.shape import NDSlice as NDSlice
-    from ._core.shape import Selection as Selection
     from ._core.shape import Shape as Shape
+    from ._selection import Selection as Selection
     from .actor import Future as Future
     from .config import clear_runtime_config as clear_runtime_config
     from .config import configure as configure
@@ -67,7 +67,7 @@ _LAZY = {
     "Extent": ".actor",
     "Future": ".actor",
     "NDSlice": "._core.shape",
-    "Selection": "._core.shape.selection",
+    "Selection": "._selection",
     "Shape": "._core.shape",
     "Simulator": ".simulator",
     "clear_runtime_config": ".config",

@@ -29,6 +29,8 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._selection": 0,
+    "monarch._slow_imports": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,
@@ -43,6 +45,7 @@ LAYERS = {
     "monarch._core.mesh": 4,
     "monarch._core.plane": 4.1,  # what planes may import of the engine
     "monarch.actor": 4.2,
+    "monarch._rank_selector": 4.3,
     "monarch._core": 5,
     "monarch.supervision": 5,
     "monarch.trust": 5,
@@ -135,7 +138,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what
 # the lines are for. (It was 29,761 of up to 120 columns.)
-MOST_LINES_OF_THE_CORE = 32_307
+MOST_LINES_OF_THE_CORE = 31_300
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

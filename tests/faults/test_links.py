@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 
 from helpers.certificates import authority
-from helpers.link_ends import OPEN, End, numbered
+from helpers.link_ends import OPEN, End, known, numbered, queued_bytes
 from helpers.proxy import Proxy
 from helpers.waiting import wait_until
-from monarch._core.net.trust import make_secret, trust_for
+from monarch._core.net.trust import trust_for
 from monarch._core.wire.frame import AROUND, Frame
 from monarch.config import configured
+from monarch.trust import make_secret
 
 LOCAL = "tcp://127.0.0.1:0"
 MIB = 1024 * 1024
@@ -66,8 +67,8 @@ def test_frames_go_both_ways_over_one_link_that_one_side_has_dialed(
         assert client.numbers(worker.name) == list(range(100))
         assert bytes(client.got[worker.name][0].payload) == b"payload 0"
         assert bytes(client.got[worker.name][0].buffers[0]) == b"buffer"
-        wait_until(lambda: not client.links.queued_bytes(worker.name), what="acknowledgements")
-        assert client.links.known(worker.name) and worker.links.known(client.name)
+        wait_until(lambda: not queued_bytes(client.links, worker.name), what="acknowledgements")
+        assert known(client.links, worker.name) and known(worker.links, client.name)
         assert "up, dialed by us, 0 frames" in repr(client.links)
 
 
@@ -123,7 +124,7 @@ def test_a_large_frame_that_is_cut_in_the_middle_arrives_whole() -> None:
         assert proxy.connections == 2
         assert not memoryview(frames[1].buffers[0]).readonly
         wait_until(
-            lambda: not client.links.queued_bytes(through(proxy)),
+            lambda: not queued_bytes(client.links, through(proxy)),
             what="acknowledgement, which frees the memory",
         )
 
@@ -150,7 +151,7 @@ def test_a_silent_network_is_noticed_by_both_sides_within_the_bound() -> None:
             worker.wait(lambda: worker.lost, timeout=2.5 + 1)
             assert time.monotonic() - before > 1
             assert "out of contact for 2s (channel_reconnect_timeout)" in client.lost[0][1]
-            assert not client.links.known(through(proxy))
+            assert not known(client.links, through(proxy))
             client.links.send(through(proxy), numbered(1))
             proxy.go_on()
             worker.wait_frames(2)

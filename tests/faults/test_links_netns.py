@@ -11,8 +11,9 @@ import pytest
 from helpers.link_ends import End, numbered
 from helpers.netns import NetHost, Network, why_no_netem, why_not
 from helpers.waiting import wait_until
-from monarch._core.net.trust import make_secret, trust_for
+from monarch._core.net.trust import trust_for
 from monarch.config import configured
+from monarch.trust import make_secret
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 SECRET = trust_for(secret=make_secret())

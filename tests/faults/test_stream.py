@@ -19,9 +19,10 @@ from helpers.certificates import authority
 from helpers.streams import Net
 from helpers.waiting import wait_until
 from monarch._core.net import dial
-from monarch._core.net.trust import TRUST_ALL, Trust, make_secret, trust_for
+from monarch._core.net.trust import TRUST_ALL, Trust, trust_for
 from monarch.config import configured
 from monarch.errors import AddressError
+from monarch.trust import make_secret
 
 MIB = 1024 * 1024
 _CA = authority()

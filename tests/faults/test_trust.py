@@ -29,9 +29,10 @@ from helpers.certificates import Identity, authority, self_signed
 from helpers.streams import Door, Inbox, Net
 from helpers.waiting import PATIENCE, wait_until
 from monarch._core.net import greeting, listener
-from monarch._core.net.trust import TRUST_ALL, Trust, make_secret, trust_for, write_secret_file
+from monarch._core.net.trust import TRUST_ALL, Trust, trust_for
 from monarch._core.wire.channel import parse_channel
 from monarch.config import configured
+from monarch.trust import make_secret, write_secret_file
 
 SECRET = make_secret()
 CA = authority()

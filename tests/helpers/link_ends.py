@@ -23,6 +23,17 @@ def numbered(number: int, *buffers: Bytes) -> Frame:
     return Frame(CALL, 0, NO_RANK, number, 0, 0, b"", b"payload %d" % number, buffers)
 
 
+def known(links: Links, host: str) -> bool:
+    """Whether there is a link to `host`, connected or connecting."""
+    return links._table.get(host) is not None
+
+
+def queued_bytes(links: Links, host: str) -> int:
+    """The number of bytes sent to `host` and not acknowledged."""
+    link = links._table.get(host)
+    return 0 if link is None else link.queued
+
+
 class End:
     """One gateway's links.
 

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Callable
 
 from helpers.waiting import PATIENCE
+from monarch._core.net.dial import connect
+from monarch._core.net.flow import ByteStream
+from monarch._core.net.listener import Listener, listen
 from monarch._core.net.poller import Poller
-from monarch._core.net.stream import ByteStream, Listener, connect, listen
 from monarch._core.net.trust import Trust
 from monarch._core.wire.channel import Channel, parse_channel
 

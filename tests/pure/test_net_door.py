@@ -14,8 +14,8 @@ import pytest
 from monarch._core.net import unix
 from monarch._core.net.door import Door
 from monarch._core.net.greeting import Greeting, Steps
+from monarch._core.net.listener import listen
 from monarch._core.net.poller import Poller, Timer
-from monarch._core.net.stream import listen
 from monarch._core.net.trust import trust_for
 from monarch._core.wire.address import ProcAddress, random_name
 from monarch._core.wire.channel import parse_channel

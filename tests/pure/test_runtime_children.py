@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
-from monarch._core.net.poller import Poller
+from monarch._core.hub.overdue import TICKS
+from monarch._core.net.poller import Poller, Timer
 from monarch._core.processes.children import (
     ChildWatch,
     changes,
@@ -29,7 +30,6 @@ from monarch._core.processes.children import (
 )
 from monarch._core.processes.heartbeat import Watchdog
 from monarch._core.processes.oom_killer import count_kills
-from monarch._core.supervision.heartbeat import TICKS
 
 
 @pytest.fixture
@@ -200,3 +200,43 @@ def test_a_poller_that_could_not_run_for_long_loses_nobody_by_that(clocked: Cloc
     clocked.poller.call_later(3 * timeout + timeout / TICKS, answer)
     assert answered.wait(PATIENCE)
     assert not clocked.lost.is_set()
+
+
+class Ticking:
+    """In place of a poller: runs the next timer when told."""
+
+    def __init__(self) -> None:
+        self.timers: list[Timer] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(callback))
+        return self.timers[-1]
+
+    def tick(self) -> None:
+        callback = self.timers.pop().callback
+        if callback is not None:
+            callback()
+
+
+def test_silence_is_lost_at_the_last_tick_and_not_before() -> None:
+    ticking, lost = Ticking(), []
+    Watchdog(ticking, 1.0, lambda: lost.append(True))  # type: ignore[arg-type]  # as much as it uses
+    for _ in range(TICKS - 1):
+        ticking.tick()
+    assert lost == []
+    ticking.tick()
+    assert lost == [True] and ticking.timers == []
+
+
+@pytest.mark.parametrize("ticks", range(TICKS))
+def test_a_sign_of_life_counts_up_to_the_last_tick(ticks: int) -> None:
+    ticking, lost = Ticking(), []
+    silence = Watchdog(ticking, 1.0, lambda: lost.append(True))  # type: ignore[arg-type]
+    for _ in range(ticks):
+        ticking.tick()
+    late = ticking.timers[-1].callback
+    silence.end()
+    assert ticking.timers[-1].callback is None
+    assert late is not None
+    late()  # the other thread was about to
+    assert lost == [] and len(ticking.timers) == 1

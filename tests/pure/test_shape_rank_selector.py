@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from monarch._core.shape import Extent, Point
 from monarch._core.shape.checks import LabelError
-from monarch._core.shape.rank_selector import RankSelector
+from monarch._rank_selector import RankSelector
 
 MESH = Extent(["hosts", "gpus"], [3, 4])
 

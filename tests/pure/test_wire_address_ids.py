@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monarch._core.wire.address import AGENT, ActorAddress, ProcAddress, random_name, random_uid
-from monarch._core.wire.ids import ProcId, Uid
 from monarch._core.wire.transport import ChannelTransport
+from monarch.actor import ProcId, Uid
 
 VALUES = st.integers(0, 2**64 - 1)
 LABELS = st.text(st.characters(codec="utf-8", exclude_characters="<>"), min_size=1, max_size=20)

@@ -56,14 +56,12 @@ if TYPE_CHECKING:
     from .client.guest import join
     from .net.peer_credentials import check_same_user
     from .processes.black_boxes import DeadProc
-    from .shape.rank_selector import RankSelector
     from .wire.channel import parse_channel
     from .wire.picklers import is_importable
 
 # what few processes need: a look at a thousand imports this module in each of them, at once
 _LATER = {
     "DeadProc": "processes.black_boxes",
-    "RankSelector": "shape.rank_selector",
     "is_importable": "wire.picklers",
     "check_same_user": "net.peer_credentials",
     "join": "client.guest",
@@ -115,7 +113,6 @@ __all__ = [
     "PendingOperation",
     "ProcAddress",
     "Promise",
-    "RankSelector",
     "Reducer",
     "Reply",
     "Shape",

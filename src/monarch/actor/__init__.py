@@ -1,9 +1,10 @@
 """The actor API: the names of the engine below `monarch._core`, and what is built on these.
 
-Read `pools` and `controllers`: what an actor can be used for. `later` leads to planes.
+Read `pools` and `controllers`: what an actor can be used for. `worker` lets clients on other hosts
+use this one; `ids` are identities to make and compare; `later` leads to planes.
 
-Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
-`_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.guards`, `_core.hub`, `_core.mesh`,
+`_core.net`, `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 
 from __future__ import annotations
@@ -41,37 +42,37 @@ from . import config
 
 if _TYPE_CHECKING:
     from .._core.mesh.attach import attach, attach_to_workers
-    from .._core.processes.worker import (
-        run_worker_loop_forever,
-        run_worker_loop_until_shutdown,
-        start_worker_loop_forever,
-    )
-    from .._core.wire.ids import ProcId, Uid
     from .._core.wire.transport import ChannelTransport
     from .accumulator import Accumulator
     from .controllers import get_or_spawn_controller
+    from .ids import ProcId, Uid
     from .later import debug_controller, get_meter, span, traced
     from .mocking import patch_actor
     from .pools import pool
     from .transports import enable_transport
+    from .worker import (
+        run_worker_loop_forever,
+        run_worker_loop_until_shutdown,
+        start_worker_loop_forever,
+    )
 
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "._core.mesh.attach": ("attach", "attach_to_workers"),
-        "._core.processes.worker": (
-            "run_worker_loop_forever",
-            "run_worker_loop_until_shutdown",
-            "start_worker_loop_forever",
-        ),
-        "._core.wire.ids": ("ProcId", "Uid"),
         "._core.wire.transport": ("ChannelTransport",),
         "accumulator": ("Accumulator",),
         "controllers": ("get_or_spawn_controller",),
+        "ids": ("ProcId", "Uid"),
         "later": ("debug_controller", "get_meter", "span", "traced"),
         "mocking": ("patch_actor",),
         "pools": ("pool",),
         "transports": ("enable_transport",),
+        "worker": (
+            "run_worker_loop_forever",
+            "run_worker_loop_until_shutdown",
+            "start_worker_loop_forever",
+        ),
     },
 )
 

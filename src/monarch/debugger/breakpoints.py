@@ -12,7 +12,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import ControlRequest, RankSelector, actors_of, current_hub
+from .._core.plane import ControlRequest, actors_of, current_hub
+from .._rank_selector import RankSelector
 from . import tracing
 from .protocol import ClearBreakpoint, ListBreakpoints, SetBreakpoint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .._core.plane import RankSelector
+from .._rank_selector import RankSelector
 
 HELP = """\
 l, list                      who is in the debugger

@@ -24,13 +24,13 @@ from .._core.plane import (
     Failure,
     HostDescription,
     ProcAddress,
-    RankSelector,
     current_hub,
     pickling,
     random_uid,
     read_answer,
     send_record,
 )
+from .._rank_selector import RankSelector
 from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_of, ask, procs_of
 from . import views

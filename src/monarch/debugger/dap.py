@@ -25,13 +25,13 @@ from .._core.plane import (
     HostedProc,
     Hub,
     ProcAddress,
-    RankSelector,
     check_same_user,
     pickling,
     random_uid,
     refusal,
     send_record,
 )
+from .._rank_selector import RankSelector
 from ..programs import Connection, procs_of
 from .protocol import Attach, Detach, Said
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .._core.plane import ProcAddress, RankSelector
+from .._core.plane import ProcAddress
+from .._rank_selector import RankSelector
 from ..stacks.host import GetHostStacks
 from ..stacks.model import CLIENT, HAS_ENDED, Kernel, Mailbox, ProcStacks, ThreadStack, Wait
 from .faults import PROGRAM

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from .._core.plane import RankSelector
+from .._rank_selector import RankSelector
 from .line import LogLine
 from .ranks import coordinates
 

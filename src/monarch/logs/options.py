@@ -12,7 +12,6 @@ from .._core.plane import (
     ControlService,
     Output,
     ProcAddress,
-    RankSelector,
     ShowOutput,
     StopCall,
     completed,
@@ -22,6 +21,7 @@ from .._core.plane import (
     send_record,
     set_level,
 )
+from .._rank_selector import RankSelector
 from ..actor import Future, Point, ProcMesh
 from .shown import HIDDEN, Shown
 

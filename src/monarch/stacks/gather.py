@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .._core.plane import Hub, ProcAddress, RankSelector, current_hub, pickling
+from .._core.plane import Hub, ProcAddress, current_hub, pickling
+from .._rank_selector import RankSelector
 from ..actor import Future
 from ..programs import PATIENCE, Connection, Gathering, agents_here, agents_of
 from .host import GetHostStacks

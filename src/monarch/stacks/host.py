@@ -22,13 +22,13 @@ from .._core.plane import (
     HostedProc,
     Hub,
     ProcAddress,
-    RankSelector,
     handles,
     pickling,
     register,
     send_record,
 )
 from .._namedtuple import NamedTuple
+from .._rank_selector import RankSelector
 from . import dump
 from .capture import Capture, GetStacks
 from .kernel import look_at

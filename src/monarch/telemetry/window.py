@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
-from .._core.plane import RankSelector
+from .._rank_selector import RankSelector
 from .result import QueryResult
 from .timeline import NEEDS, Row, Timeline, Window, draw
 

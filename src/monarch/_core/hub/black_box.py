@@ -270,11 +270,7 @@ def content_of(data: bytes) -> BoxContent:
         return BoxContent([], [], [], [])
     _, written, word = _WORDS.unpack_from(data)
     slots = (_SLOT.unpack_from(data, _SLOTS + number * _SLOT_SIZE) for number in range(SLOT_COUNT))
-    current = [
-        Current(each[0], each[1], each[2], each[3], each[4], each[5].rstrip(b"\0"))
-        for each in slots
-        if each[0]
-    ]
+    current = [Current._make((*rest, meta.rstrip(b"\0"))) for *rest, meta in slots if rest[0]]
     ring = data[_LIFE : _LIFE + _LIFE_SIZE]
     at = written % _LIFE_SIZE
     life = ring[:written] if written <= _LIFE_SIZE else (ring[at:] + ring[:at]).partition(_END)[2]
@@ -283,9 +279,8 @@ def content_of(data: bytes) -> BoxContent:
     lines = [*_lines(life), *_lines(last)]
     events = [line for line in lines if isinstance(line, BoxEvent)]
     actors = [line for line in lines if isinstance(line, BoxActor)]
-    return BoxContent(
-        current, events, actors, [line for line in lines if isinstance(line, BoxCall)]
-    )
+    calls = [line for line in lines if isinstance(line, BoxCall)]
+    return BoxContent(current, events, actors, calls)
 
 
 _KINDS: tuple[type[Any], ...] = (BoxEvent, BoxActor, BoxCall)

@@ -200,14 +200,6 @@ class Hub(Protocol):
     ) -> None:
         """A call could not be sent to one of its receivers."""
 
-    # actors
-
-    def register(self, uid: int, receiver: Receiver) -> None:
-        """An actor is ready to take calls."""
-
-    def fate(self, address: ProcAddress, uid: int) -> Failure | None:
-        """Why an actor is gone, if it is known to be, and for good."""
-
     # processes
 
     def local(self, address: ProcAddress) -> ProcAddress:

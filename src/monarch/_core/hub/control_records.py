@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 @functools.cache
 def name_on_wire(record: type) -> bytes:
     """Return the name of a kind of record on the wire."""
-    name = (
-        record.__name__
-        if record.__module__ == __name__
-        else f"{record.__module__}.{record.__name__}"
-    )
+    name = record.__name__
+    if record.__module__ != __name__:
+        name = f"{record.__module__}.{name}"
     return name.encode()
 
 

@@ -27,9 +27,7 @@ class LocalOrigin:
 
 
 def own_copy(frame: Frame) -> Frame:
-    """A frame whose buffers are the receiver's own, as if they had crossed a socket."""
-    return (
-        frame
-        if not frame.buffers
-        else frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])
-    )
+    """A frame whose buffers the sender's later writes cannot change, as if they had crossed a socket."""
+    if not frame.buffers:
+        return frame
+    return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])

@@ -30,6 +30,7 @@ from ..wire.address import AGENT, SYSTEM, ProcAddress
 from ..wire.frame import ROUTED, URGENT, Frame
 from .contracts import Hub
 from .lifecycle import BROKEN, ENDED, STARTING, Instructions, Lifecycle
+from .local_origin import own_copy
 from .neighbours import GONE
 from .pressure import counted
 
@@ -239,7 +240,7 @@ class Backlog:
                 kept.
         """
         size = counted(frame)
-        self._frames.append((_own_buffers(frame, segment), segment))
+        self._frames.append((frame if segment is not None else own_copy(frame), segment))
         self._bytes += size
         limit: int = config.value("send_buffer_limit")
         alone = len(self._frames) == 1  # kept, however large
@@ -275,10 +276,3 @@ class Backlog:
         self._bytes = sum(counted(frame) for frame, _ in kept)
         self._room.notify_all()
         return {frame.request for frame, _ in left} - {frame.request for frame, _ in kept}
-
-
-def _own_buffers(frame: Frame, segment: Segment | None) -> Frame:
-    """A frame that the caller's later writes cannot change."""
-    if segment is not None or not frame.buffers:
-        return frame
-    return frame._replace(buffers=[bytearray(buffer) for buffer in frame.buffers])

@@ -277,12 +277,9 @@ class MessageHub(Peers):
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
         content, _ = pickling.dumps(failure)
+        _, _, rank, target, sender, number, *_ = frame
         with suppress(BackpressureError):  # it is queued, for when the caller reads
-            origin.send(
-                Frame(
-                    REPLY, DEAD, frame.rank, frame.target, frame.sender, frame.request, b"", content
-                )
-            )
+            origin.send(Frame(REPLY, DEAD, rank, target, sender, number, b"", content))
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
         """An actor has ended: answer the calls whose response ports it left unanswered."""

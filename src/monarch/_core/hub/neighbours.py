@@ -34,7 +34,7 @@ class Neighbours:
         # a worker's processes are no neighbours of clients: they go by an address, at which anybody
         # finds them
         self._has_any = hub.root.proc != AGENT and not has_address(hub.address.host)
-        self.abroad: Callable[[str], Failure | None] = _anywhere
+        self.abroad: Callable[[str], Failure | None] = lambda host: None
         """Asked before a host that has an address is used for the first time: why it can't be
         reached, if that is known.
         """
@@ -80,7 +80,3 @@ class Neighbours:
                 # it does listen, or this process has no descriptor left: the peer tries again
                 return None
         return host_lost(str(address.agent), GONE)
-
-
-def _anywhere(host: str) -> Failure | None:
-    return None

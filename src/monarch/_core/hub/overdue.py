@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ... import config
 from ..calls.pending import PendingOperation
-from ..supervision.heartbeat import TICKS
 from .control import send_record
 from .control_records import LookAfter
 
@@ -20,6 +19,11 @@ if TYPE_CHECKING:
     from ..calls.pending import PendingCall
     from ..net.poller import Timer
     from .contracts import Hub, Request
+
+TICKS = 4
+"""Looks within `heartbeat_timeout`: fewer would let one pause of the observer weigh more, more would
+cost messages.
+"""
 
 
 class Overdue:

@@ -89,11 +89,8 @@ def read_note(head: bytes) -> Note:
 def head_of(note: Note) -> bytes:
     """Make the head of what somebody says."""
     fields = map(str, note if note.logger else note[:2])
-    return (
-        BEGIN
-        + _BETWEEN.join(field.translate(_NO_CONTROLS) for field in fields).encode(errors="replace")
-        + END
-    )
+    text = _BETWEEN.join(field.translate(_NO_CONTROLS) for field in fields)
+    return BEGIN + text.encode(errors="replace") + END
 
 
 _NO_CONTROLS = dict.fromkeys(range(32))
@@ -153,11 +150,7 @@ def install() -> None:
             # the agent reads UTF-8; what the client's own output cannot encode is the client's
             # concern
             noted = io.TextIOWrapper(
-                io.BufferedWriter(raw),
-                "utf-8",
-                "backslashreplace",
-                newline="\n",
-                line_buffering=True,
+                io.BufferedWriter(raw), "utf-8", "backslashreplace", "\n", line_buffering=True
             )
             _streams[noted] = raw
             setattr(sys, name, noted)

@@ -40,9 +40,11 @@ class RemotePeer:
     """
 
     __slots__ = (
-        "_credited", "_ended", "_groups", "_hub", "_prefix", "_room", "_send", "_sent", "_window", "address",
-        "failure",
+        "_credited", "_ended", "_groups", "_hub", "_prefix", "_room", "_send", "_sent", "address",
+        "failure", "window",
     )  # fmt: skip
+
+    starting = False  # whether it has started is known to its host only
 
     def __init__(self, hub: Hub, address: ProcAddress, send: SendFrame) -> None:
         self._hub = hub
@@ -52,15 +54,10 @@ class RemotePeer:
         self._prefix = route_prefix(Route(address, hub.address))
         self._ended = -1  # the last incarnation that is known to have ended
         self._room = threading.Condition()
-        self._window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
+        self.window: int = max(config.value("send_buffer_limit"), 4 * _CREDIT_EVERY)
         self._sent = 0
         self._credited = 0
         self._groups: list[CastGroup] = []
-
-    @property
-    def starting(self) -> bool:
-        """Never: whether it has started is known to its host only."""
-        return False
 
     @property
     def connection(self) -> Connection | None:
@@ -77,7 +74,7 @@ class RemotePeer:
         # of two threads that send at once one may not be counted: credits make up for it
         self._sent += size
         failure = self._send(with_prefix(frame, self._prefix))
-        if size and self.outstanding > self._window:
+        if size and self.outstanding > self.window:
             self.wait_for_room()
         return failure
 
@@ -115,10 +112,6 @@ class RemotePeer:
         cast = sum(group.sent for group in self._groups)
         return self._sent + cast - self._credited
 
-    @property
-    def window(self) -> int:
-        return self._window
-
     def join(self, group: CastGroup) -> None:
         self._credited += group.sent  # what was sent to it before this was a member
         self._groups.append(group)
@@ -144,7 +137,7 @@ class RemotePeer:
         timeout = config.value("message_delivery_timeout")
         with self._room:
             made = self._room.wait_for(
-                lambda: self.failure or self.outstanding <= self._window // 2, timeout
+                lambda: self.failure or self.outstanding <= self.window // 2, timeout
             )
         if not made:
             raise BackpressureError(

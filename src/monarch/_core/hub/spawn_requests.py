@@ -44,13 +44,8 @@ class CreatorInstance:
     __repr__ = __str__
 
     def __reduce__(self) -> Any:
-        return CreatorInstance, (
-            self.name,
-            self.class_name,
-            self.rank,
-            self.proc_mesh,
-            self.creator,
-        )
+        own = self.name, self.class_name, self.rank, self.proc_mesh, self.creator
+        return CreatorInstance, own
 
 
 class SpawnSpec(NamedTuple):

@@ -2,7 +2,7 @@
 
 Within a host, a `Connection` moves frames over one, and shared memory. Between hosts, a `ByteStream`
 moves bytes, to peers that have proved who they are: read `trust`, then `greeting`, `flow`, `dial`
-and `listener`; `stream` is their face.
+(`connect`) and `listener` (`listen`).
 
 Nothing here knows what a frame means, and no user code runs here.
 

@@ -110,13 +110,9 @@ class Connection(SendQueue):
             log.opened(self)
 
     @property
-    def closed(self) -> bool:
-        return self._closed
-
-    @property
     def writable(self) -> bool:
         """True if the peer may still be there."""
-        return not (self._closed or self._hung_up)
+        return not (self.closed or self._hung_up)
 
     def traffic(self) -> Traffic:
         """Return the counts so far."""
@@ -127,7 +123,7 @@ class Connection(SendQueue):
             self._frames_read,
             self._bytes_read,
             self._reads,
-            self._queued,
+            self.queued,
         )
 
     def send(self, frame: Frame, segment: Segment | None = None) -> bool:
@@ -152,7 +148,7 @@ class Connection(SendQueue):
                 buffers = ()
         data, size = encode(frame, inline=segment is None)
         with self._lock:
-            if self._closed or self._hung_up:
+            if self.closed or self._hung_up:
                 return False
             try:
                 if self._queue:
@@ -170,7 +166,7 @@ class Connection(SendQueue):
             self._bytes_sent += size
             if segment is not None:
                 self._segments_unread += passed
-        if self._queued > self._send_limit or (
+        if self.queued > self._send_limit or (
             segment is not None
             and self.asked is None
             and self._segments_unread > self._segment_limit
@@ -183,7 +179,7 @@ class Connection(SendQueue):
     def send_encoded(self, frames: bytes) -> bool:
         """Send whole frames that are encoded already, one after the other; False as with `send`."""
         with self._lock:
-            if self._closed or self._hung_up:
+            if self.closed or self._hung_up:
                 return False
             try:
                 if self._queue:
@@ -200,7 +196,7 @@ class Connection(SendQueue):
     def write_if_idle(self, frame: bytes, request: int = 0) -> bool:
         """Write an encoded frame without waiting; False, and nothing done, if that can't be."""
         with self._lock:
-            if self._closed or self._hung_up or self._queue:
+            if self.closed or self._hung_up or self._queue:
                 return False
             try:
                 sent = self._sock.send(frame)
@@ -220,13 +216,9 @@ class Connection(SendQueue):
                 self._enqueue([frame], None, skip=sent)
         return True
 
-    @property
-    def readable_by_borrower(self) -> bool:
-        return not self._closed
-
     def abandon(self) -> None:
         """Let go of the parent's socket in a forked child, without touching what both share."""
-        self._closed = True
+        self.closed = True
         fd = self._sock.detach()
         if fd >= 0:
             os.close(fd)
@@ -234,11 +226,11 @@ class Connection(SendQueue):
     def close(self) -> None:
         """Close without a word to `on_close`; what is queued is lost."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             self._queue.clear()
-            self._queued = 0
+            self.queued = 0
         if self._log is not None:
             self._log.closed(self)
         with self._events:
@@ -253,7 +245,7 @@ class Connection(SendQueue):
     def _ready(self, events: int) -> None:
         if events & WRITE:
             self._flush_queue()
-        if not events & ~WRITE or self._closed:
+        if not events & ~WRITE or self.closed:
             return
         if not self._reading.acquire(blocking=False):
             self._look_away()
@@ -305,7 +297,7 @@ class Connection(SendQueue):
         if self._segments_untold >= self._credit:
             self._tell_of_segments()
         for frame in frames:
-            if self._closed:  # by what the frame before it did
+            if self.closed:  # by what the frame before it did
                 return None
             try:
                 self.on_frame(self, frame)
@@ -337,12 +329,12 @@ class Connection(SendQueue):
                 self._fds.extend(fds)
 
     def _lost(self, reason: str) -> None:
-        if not self._closed:
+        if not self.closed:
             self.close()
             self._on_close(self, reason)
 
     def _watch(self, read: bool) -> None:
-        if not self._closed:
+        if not self.closed:
             self._poller.modify(self.fd, (READ if read else 0) | (WRITE if self._queue else 0))
 
     def _cut_short(self, error: BaseException) -> None:

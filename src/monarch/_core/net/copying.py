@@ -45,11 +45,8 @@ class _SharedCopy:
         to, source = (ctypes.c_char.from_buffer(memory) for memory in (target, data))
         # which stays where it is as long as these are here
         self._memory: tuple[Any, ...] = (to, source)
-        self._to, self._source, self._size = (
-            ctypes.addressof(to),
-            ctypes.addressof(source),
-            len(data),
-        )
+        self._to, self._source = ctypes.addressof(to), ctypes.addressof(source)
+        self._size = len(data)
         self._turns = itertools.count(0, _PIECE)
         self._helped = threading.Semaphore(0)  # once for each piece of the helper
 

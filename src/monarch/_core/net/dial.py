@@ -1,8 +1,7 @@
-"""One attempt to connect: a name, its addresses one after the other, the greeting.
+"""Byte streams to those who listen: `connect`.
 
-On the poller's thread.
-
-What ends it: success; a reason; the stream being closed; `CONNECT_TIMEOUT` for the name and then
+An attempt goes through a name, its addresses one after the other, and the greeting, on the poller's
+thread. What ends it: success; a reason; the stream being closed; `CONNECT_TIMEOUT` for the name and then
 for the connection, of which each address gets its share, and `GREETING_TIMEOUT` for the rest.
 """
 
@@ -38,6 +37,16 @@ may be for a while.
 """
 
 _resolver = Resolver()
+
+
+def connect(poller: Poller, channel: Channel, trust: Trust, events: StreamEvents) -> ByteStream:
+    """Start to connect to whoever listens on `channel`; returns at once.
+
+    What goes wrong is told to `events.closed`.
+    """
+    dial = Dial(poller, channel, trust, events)
+    poller.call_soon(dial.start)
+    return dial.stream
 
 
 class Dial:
@@ -81,11 +90,9 @@ class Dial:
             self._trust.require(self._channel)
         except ValueError as error:
             return str(error)
-        return (
-            None
-            if self._channel.dialable
-            else f"{self._channel.name} is where to listen; it cannot be dialed"
-        )
+        if self._channel.dialable:
+            return None
+        return f"{self._channel.name} is where to listen; it cannot be dialed"
 
     def _answered(self, answer: Addresses | OSError) -> None:
         """The resolver's answer, on a thread of its own."""
@@ -95,10 +102,8 @@ class Dial:
         if self._over:
             return
         if isinstance(answer, OSError):
-            unknown = answer.errno in (
-                socket.EAI_NONAME,
-                getattr(socket, "EAI_NODATA", socket.EAI_NONAME),
-            )
+            no_data = getattr(socket, "EAI_NODATA", socket.EAI_NONAME)
+            unknown = answer.errno in (socket.EAI_NONAME, no_data)
             self._fail(f"its name could not be resolved: {answer.strerror or answer}", unknown)
         else:
             self._try([*answer])

@@ -121,7 +121,7 @@ class Door:
         self.warn(f"cannot accept connections for now: {error}")
         now = time.monotonic()
         self._short_since = self._short_since or now
-        if self._reserve.count > 1:
+        if len(self._reserve) > 1:
             self._reserve.give_up_one()  # still readable: the next turn lets one in
             return
         if now - self._short_since > _SHORTAGE and self._reserve.give_up_one():

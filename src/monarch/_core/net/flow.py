@@ -64,10 +64,11 @@ class StreamEvents(Protocol):
 
 
 class ByteStream:
-    """One byte stream to an authenticated peer; made by `connect` and `listen` of `stream`.
+    """One byte stream to an authenticated peer; made by `dial.connect` and `listener.listen`.
 
     Attributes:
         peer: Who is at the other end, for messages.
+        queued: Bytes that the kernel has not taken yet.
         on_drained: Called on the poller's thread when all that was queued has been written.
         space: Asked on the poller's thread where to read to, so that what is large need not be
             copied; at least one TLS record. What `data` gets then lies there. None is scratch
@@ -75,8 +76,8 @@ class ByteStream:
     """
 
     __slots__ = (
-        "_broken", "_closed", "_events", "_lock", "_paused", "_poller", "_queue", "_queued", "_read_wants_write", "_retry",
-        "_sock", "_still_opening", "_unwatched", "_write_wants", "on_drained", "peer", "space",
+        "_broken", "_closed", "_events", "_lock", "_paused", "_poller", "_queue", "_read_wants_write", "_retry",
+        "_sock", "_still_opening", "_unwatched", "_write_wants", "on_drained", "peer", "queued", "space",
     )  # fmt: skip
 
     def __init__(
@@ -91,7 +92,7 @@ class ByteStream:
         self._sock: socket.socket | None = None  # once the peer is known
         self._lock = threading.Lock()
         self._queue: deque[memoryview] = deque()
-        self._queued = 0
+        self.queued = 0
         self._retry: memoryview | None = None  # what OpenSSL has begun to write
         self._write_wants = WRITE  # what a write that could not go on waits for
         self._read_wants_write = False
@@ -102,12 +103,7 @@ class ByteStream:
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open" if self._sock is not None else "opening"
-        return f"<ByteStream: {self.peer}, {state}, {self._queued} bytes queued>"
-
-    @property
-    def queued(self) -> int:
-        """Bytes that the kernel has not taken yet."""
-        return self._queued
+        return f"<ByteStream: {self.peer}, {state}, {self.queued} bytes queued>"
 
     def write(self, chunks: Sequence[Bytes]) -> None:
         """Send `chunks`, in order with all written before, from any thread; also before `ready`,
@@ -124,7 +120,7 @@ class ByteStream:
                     self._queue.append(
                         view if view.format == "B" and view.ndim == 1 else view.cast("B")
                     )
-                    self._queued += view.nbytes
+                    self.queued += view.nbytes
             if idle and self._sock is not None:
                 self._write_some()
                 self._watch()
@@ -209,7 +205,7 @@ class ByteStream:
                 sent = (
                     self._write_tls(sock)
                     if isinstance(sock, ssl.SSLSocket)
-                    else self._write_plain(sock)
+                    else sock.sendmsg(islice(self._queue, _MOST_CHUNKS))
                 )
             except ssl.SSLWantReadError:
                 self._write_wants = READ
@@ -221,13 +217,10 @@ class ByteStream:
                 self._drop_queue()
                 self._poller.call_soon(self._read)  # first what came before the end; it may say why
                 return
-            self._queued -= sent
+            self.queued -= sent
             left -= sent
             self._drop(sent)
         self._write_wants = WRITE
-
-    def _write_plain(self, sock: socket.socket) -> int:
-        return sock.sendmsg(islice(self._queue, _MOST_CHUNKS))
 
     def _write_tls(self, sock: ssl.SSLSocket) -> int:
         if self._retry is None:
@@ -258,7 +251,7 @@ class ByteStream:
 
     def _drop_queue(self) -> None:
         self._queue.clear()
-        self._queued = 0
+        self.queued = 0
         self._retry = None
 
     def _watch(self) -> None:

@@ -20,6 +20,7 @@ import hmac
 import socket
 import ssl
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import TypeVar
 
 from ... import config
@@ -135,10 +136,9 @@ class Greeting:
         if self._tls:
             yield from self._secure(self._trust.client_context)
             binding = self._binding()
-        try:
+        # it may have hung up; what it said before tells why
+        with suppress(ConnectionError, ssl.SSLEOFError):
             yield from self._send(self._trust.proof(b"client", binding))
-        except (ConnectionError, ssl.SSLEOFError):
-            pass  # it has hung up; what it said before tells why
         answer = yield from self._receive(1 + PROOF_SIZE)
         if answer == _REFUSAL:
             raise Refused(self._why_refused(), True)
@@ -181,20 +181,16 @@ class Greeting:
 
     def _refuse(self, answer: bytes) -> None:
         """Say so, and no more."""
-        try:
+        with suppress(OSError):
             self._sock.send(answer)
-        except OSError:
-            pass
 
     def _drop_leftovers(self) -> None:
         """Read what a refused peer has sent: a socket closed over unread bytes may take back its
         last words.
         """
-        try:
+        with suppress(OSError):
             # not through TLS, which is of no more use
             socket.socket.recv(self._sock, _MOST_LEFTOVERS)
-        except OSError:
-            pass
 
     # the bytes
 

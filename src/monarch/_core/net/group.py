@@ -11,6 +11,7 @@ What waits to be written is not lent: the poller's thread writes it, whoever rea
 from __future__ import annotations
 
 import select
+from contextlib import suppress
 
 from .loan import Lendable
 from .poller import READ, WRITE, Handler, Poller, guarded
@@ -24,7 +25,6 @@ class Group(Lendable):
         super().__init__(poller, self._epoll.fileno())
         self._handlers: dict[int, Handler] = {}
         self._waiting_to_write: set[int] = set()
-        self._closed = False
         self.call_soon = poller.call_soon
         self.call_later = poller.call_later
         poller.add(self.fd, self._ready, select.EPOLLIN)
@@ -58,16 +58,14 @@ class Group(Lendable):
         if fd in self._waiting_to_write:
             self._waiting_to_write.discard(fd)
             self._poller.remove(fd)
-        try:
+        with suppress(OSError, ValueError):  # closed already, by us or with the group
             self._epoll.unregister(fd)
-        except (OSError, ValueError):  # closed already, by us or with the group
-            pass
 
     def close(self) -> None:
         """Let go of the descriptor; its connections are closed, or as good as that."""
         with self._events:
-            if not self._closed:
-                self._closed = True
+            if not self.closed:
+                self.closed = True
                 self._poller.remove(self.fd)
                 self._epoll.close()
 
@@ -76,14 +74,10 @@ class Group(Lendable):
 
         What it stands for is the parent's.
         """
-        self._closed = True
+        self.closed = True
         self._epoll.close()
 
     # reading
-
-    @property
-    def readable_by_borrower(self) -> bool:
-        return not self._closed
 
     def receive(self) -> None:
         try:
@@ -100,13 +94,13 @@ class Group(Lendable):
             self._look_away()
             return
         try:
-            if not self._closed:
+            if not self.closed:
                 self.receive()
         finally:
             self._reading.release()
 
     def _watch(self, read: bool) -> None:
-        if not self._closed:
+        if not self.closed:
             self._poller.modify(self.fd, select.EPOLLIN if read else 0)
 
     def _cut_short(self, error: BaseException) -> None:

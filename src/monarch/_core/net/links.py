@@ -25,9 +25,10 @@ from ..wire.frame import AROUND, Frame
 from ..wire.link_limits import Limits, RunClock
 from ..wire.link_records import Packed
 from ..wire.link_table import Called, Cut, Deliver, Dial, Instruction, LinkTable, Lost, Up, Write
-from .dial import NOBODY_LISTENS
+from .dial import NOBODY_LISTENS, connect
+from .flow import ByteStream
+from .listener import Listener, listen
 from .poller import Poller, Timer
-from .stream import ByteStream, Listener, connect, listen
 from .trust import Trust
 
 _SHORTEST = 0.2  # seconds; with less, a busy process is taken for a dead one
@@ -99,7 +100,7 @@ class Links:
         """Let peers dial us on `channel`; the channel with the real port.
 
         Raises:
-            AddressError, ValueError, OSError: As `stream.listen`; or there is no trust to let
+            AddressError, ValueError, OSError: As `listener.listen`; or there is no trust to let
                 somebody in by.
         """
         if self._trust is None:
@@ -145,15 +146,6 @@ class Links:
         """
         self._table.give_up(host, reason, self._now())
         self._carry_out()
-
-    def known(self, host: str) -> bool:
-        """Return whether there is a link to `host`, connected or connecting."""
-        return self._table.get(host) is not None
-
-    def queued_bytes(self, host: str) -> int:
-        """Return the number of bytes sent to `host` and not acknowledged."""
-        link = self._table.get(host)
-        return 0 if link is None else link.queued
 
     def close(self, reason: str, timeout: float) -> None:
         """Say farewell, with `reason`, to all peers and end all links; the handler hears no more.
@@ -207,27 +199,6 @@ class Links:
         self._add(number, stream)
         self._carry_out()
         return _Events(self, number)
-
-    def _answered(self, number: int) -> None:
-        self._table.answered(number, self._now())
-
-    def _ready(self, number: int) -> None:
-        self._table.ready(number, self._now())
-        self._carry_out()
-
-    def _data(self, number: int, chunk: memoryview) -> None:
-        if self._table.space(number) is not None:  # then it lies there
-            self._table.filled(number, len(chunk), self._now())
-        else:
-            self._table.data(number, chunk, self._now())
-        self._carry_out()
-
-    def _ended(self, number: int, reason: str, final: bool) -> None:
-        self._streams.pop(number, None)
-        note("links", "stream %d ended: %s", number, reason)
-        refused = reason.startswith(NOBODY_LISTENS)
-        self._table.closed(number, reason, self._now(), final=final, refused=refused)
-        self._carry_out()
 
     def _tick(self) -> None:
         self._timer = None
@@ -328,13 +299,26 @@ class _Events:
         self._number = number
 
     def answered(self) -> None:
-        self._links._answered(self._number)
+        links = self._links
+        links._table.answered(self._number, links._now())
 
     def ready(self) -> None:
-        self._links._ready(self._number)
+        links = self._links
+        links._table.ready(self._number, links._now())
+        links._carry_out()
 
     def data(self, chunk: memoryview) -> None:
-        self._links._data(self._number, chunk)
+        links, number = self._links, self._number
+        if links._table.space(number) is not None:  # then it lies there
+            links._table.filled(number, len(chunk), links._now())
+        else:
+            links._table.data(number, chunk, links._now())
+        links._carry_out()
 
     def closed(self, reason: str, final: bool) -> None:
-        self._links._ended(self._number, reason, final)
+        links, number = self._links, self._number
+        links._streams.pop(number, None)
+        note("links", "stream %d ended: %s", number, reason)
+        refused = reason.startswith(NOBODY_LISTENS)
+        links._table.closed(number, reason, links._now(), final=final, refused=refused)
+        links._carry_out()

@@ -1,4 +1,6 @@
-"""A socket that listens, and those who have connected to it and not yet proved who they are.
+"""Byte streams from those who connect: `listen`.
+
+A socket that listens, and those who have connected to it and not yet proved who they are.
 
 What ends an unfinished connection: success; a reason; `GREETING_TIMEOUT`; or `MOST_GREETINGS` newer
 ones. Memory for them is bounded by that number, and until its first byte each costs a descriptor
@@ -15,15 +17,18 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 from ..._lazy import lazy_logger
 from ..wire.channel import Channel
 from .door import Warnings
 from .flow import ByteStream, StreamEvents
 from .greeting import GREETING_TIMEOUT, Greeting
+from .peer_credentials import NOT_OPEN, is_open_to
 from .poller import READ, Poller, Timer
-from .sockets import peer_name
-from .trust import Trust
+from .sockets import listen_on, peer_name
+from .trust import OPEN, Trust
+from .unix import closed_on_error
 
 MOST_GREETINGS = 256
 _ACCEPTS = 16  # in one turn
@@ -31,6 +36,28 @@ _MOST_DUE = 16  # that wait for their next step while others are accepted
 _NO_DESCRIPTOR_PAUSE = 0.1  # seconds until a listener tries again
 
 logger = lazy_logger("monarch.net")
+
+
+def listen(
+    poller: Poller, channel: Channel, trust: Trust, on_stream: Callable[[ByteStream], StreamEvents]
+) -> Listener:
+    """Listen on `channel`, or on what it binds.
+
+    Args:
+        on_stream: Called on the poller's thread for each peer that has proved who it is; returns
+            whom its stream tells.
+
+    Raises:
+        AddressError: It cannot be listened on.
+        ValueError: `trust` does not protect it; or a knob of TCP has a value that this system does
+            not know.
+    """
+    where = channel.listening
+    trust.require(where)
+    with closed_on_error(listen_on(where)) as sock:
+        if where.is_tcp and trust.mode == OPEN and not is_open_to(sock.getsockname()[0]):
+            raise ValueError(f"{where.name} would be open to other hosts: {NOT_OPEN}")
+        return Listener(poller, channel, where, sock, trust, on_stream)
 
 
 class Listener:
@@ -83,11 +110,9 @@ class Listener:
             self._poller.call_here_or_soon(self._drop_all)
 
     def _remove_path(self) -> None:
-        try:
+        with suppress(OSError):  # it is gone
             if self._path is not None and os.stat(self._path).st_ino == self._inode:
                 os.unlink(self._path)
-        except OSError:  # it is gone
-            pass
 
     def _drop_all(self) -> None:
         for greeting in self._greetings:
@@ -137,11 +162,11 @@ class Listener:
             self._drop_oldest("too many others came after it")
 
         def done(sock: socket.socket) -> None:
-            self._forget(greeting)
+            self._greetings.pop(greeting, None)
             self._let_in(sock, peer)
 
         def failed(reason: str, final: bool) -> None:
-            self._forget(greeting)
+            self._greetings.pop(greeting, None)
             self._warn(peer, reason)
 
         greeting = Greeting(
@@ -170,15 +195,9 @@ class Listener:
         if self._closed:
             sock.close()
             return
-        try:
+        with closed_on_error(sock):
             events = self._on_stream(stream)
-        except BaseException:
-            sock.close()
-            raise
         stream.opened(sock, events)
-
-    def _forget(self, greeting: Greeting) -> None:
-        self._greetings.pop(greeting, None)
 
     def _drop_oldest(self, reason: str) -> None:
         if self._greetings:

@@ -43,12 +43,13 @@ class Lendable:
 
     __slots__ = (
         "_earliest", "_events", "_lent", "_lingers", "_poller", "_reading", "_returned", "_wanted",
-        "fd",
+        "closed", "fd",
     )  # fmt: skip
 
     def __init__(self, poller: Readiness, fd: int) -> None:
         self._poller = poller
         self.fd = fd
+        self.closed = False
         self._lent = False
         self._wanted = False  # by a thread that did not get it
         self._lingers = False  # a timer looks after it
@@ -59,7 +60,7 @@ class Lendable:
 
     @property
     def readable_by_borrower(self) -> bool:
-        raise NotImplementedError
+        return not self.closed
 
     def receive(self) -> None:
         """Read once and hand on what came; for the poller's thread, or the borrowing one."""

@@ -1,4 +1,4 @@
-"""The shared secret: where it comes from, how one is made.
+"""The shared secret: where it comes from.
 
 First of: the argument, MONARCH_SECRET, the file that MONARCH_SECRET_FILE names, ~/.monarch/secret.
 An empty variable counts as none, as everywhere. White space around a secret is dropped: files end
@@ -7,44 +7,12 @@ with a newline.
 
 from __future__ import annotations
 
-import base64
 import os
 import stat
-from pathlib import Path
 
 SHORTEST = 16  # bytes
 _DEFAULT_FILE = "~/.monarch/secret"
 _MAKE_ONE = "`monarch secret` makes a good one"
-
-
-def make_secret() -> str:
-    """A new secret: 32 random bytes as base64."""
-    return base64.urlsafe_b64encode(os.urandom(32)).decode().rstrip("=")
-
-
-def write_secret_file(path: str | os.PathLike[str]) -> None:
-    """Write a new secret into a new file, private to its owner, with missing folders.
-
-    Args:
-        path: Path of the file.
-
-    Raises:
-        FileExistsError: There is such a file already; it is left alone, as others may use what is
-            in it.
-        OSError: It cannot be written.
-    """
-    target = Path(path).expanduser()
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise FileExistsError(
-            f"{target} exists and is left as it is; remove it first if nobody uses its secret"
-        ) from None
-    with open(fd, "w") as file:
-        file.write(make_secret() + "\n")
-        file.flush()
-        os.fsync(fd)
 
 
 def read_secret_file(path: str | os.PathLike[str]) -> str:

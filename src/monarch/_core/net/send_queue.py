@@ -37,11 +37,14 @@ class SendQueue(Lendable):
 
     Args:
         segment_limit: Bytes that may be on their way in shared memory before senders wait.
+
+    Attributes:
+        queued: Bytes that wait for the socket.
     """
 
     __slots__ = (
-        "_closed", "_drained", "_lock", "_queue", "_queued", "_segment_limit", "_segments_unread", "_send_limit",
-        "_send_timeout", "_sock", "_writes", "peer",
+        "_drained", "_lock", "_queue", "_segment_limit", "_segments_unread", "_send_limit",
+        "_send_timeout", "_sock", "_writes", "peer", "queued",
     )  # fmt: skip
 
     def __init__(
@@ -58,19 +61,13 @@ class SendQueue(Lendable):
         self._lock = threading.Lock()
         self._drained: threading.Condition | None = None
         self._queue: deque[tuple[memoryview, Segment | None]] = deque()
-        self._queued = 0
+        self.queued = 0
         self._send_limit = send_limit
         self._send_timeout = send_timeout
-        self._closed = False
         # bytes of what was sent that the other side has not read, as far as it has told
         self._segments_unread = 0
         self._segment_limit = segment_limit
         self._writes = 0
-
-    @property
-    def queued(self) -> int:
-        """Bytes waiting for the socket."""
-        return self._queued
 
     def credit(self, count: int) -> None:
         """The other side has read so many bytes more of what was sent in shared memory."""
@@ -83,7 +80,7 @@ class SendQueue(Lendable):
         after `timeout`.
         """
         end = time.monotonic() + timeout
-        while self._queue and not self._closed and time.monotonic() < end:
+        while self._queue and not self.closed and time.monotonic() < end:
             poll = select.poll()
             poll.register(self.fd, select.POLLOUT)
             poll.poll(max(0.0, end - time.monotonic()) * 1000)
@@ -135,7 +132,7 @@ class SendQueue(Lendable):
             self._queue.append(
                 (rest if isinstance(chunk, bytes) else memoryview(bytes(rest)), segment)
             )
-            self._queued += len(rest)
+            self.queued += len(rest)
             segment = None
         if was_empty and self._queue:
             self._update_events()
@@ -143,23 +140,23 @@ class SendQueue(Lendable):
     def _flush_queue(self) -> None:
         with self._lock:
             queue = self._queue
-            while queue and not self._closed:
+            while queue and not self.closed:
                 try:
                     sent = self._write_some()
                 except BlockingIOError:
                     break
                 except OSError:
                     queue.clear()
-                    self._queued = 0
+                    self.queued = 0
                     break
-                self._queued -= sent
+                self.queued -= sent
                 while queue and sent >= len(queue[0][0]):
                     sent -= len(queue.popleft()[0])
                 if sent:
                     queue[0] = (queue[0][0][sent:], None)
             if not queue:
                 self._update_events()
-        if self._queued <= self._send_limit // 2:
+        if self.queued <= self._send_limit // 2:
             self._notify_drained()
 
     def _write_some(self) -> int:
@@ -175,7 +172,7 @@ class SendQueue(Lendable):
                 parts = [memoryview(part) for part in self._in_line(head, segment)]
                 self._queue.popleft()
                 self._queue.extendleft((part, None) for part in reversed(parts))
-                self._queued += sum(map(len, parts)) - len(head)
+                self.queued += sum(map(len, parts)) - len(head)
                 return 0
             self._queue[0] = (head, None)
             return sent
@@ -200,12 +197,12 @@ class SendQueue(Lendable):
         with self._lock:
             condition = self._drained = self._drained or threading.Condition()
         with condition:
-            drained = condition.wait_for(lambda: self._closed or self._has_room, self._send_timeout)
+            drained = condition.wait_for(lambda: self.closed or self._has_room, self._send_timeout)
         if not drained:
             raise BackpressureError(
                 f"{self.peer} has had no room for this message for {self._send_timeout:g}s: it"
                 " reads nothing, or slower than it is sent to;"
-                f" {self._queued + self._segments_unread} bytes wait for it. The limits are"
+                f" {self.queued + self._segments_unread} bytes wait for it. The limits are"
                 " send_buffer_limit and message_delivery_timeout."
             )
 
@@ -213,7 +210,7 @@ class SendQueue(Lendable):
     def _has_room(self) -> bool:
         return (
             self._segments_unread <= self._segment_limit // 2
-            and self._queued <= self._send_limit // 2
+            and self.queued <= self._send_limit // 2
         )
 
     def _notify_drained(self) -> None:

@@ -5,6 +5,7 @@ Nothing here waits, but for the resolver in `listen_on`.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import stat
@@ -14,7 +15,7 @@ from ... import config
 from ...errors import AddressError
 from ..wire.channel import EVERYWHERE, Channel
 from .resolver import addresses_of
-from .unix import BACKLOG
+from .unix import BACKLOG, closed_on_error
 
 _PROBES = 5  # of keepalive, before the kernel gives a connection up
 
@@ -23,11 +24,9 @@ Address = tuple[str, int] | str
 
 def unix_name(channel: Channel) -> str:
     """Return the name to bind or connect for an ipc or inproc channel."""
-    return (
-        channel.path
-        if channel.scheme == "ipc"
-        else f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
-    )
+    if channel.scheme == "ipc":
+        return channel.path
+    return f"\0monarch/inproc/{os.geteuid()}/{channel.path}"
 
 
 def tune(sock: socket.socket) -> None:
@@ -111,17 +110,13 @@ def _adopt(channel: Channel) -> socket.socket:
 
 
 def _bind_unix(channel: Channel) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
         if channel.scheme == "ipc":
             _remove_abandoned(channel.path)
         sock.bind(unix_name(channel))
         if channel.scheme == "ipc":
             os.chmod(channel.path, 0o600)
         sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
     return sock
 
 
@@ -134,12 +129,9 @@ def _remove_abandoned(path: str) -> None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
+        # 0, or another error: somebody listens, or it is not ours: the bind says so
+        if probe.connect_ex(path) == errno.ECONNREFUSED:
             Path(path).unlink(missing_ok=True)
-        except OSError:
-            pass  # somebody listens, or it is not ours: the bind says so
 
 
 def _bind_tcp(channel: Channel) -> socket.socket:
@@ -159,15 +151,11 @@ def _bind_tcp(channel: Channel) -> socket.socket:
 
 
 def _bind(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(socket.socket(family, socket.SOCK_STREAM)) as sock:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, address[0] != "::")
         tune(sock)
         sock.bind(address)
         sock.listen(BACKLOG)
-    except BaseException:
-        sock.close()
-        raise
     return sock

@@ -63,9 +63,7 @@ from pathlib import Path
 from typing import Any
 
 from ..wire.channel import Channel, parse_channel
-from .secret import find_secret, make_secret, write_secret_file
-
-__all__ = ["TRUST_ALL", "Trust", "make_secret", "trust_for", "write_secret_file"]
+from .secret import find_secret
 
 TRUST_ALL = "trust_all_connections"
 PROOF_SIZE = 32

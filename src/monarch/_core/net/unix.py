@@ -18,7 +18,8 @@ import socket
 import stat
 import struct
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from ..wire.address import AGENT, CLIENT, ProcAddress
 
@@ -34,20 +35,26 @@ class PeerRefused(ConnectionRefusedError):
     """The other side of a connection runs as another user; the wanted one does not listen."""
 
 
+@contextmanager
+def closed_on_error(sock: socket.socket) -> Iterator[socket.socket]:
+    """Close a socket if what is done with it fails."""
+    try:
+        yield sock
+    except BaseException:
+        sock.close()
+        raise
+
+
 def listen(address: ProcAddress) -> socket.socket:
     """A listening socket under the address's name, which nobody can take over while it lives.
 
     Raises:
         OSError: Somebody has that name, or no descriptor is left.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
+    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
         listener.bind(f"{_folder(address.host) or _make_folder(address.host)}/{address.proc}")
         listener.listen(BACKLOG)
         listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
     return listener
 
 
@@ -59,17 +66,13 @@ def connect(address: ProcAddress) -> socket.socket:
         BlockingIOError: Its backlog is full; try again.
         PeerRefused: It runs as another user.
     """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.setblocking(False)
-    try:
-        sock.connect(path_of(address))
+    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(path_of(address))
+        except FileNotFoundError:
+            raise _nobody_listens() from None
         check_peer(sock)
-    except FileNotFoundError:
-        sock.close()
-        raise _nobody_listens() from None
-    except BaseException:
-        sock.close()
-        raise
     widen(sock)
     return sock
 

@@ -1,7 +1,7 @@
-"""The processes of a host, and how they start and end: the agent, the spawner, procs, workers.
+"""The processes of a host, and how they start and end: the agent, the spawner, procs.
 
 Lives here: `fork`, `exec`, signals, pids. Read `agent_main` and `agent` (makes, watches and reaps
-procs), `spawner` (forks them), `proc` (runs actors), `worker` (an agent that other hosts attach).
+procs), `spawner` (forks them), `proc` (runs actors).
 
 Imports `actors`, `calls`, `guards`, `hub`, `net`, `routing`, `shape`, `supervision`, `wire`.
 """

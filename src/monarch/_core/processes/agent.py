@@ -355,12 +355,8 @@ class Agent(ControlService):
         def look(unused: int, attached: int) -> None:
             used = bool(self._subscribers) or attached != self._attach_count
             if not used and unused == _LOOKS:
-                self._shut_down(
-                    f"no client was attached for {limit:g} s",
-                    _orphan_grace(),
-                    self.hub.root,
-                    self.hub.poller.stop,
-                )
+                reason = f"no client was attached for {limit:g} s"
+                self._shut_down(reason, _orphan_grace(), self.hub.root, self.hub.poller.stop)
             else:
                 then = partial(look, 0 if used else unused + 1, self._attach_count)
                 self.hub.poller.call_later(limit / _LOOKS, then)

@@ -64,17 +64,15 @@ def _let_others_in(agent: Agent, own: AgentSpec) -> bool:
     """Listen for other hosts, and tell whoever started this agent how that went."""
     logging.basicConfig(format="%(asctime)s %(message)s")  # whom a worker has refused, and when
     assert own.channel is not None and own.trust is not None
+    channel, error = own.channel, ""
     try:
-        channel, error = agent.open_gateway(own.trust).listen(own.channel), ""
+        channel = agent.open_gateway(own.trust).links.listen(channel)
         # now: clients bring settings of their own
         agent.end_when_unused(config.value("worker_idle_limit"))
     except AddressError as refused:  # it is taken, or none of this machine; says so itself
-        channel, error = own.channel, str(refused)
+        error = str(refused)
     except Exception as refused:
-        channel, error = (
-            own.channel,
-            f"cannot listen on {own.channel.name}: {str(refused) or type(refused).__name__}",
-        )
+        error = f"cannot listen on {channel.name}: {str(refused) or type(refused).__name__}"
     with os.fdopen(own.report, "wb") as report:
         pickle.dump((channel.name, error), report)
     return not error

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+
+from ..._proc_stat import EXIT_STATUS, STATE, stat_of
 
 _CHANGES = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
-# field of /proc/<pid>/stat, counted from the state, which follows the program's name
-_EXIT_STATUS = 49
 
 
 class ChildWatch:
@@ -25,10 +26,8 @@ class ChildWatch:
 
     def clear(self) -> None:
         """Drain the wake-up, when it was readable, before asking for the changes."""
-        try:
+        with suppress(BlockingIOError):
             os.read(self.fd, 4096)
-        except BlockingIOError:
-            pass
 
     @staticmethod
     def forget() -> None:
@@ -55,28 +54,15 @@ def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
 
 def is_stopped(pid: int) -> bool:
     """Return whether a signal has stopped a process (not a debugger that holds it)."""
-    return _state(pid) == "T"
+    return stat_of(pid)[:1] == ["T"]
 
 
 def is_traced(pid: int) -> bool:
     """Return whether a debugger holds a process."""
-    return _state(pid) == "t"
+    return stat_of(pid)[:1] == ["t"]
 
 
 def unreaped_status(pid: int) -> int | None:
     """The exit status of a process not yet waited for; None if unknown or still running."""
-    fields = _stat(pid)
-    return int(fields[_EXIT_STATUS]) if fields and fields[0] in "ZX" else None
-
-
-def _state(pid: int) -> str:
-    fields = _stat(pid)
-    return fields[0] if fields else ""
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()
-    except OSError:  # it is gone
-        return []
+    fields = stat_of(pid)
+    return int(fields[EXIT_STATUS]) if fields and fields[STATE] in "ZX" else None

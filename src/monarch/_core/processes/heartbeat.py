@@ -13,9 +13,9 @@ from ..calls.failed_call import Reply
 from ..hub.control import SingleAnswer, send_record
 from ..hub.control_records import Ping
 from ..hub.message_hub import MessageHub
+from ..hub.overdue import TICKS
 from ..net.poller import Poller
 from ..supervision.failure import Failure
-from ..supervision.heartbeat import LOST, SILENT, TICKS, Liveness
 from ..wire.address import ProcAddress
 from ..wire.frame import URGENT
 from .children import is_stopped, is_traced
@@ -24,10 +24,14 @@ from .children import is_stopped, is_traced
 class Watchdog:
     """Calls `lost` after `timeout` seconds on the poller's thread, unless `end` is called before.
 
+    What is counted are ticks that this process itself ran, each an interval after the one before.
+    Time that passed would condemn everybody as soon as the observer was the one that stood still:
+    stopped with Ctrl-Z, or without the interpreter lock for a minute. By ticks, such a pause counts
+    once, and what came meanwhile is read before the next.
+
     Args:
         poller: Whose thread runs the ticks.
-        timeout: Seconds; a time in which that thread could not run counts as a quarter of them at
-            most.
+        timeout: Seconds.
         lost: What to do then.
     """
 
@@ -35,83 +39,62 @@ class Watchdog:
         self._poller = poller
         self._interval = timeout / TICKS
         self._lost = lost
-        self._liveness = Liveness()
-        self._liveness.expected()
+        self._left = TICKS
+        self._ended = False
         self._timer = poller.call_later(self._interval, self._tick)
 
     def end(self) -> None:
         """A sign of life came, or it does not matter any more; on any thread."""
-        self._liveness.seen()
+        self._ended = True
         self._timer.cancel()
 
     def _tick(self) -> None:
-        state = self._liveness.tick()
-        if state == LOST:
-            self._lost()
-        elif state == SILENT:
+        self._left -= 1
+        if self._ended:
+            return
+        if self._left:
             self._timer = self._poller.call_later(self._interval, self._tick)
-
-
-class StopWatch:
-    """A stopped process, which counts as ended once it stayed so for `heartbeat_timeout`.
-
-    Args:
-        poller: Of this process.
-        pid: The stopped process, a child of this one or of one that has not reaped it.
-        frozen: Called with the seconds that it has stood still, on the poller's thread, to end it.
-    """
-
-    def __init__(self, poller: Poller, pid: int, frozen: Callable[[float], None]) -> None:
-        self._poller = poller
-        self._pid = pid
-        self._frozen = frozen
-        self._timeout: float = config.value("heartbeat_timeout")
-        self._silence: Watchdog | None = None
-        self._wait()
-
-    def end(self) -> None:
-        """Stop watching: the process goes on, or has ended."""
-        if self._silence is not None:
-            self._silence.end()
-
-    def _wait(self) -> None:
-        if self._timeout:
-            self._silence = Watchdog(self._poller, self._timeout, self._check)
-
-    def _check(self) -> None:
-        # that it goes on may have been said to somebody who could not pass it on
-        if is_stopped(self._pid):
-            self._frozen(self._timeout)
-        elif is_traced(self._pid):  # a debugger has taken it over, and may leave it as it found it
-            self._wait()
+        else:
+            self._lost()
 
 
 class Pauses:
-    """Processes that signals have stopped.
+    """Processes that signals have stopped: children, or those of one that has not reaped them.
+
+    One that stays so for `heartbeat_timeout` counts as ended.
 
     Args:
         poller: Of this process.
-        frozen: Called with the pid of one that stays so, and the seconds for which it did, to end
-            it.
+        frozen: Called on the poller's thread with the pid of such a process, and the seconds for
+            which it has stood still, to end it.
     """
 
     def __init__(self, poller: Poller, frozen: Callable[[int, float], None]) -> None:
         self._poller = poller
         self._frozen = frozen
-        self._pauses: dict[int, StopWatch] = {}
+        self._watched: dict[int, Watchdog] = {}
 
     def changed(self, pid: int, stopped: bool) -> None:
         """A process was stopped, goes on, or has ended.
 
         That it went on in between may not have been told.
         """
-        pause = self._pauses.pop(pid, None)
-        if pause is not None:
-            pause.end()
-        if stopped:
-            self._pauses[pid] = StopWatch(
-                self._poller, pid, lambda seconds: self._frozen(pid, seconds)
-            )
+        watchdog = self._watched.pop(pid, None)
+        if watchdog is not None:
+            watchdog.end()
+        timeout: float = config.value("heartbeat_timeout")
+        if stopped and timeout:
+            self._watch(pid, timeout)
+
+    def _watch(self, pid: int, timeout: float) -> None:
+        self._watched[pid] = Watchdog(self._poller, timeout, lambda: self._check(pid, timeout))
+
+    def _check(self, pid: int, timeout: float) -> None:
+        # that it goes on may have been said to somebody who could not pass it on
+        if is_stopped(pid):
+            self._frozen(pid, timeout)
+        elif is_traced(pid):  # a debugger has taken it over, and may leave it as it found it
+            self._watch(pid, timeout)
 
 
 class Heartbeat:
@@ -140,13 +123,8 @@ class Heartbeat:
         """Begin; `within` is the first answer's time-out, for a process that has yet to start."""
         timeout = self._timeout if within is None else within
         self._silence = Watchdog(self._hub.poller, timeout, lambda: self._lost(timeout))
-        send_record(
-            self._hub,
-            self._address,
-            Ping(),
-            SingleAnswer(self._address, self._answered),
-            flags=URGENT,
-        )
+        answer = SingleAnswer(self._address, self._answered)
+        send_record(self._hub, self._address, Ping(), answer, flags=URGENT)
 
     def _answered(self, answer: Reply) -> None:
         self._silence.end()

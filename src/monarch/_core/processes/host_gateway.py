@@ -20,7 +20,6 @@ from ..routing.cast import attaches
 from ..routing.gateway import Gateway
 from ..supervision.failure import Failure
 from ..wire.address import AGENT, ProcAddress, random_name
-from ..wire.channel import Channel
 from ..wire.frame import Frame
 
 _LAST_WORDS = 1.0  # seconds within which what a process that has ended said last is read
@@ -53,21 +52,12 @@ class HostGateway:
         epoch = int(time.time() - _BEGIN) // _MINUTE
         self.core = Gateway(self, config.value("max_cast_fanout"), epoch, patience)
         self.core.names = hub.names
-        self.links = Links(hub.poller, random_name(), self._name, trust or _by_secret(), self)
+        self.links = Links(
+            hub.poller, random_name(), lambda: hub.address.host, trust or _by_secret(), self
+        )
         hub.gateway = self._from_here
         hub.inbound_lost_hooks.append(self._caller_lost)
         hub.peer_lost_hooks.append(self._process_ended)
-
-    def _name(self) -> str:
-        return self._hub.address.host
-
-    def listen(self, channel: Channel) -> Channel:
-        """Let other hosts in. Returns the channel with the port that it got.
-
-        Raises:
-            OSError: The address is taken, or is none of this machine.
-        """
-        return self.links.listen(channel)
 
     def close(self, reason: str) -> None:
         """Leave: casts are over, and every neighbour is told."""

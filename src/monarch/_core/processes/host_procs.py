@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from typing import Any
 
 from ... import config
@@ -113,11 +114,8 @@ class HostProcs:
         ranks = [start.rank for start in request.starts]
         living = [entry.label for entry in self.of(request.mesh, ranks) if entry.end is None]
         if living:  # given up, but the spawner may yet start them
-            answer(
-                RuntimeError(
-                    f"{', '.join(living)} can't start again: the process before has not ended"
-                )
-            )
+            names = ", ".join(living)
+            answer(RuntimeError(f"{names} can't start again: the process before has not ended"))
             return
         mesh = self.meshes.get(request.mesh) or self.meshes.setdefault(
             request.mesh, SpawnedMesh(request, self._machine)
@@ -288,13 +286,9 @@ class HostProcs:
                 f" (host_spawn_ready_timeout) not ready: {names}"
             )
             starting.failed(text)
+        why = f"it was not up after {timeout:g}s (host_spawn_ready_timeout)"
         for entry in late:  # whoever calls its actors is told
-            self._condemn(
-                entry,
-                UNSTARTED,
-                f"the process was killed: it was not up after {timeout:g}s"
-                " (host_spawn_ready_timeout)",
-            )
+            self._condemn(entry, UNSTARTED, f"the process was killed: {why}")
 
     def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
         if name in self._past:
@@ -362,10 +356,9 @@ class HostProcs:
     def _kill(self, entry: ProcEntry) -> None:
         note("procs", "%s is killed, process %d", entry.label, entry.pid)
         if entry.pid in self._running:
-            try:  # a pidfd cannot hit another process that got its number
+            with suppress(ProcessLookupError):
+                # a pidfd cannot hit another process that got its number
                 signal.pidfd_send_signal(self._running[entry.pid][1], signal.SIGKILL)
-            except ProcessLookupError:
-                pass
 
     def _linger(self, entry: ProcEntry, rounds: int = _LAST_WORDS) -> None:
         if rounds:
@@ -390,16 +383,10 @@ class HostProcs:
         self._hub.tell(entry.address, entry.end, ())
 
     def _tell_owner(self, entry: ProcEntry) -> None:
-        assert entry.end is not None
-        note(
-            "procs",
-            "%s ended (%s): %s; told %s",
-            entry.label,
-            entry.end.cause,
-            entry.end.reason,
-            entry.mesh.owner.proc,
-        )
-        send_record(self._hub, entry.mesh.owner.proc, ProcsEnded([(entry.address, entry.end)]))
+        end, owner = entry.end, entry.mesh.owner.proc
+        assert end is not None
+        note("procs", "%s ended (%s): %s; told %s", entry.label, end.cause, end.reason, owner)
+        send_record(self._hub, owner, ProcsEnded([(entry.address, end)]))
 
     def _clear(self, entry: ProcEntry) -> None:
         if entry.pid and entry.mesh.ends_groups:

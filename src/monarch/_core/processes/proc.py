@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import config
+from ... import _slow_imports, config
 from ..._lazy import engine_log
 from ..actors import debugging, log, sampling
 from ..actors.base_cell import BaseCell
@@ -37,7 +37,7 @@ from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
-from . import slow_imports, spawner, stack_dump
+from . import spawner, stack_dump
 from .fork_exit import leave
 from .specs import UNNAMED, ProcSpec
 from .title import set_title
@@ -102,11 +102,8 @@ def run(spec: ProcSpec) -> None:
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
     hub = MessageHub(spec.address, spec.root, socket.socket(fileno=spec.listener), spec.local_host)
-    bystander = Context(
-        BystanderCell(
-            hub, ROOT, CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)
-        )
-    )
+    record = CreatorInstance("bystander", None, Point(0, Extent([], [])), None, None)
+    bystander = Context(BystanderCell(hub, ROOT, record))
     set_fallback(lambda: bystander, override=True)
     with suppress(OSError):  # no memory, or no descriptor: it does without
         life.box = BlackBox(str(spec.address))
@@ -154,7 +151,7 @@ def run_forked(spec: ProcSpec, inherited: dict[str, None]) -> NoReturn:
         inherited: Names of the modules that were there before the fork, in their order.
     """
     if spec.rank == 0:  # one of the mesh says it for all
-        slow_imports.watch()
+        _slow_imports.watch()
     _settle(spec)
     run(spec)
     leave(inherited)

@@ -23,11 +23,8 @@ from .proc_entry import ProcEntry
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
-_GATHER = (
-    # seconds in which lines of procs that print one after the other gather, to be read and passed
-    # on together
-    0.02
-)
+# seconds in which lines of procs that print one after the other gather, to be passed on together
+_GATHER = 0.02
 _TOGETHER = 16  # reads whose lines are one message, at most
 _MUCH = 3 << 14  # bytes: a read that finds more has waited long enough
 _MOST_UNSHOWN = 1 << 20

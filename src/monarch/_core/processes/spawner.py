@@ -97,7 +97,9 @@ class Spawner:
                 if self._control.fileno() in ready:
                     request, _ = reader.receive()
                     if isinstance(request, Kill):
-                        self._kill(request)
+                        # not reaped, so the number is still its own
+                        if request.pid in self._groups:
+                            os.kill(request.pid, signal.SIGKILL)
                         continue
                     spec = self._spawn(request)
                     if spec is not None:
@@ -113,10 +115,6 @@ class Spawner:
             # and the agent sees to what it leaves behind
             if os.WIFEXITED(status) or os.WIFSIGNALED(status):
                 self._groups.pop(pid, None)
-
-    def _kill(self, request: Kill) -> None:
-        if request.pid in self._groups:  # not reaped, so the number is still its own
-            os.kill(request.pid, signal.SIGKILL)
 
     def _continued(self, agent: int) -> None:
         # a child that was just forked has the handler, too

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-# fields of /proc/self/stat, counted from the state, which follows the program's name
-_ARG_START, _ARG_END = 45, 46
+from ..._proc_stat import ARG_END, ARG_START, stat_of
+
 _area: tuple[int, int] | None = None  # a fork has it where its parent has it
 
 
@@ -31,9 +31,8 @@ def set_title(title: str) -> None:
 def _arguments() -> tuple[int, int]:
     global _area
     if _area is None:
-        with open("/proc/self/stat", "rb", buffering=0) as file:
-            fields = file.read(4096).rpartition(b")")[2].split()
-        _area = int(fields[_ARG_START]), int(fields[_ARG_END])
+        fields = stat_of(os.getpid())
+        _area = int(fields[ARG_START]), int(fields[ARG_END])
     return _area
 
 

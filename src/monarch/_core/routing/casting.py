@@ -24,19 +24,9 @@ from typing import TYPE_CHECKING
 
 from ..supervision.failure import LINK, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, has_address
-from ..wire.frame import (
-    AGAIN,
-    CALL,
-    EXPLICIT,
-    PRINTED,
-    REPLIES,
-    ROUTED,
-    STANDING,
-    VALUE,
-    Frame,
-)
+from ..wire.frame import AGAIN, CALL, EXPLICIT, PRINTED, REPLIES, ROUTED, STANDING, VALUE, Frame
 from . import cast as casts
-from .cast import Branch, Cast, Entry
+from .cast import Branch, Cast
 from .order import Lane
 from .route import RESENT, Route, gone, read_route, route_prefix, with_order, with_route
 
@@ -101,8 +91,10 @@ class Casting:
         ]
         if direct:  # one by one
             for entry in direct:
-                # STANDING says on the way that a host may have yet to start
-                self._call_each(header.source, entry, call)
+                for proc, rank in zip(entry.procs, entry.ranks, strict=True):
+                    route = Route(ProcAddress(entry.host, proc), header.source)
+                    # STANDING says on the way that a host may have yet to start
+                    self._gateway.from_proc(with_route(call._replace(rank=rank), route))
             entries = tuple(entry for entry in entries if entry not in direct)
         if not entries:
             return
@@ -111,7 +103,9 @@ class Casting:
             entries = (*alone, *(entry for entry in entries if entry.host not in self._avoided))
         if alone or direct:
             header = header._replace(table=casts.pack_table(entries))
-        orders = array("Q", [self._gateway.number(header.source, entry.host) for entry in entries])
+        orders = array(
+            "Q", [self._gateway.numbering.next(header.source, entry.host) for entry in entries]
+        )
         header = header._replace(id=next(self._ids), orders=orders, fanout=self._fanout)
         cast = Cast(header, call, None, None, bool(frame.flags & STANDING))
         self._casts[cast.key] = cast
@@ -123,12 +117,6 @@ class Casting:
 
     def _is_dialed(self, host: str) -> bool:
         return has_address(host) and self._gateway.via is None and host not in self._gateway.names
-
-    def _call_each(self, source: ProcAddress, entry: Entry, call: Frame) -> None:
-        for proc, rank in zip(entry.procs, entry.ranks, strict=True):
-            self._gateway.from_proc(
-                with_route(call._replace(rank=rank), Route(ProcAddress(entry.host, proc), source))
-            )
 
     def _hand_down(
         self, cast: Cast, call: Frame | None, header: casts.Header, branch: Branch, again: int = 0
@@ -170,7 +158,7 @@ class Casting:
         self._casts[cast.key] = cast
         for branch in casts.split(entries, 1, len(entries), header.fanout):
             self._hand_down(cast, call, header, branch)
-        if not self._gateway.has_passed(lane, order):
+        if not self._gateway.reordering.has_passed(lane, order):
             cast.expect()
             self._gateway.in_order(lane, order, cast)
         elif neighbour == source.host:

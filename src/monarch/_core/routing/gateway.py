@@ -28,6 +28,7 @@ from .order import Lane, Numbering, Reordering
 from .route import Route, gone, read_route, with_order, with_route
 
 _LATE = 60.0  # seconds after which nothing more is expected of a process that has ended
+_DIAL = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
 
 
 class Outside(Protocol):
@@ -83,8 +84,8 @@ class Gateway:
         self.via: str | None = None  # the only host that can be dialed, where that is so
         self.outside = outside
         self.patience = patience
-        self._numbering = Numbering(epoch)
-        self._reordering = Reordering(self._dropped)
+        self.numbering = Numbering(epoch)
+        self.reordering = Reordering(self._dropped)
         self._casting = Casting(self, fanout, first_cast)
         # hosts without an address, and the neighbour that each is reached through; None since that
         # was lost
@@ -118,7 +119,7 @@ class Gateway:
             self._arrived(route, frame)
             return
         if frame.kind in (CALL, PORT) and not frame.flags & URGENT:
-            frame = with_order(frame, self.number(route.source, route.to.host))
+            frame = with_order(frame, self.numbering.next(route.source, route.to.host))
         self.pass_on(route, frame)
 
     def proc_ended(self, address: ProcAddress, failure: Failure) -> None:
@@ -132,13 +133,13 @@ class Gateway:
             sources.pop(address, None)
         self._casting.ended(address)
         if not failure.restarts:
-            self._numbering.forget(address)
+            self.numbering.forget(address)
 
     def withdraw(self, source: ProcAddress, hosts: Sequence[str]) -> None:
         """A process does not want these hosts to be watched over for it any more."""
         self._casting.withdraw(source, set(hosts))
         for host in hosts:  # which may forget what it has had from here
-            self._numbering.lost(host)
+            self.numbering.lost(host)
 
     def close(self) -> None:
         """This host leaves: its casts are over."""
@@ -209,12 +210,8 @@ class Gateway:
         hop = self._above.get(host)
         if hop is not None:
             here = ProcAddress(min(self.names), AGENT)
-            self.outside.to_host(
-                hop,
-                with_route(
-                    Frame(DIAL, 0, 0, 0, 0, 0, b"", b""), Route(ProcAddress(host, AGENT), here)
-                ),
-            )
+            route = Route(ProcAddress(host, AGENT), here)
+            self.outside.to_host(hop, with_route(_DIAL, route))
 
     def _look_for_a_way(self, host: str, failure: Failure) -> None:
         """Ask the root, if it is still there, to hand casts down again by another way."""
@@ -278,10 +275,8 @@ class Gateway:
         elif frame.kind == DIAL:
             if has_address(route.to.host):
                 return  # the answer to what this host has asked: the way is known now
-            back = Frame(DIAL, 0, 0, 0, 0, 0, b"", b"")
-            self.pass_on(
-                Route(route.source, route.to), with_route(back, Route(route.source, route.to))
-            )
+            back = Route(route.source, route.to)
+            self.pass_on(back, with_route(_DIAL, back))
         elif frame.kind not in (CALL, PORT):
             self.outside.answer(route.to.proc, frame)
         elif route.order:
@@ -291,12 +286,12 @@ class Gateway:
 
     def in_order(self, lane: Lane, order: int, message: Frame | Cast) -> None:
         """Hand a message on when it is its turn."""
-        ready = self._reordering.arrived(lane, order, message)
+        ready = self.reordering.arrived(lane, order, message)
         for early in ready:
             self._hand_over(early)
-        if not ready and self._reordering.waits_for(lane) and lane not in self._incomplete:
+        if not ready and self.reordering.waits_for(lane) and lane not in self._incomplete:
             self._incomplete.add(lane)
-            self._wait_for_the_rest(lane, self._reordering.waits_for(lane))
+            self._wait_for_the_rest(lane, self.reordering.waits_for(lane))
 
     def _wait_for_the_rest(self, lane: Lane, order: int) -> None:
         """A message is lost for good: only if one of two hosts took the other for lost, and was
@@ -304,13 +299,13 @@ class Gateway:
         """
 
         def check() -> None:
-            waits_for = self._reordering.waits_for(lane)
+            waits_for = self.reordering.waits_for(lane)
             if waits_for > order:  # it has got on since
                 self._wait_for_the_rest(lane, waits_for)
                 return
             self._incomplete.discard(lane)
             if waits_for:
-                self._reordering.forget(lane)
+                self.reordering.forget(lane)
                 lost = Failure(
                     LINK, "it has lost messages on their way to it", proc=lane.source.host
                 )
@@ -330,14 +325,6 @@ class Gateway:
     def _dropped(self, message: Frame | Cast) -> None:
         if isinstance(message, Cast):
             self._casting.dropped(message)
-
-    def has_passed(self, lane: Lane, order: int) -> bool:
-        """Return whether the message of that number must be dropped: repeated, or outdated."""
-        return self._reordering.has_passed(lane, order)
-
-    def number(self, source: ProcAddress, host: str) -> int:
-        """The place in the order for the next message of a process to a host."""
-        return self._numbering.next(source, host)
 
     # who has talked to whom, and is told of ends
 
@@ -363,13 +350,13 @@ class Gateway:
             if not failure.restarts:
                 self.outside.call_later(_LATE, lambda: self._forget_order(who))
         elif has_address(who.host):
-            self._numbering.lost(who.host)
+            self.numbering.lost(who.host)
         else:
             self.host_gone(who.host, failure)
 
     def _forget_order(self, source: ProcAddress) -> None:
         for name in self.names:
-            self._reordering.forget(Lane(source, name))
+            self.reordering.forget(Lane(source, name))
 
     def host_gone(self, host: str, failure: Failure) -> None:
         """A host is lost, or has left: all who have to do with it are told."""
@@ -377,7 +364,7 @@ class Gateway:
         if not self._casting.watches(host):  # else those below may still reach it through here
             self._above.pop(host, None)
         self._held.pop(host, None)
-        self._numbering.lost(host)
+        self.numbering.lost(host)
         who = ProcAddress(host, AGENT)
         asking = self._asking.pop(host, {})
         for proc, lanes in self._asked.items():
@@ -386,11 +373,11 @@ class Gateway:
                 asking[ProcAddress(there[0].host, proc)] = None
             for lane in there:
                 del lanes[lane]
-        stood = self._reordering.leave(host)
+        stood = self.reordering.leave(host)
         if has_address(host):  # another may answer there next, which numbers anew
-            self._reordering.forget_quiet(stood)
+            self.reordering.forget_quiet(stood)
         else:
-            self.outside.call_later(_LATE, lambda: self._reordering.forget_quiet(stood))
+            self.outside.call_later(_LATE, lambda: self.reordering.forget_quiet(stood))
         for address in asking:
             self.tell(address, who, failure)
         self.outside.host_gone(host, failure)

@@ -2,9 +2,7 @@
 
 What lives here: `Extent` (labels and sizes), `Point` (one position in an extent), `Slice` (a
 strided set of flat ranks), `Shape` and `Region` (labels on a slice), `MeshTrait` (slice, split,
-rename, flatten and sizes of every mesh), `ValueMesh` (one value per rank, the result of a call),
-`Selection` (an expression that names ranks) and `RankSelector` (the same for people: options of
-tools).
+rename, flatten and sizes of every mesh) and `ValueMesh` (one value per rank, the result of a call).
 
 What may not: sockets, threads, clocks, anything that knows what an actor or a host is, and imports
 that cost start-up time, because every process of a program imports this package before anything
@@ -23,19 +21,12 @@ Read next, in this order: `checks`, `ndslice`, `shape`, `picking`, `mesh_trait`,
 Imports no other package of `monarch`.
 """
 
-from typing import TYPE_CHECKING
-
 from monarch._core.shape.mesh_trait import MeshTrait
 from monarch._core.shape.ndslice import Slice
 from monarch._core.shape.shape import Extent, Point, Region, Shape
 from monarch._core.shape.value_mesh import ValueMesh
-from monarch._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from monarch._core.shape.selection import Selection
 
 NDSlice = Slice
-__getattr__, __dir__ = lazy_names(__name__, {"selection": ("Selection",)})
 
 __all__ = [
     "Extent",
@@ -43,7 +34,6 @@ __all__ = [
     "NDSlice",
     "Point",
     "Region",
-    "Selection",
     "Shape",
     "Slice",
     "ValueMesh",

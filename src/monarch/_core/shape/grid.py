@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
+from monarch._core.shape.ndslice import Slice
 from monarch._core.shape.shape import Extent
 
 MOST_ROWS = 20
@@ -68,6 +69,7 @@ def _blocks(extent: Extent, cell: Callable[[int], str]) -> Iterator[Block]:
     rows, columns = _shown(row_count, MOST_ROWS), _shown(column_count, MOST_COLUMNS)
     corner = f"{row_label}\\{column_label}" if column_label else row_label
     head = [corner, *("" if not column_label else _heading(column) for column in columns)]
+    outer_ranks = Slice.new_row_major(outer_sizes)
     for coordinates in product(*(_shown(size, MOST_COLUMNS) for size in outer_sizes)):
         if None in coordinates:
             title = ", ".join(
@@ -76,14 +78,9 @@ def _blocks(extent: Extent, cell: Callable[[int], str]) -> Iterator[Block]:
             yield title, [[_GAP]]
             continue
         title = ", ".join(f"{label}={at}" for label, at in zip(outer, coordinates, strict=True))
-        first = _row_major([at or 0 for at in coordinates], outer_sizes) * row_count * column_count
-        yield (
-            title,
-            [
-                head,
-                *(_row(row, columns, first, column_count, bool(row_label), cell) for row in rows),
-            ],
-        )
+        first = outer_ranks.nditem([at or 0 for at in coordinates]) * row_count * column_count
+        body = (_row(row, columns, first, column_count, bool(row_label), cell) for row in rows)
+        yield title, [head, *body]
 
 
 def _row(
@@ -109,10 +106,3 @@ def _shown(size: int, most: int) -> list[int | None]:
 
 def _heading(index: int | None) -> str:
     return _GAP if index is None else str(index)
-
-
-def _row_major(coordinates: Sequence[int], sizes: Sequence[int]) -> int:
-    rank = 0
-    for at, size in zip(coordinates, sizes, strict=True):
-        rank = rank * size + at
-    return rank

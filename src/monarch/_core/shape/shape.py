@@ -196,9 +196,8 @@ class Point(Mapping[str, int]):
         extent = self._extent
         if not 0 <= self._rank < prod(extent._sizes):
             return f"<Point: rank {self._rank} outside {extent}>"
-        return (
-            "{" + ", ".join(f"{label!r}: {self[label]}/{extent[label]}" for label in extent) + "}"
-        )
+        parts = [f"{label!r}: {self[label]}/{extent[label]}" for label in extent]
+        return "{" + ", ".join(parts) + "}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return Point, (self._rank, self._extent)
@@ -251,14 +250,8 @@ class _LabelledSlice:
         return f"{type(self).__name__}(labels={self.labels}, slice={self._ndslice!r})"
 
     def __str__(self) -> str:
-        return (
-            "{"
-            + ",".join(
-                f"{label}={size}"
-                for label, size in zip(self._labels, self._ndslice._sizes, strict=True)
-            )
-            + "}"
-        )
+        sizes = zip(self._labels, self._ndslice._sizes, strict=True)
+        return "{" + ",".join(f"{label}={size}" for label, size in sizes) + "}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._labels, self._ndslice)
@@ -355,12 +348,7 @@ class Shape(_LabelledSlice):
                 dimension.
             OutOfRangeError: (an IndexError and a ValueError) an index is outside its dimension.
         """
-        rank = self._ndslice._offset
-        for label, i in zip(
-            self._labels, check_coordinates(self._labels, self._ndslice._sizes, coords), strict=True
-        ):
-            rank += i * self._ndslice._strides[self._labels.index(label)]
-        return rank
+        return self._ndslice.nditem(check_coordinates(self._labels, self._ndslice._sizes, coords))
 
     def coordinates(self, rank: int) -> dict[str, int]:
         """Return the coordinates of a rank by label.

@@ -74,11 +74,9 @@ class Failure(NamedTuple):
 
     def of(self, actor: str, mesh: str, mesh_uid: int | str, rank: int) -> Failure:
         """Return this failure of a process as the failure of one actor on it."""
-        reason = (
-            f"the process this actor was running on failed: {self.reason}"
-            if self.cause != STOPPED
-            else self.reason
-        )
+        reason = self.reason
+        if not self.is_stop:
+            reason = f"the process this actor was running on failed: {reason}"
         return self._replace(actor=actor, mesh=mesh, mesh_uid=mesh_uid, rank=rank, reason=reason)
 
     def brief(self) -> Failure:
@@ -97,28 +95,15 @@ class Failure(NamedTuple):
         who = self.actor or self.proc or self.mesh or "the actor"
         if self.is_stop:
             return f"{who} has status: stopped: {self.reason}"
-        lines = [
-            (
-                f"The actor {who} and all its descendants have failed:"
-                if self.actor
-                else f"{who} has failed:"
-            )
-        ]
-        lines += ["  " + line for line in self.reason.splitlines()]
-        return "\n".join(lines + self._where())
+        head = f"The actor {who} and all its descendants have" if self.actor else f"{who} has"
+        reason = ["  " + line for line in self.reason.splitlines()]
+        return "\n".join([f"{head} failed:", *reason, *self._where()])
 
     def _where(self) -> list[str]:
         what = "host" if "://" in self.proc else "proc"  # a host is named by its address
-        place = [
-            part
-            for part in (
-                self.proc and f"{what} {self.proc}",
-                self.pid and f"pid {self.pid}",
-                self.host,
-            )
-            if part
-        ]
-        lines = [f"  on {', '.join(map(str, place))}"] if place else []
+        known = self.proc and f"{what} {self.proc}", self.pid and f"pid {self.pid}", self.host
+        place = ", ".join(str(part) for part in known if part)
+        lines = [f"  on {place}"] if place else []
         if self.output:
             lines += ["  last output:"] + [f"    | {line}" for line in self.output]
         return lines

@@ -39,19 +39,7 @@ from struct import Struct
 
 from ..._namedtuple import NamedTuple
 
-HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    9,
-    10,
-    11,
-)
+HELLO, CALL, REPLY, PORT, CAST, REPLIES, CLOSE, GONE, CREDIT, DIAL, HOLD = range(1, 12)
 
 # flags of CALL
 URGENT = 1  # overtakes queued messages: stop, supervision

@@ -12,13 +12,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING, NoReturn
 
-from ..calls.future import Future
-from ..calls.promise import Promise
-from ..guards.main_guard import refuse_imports
-from ..net import unix
-from ..wire.address import AGENT, ProcAddress, random_name
-from ..wire.channel import parse_channel
-from .agent_process import start_agent
+from .._core.calls.future import Future
+from .._core.calls.promise import Promise
+from .._core.guards.main_guard import refuse_imports
+from .._core.net import unix
+from .._core.processes.agent_process import start_agent
+from .._core.wire.address import AGENT, ProcAddress, random_name
+from .._core.wire.channel import parse_channel
 
 if TYPE_CHECKING:
     import subprocess
@@ -44,7 +44,9 @@ class Worker:
         ca: str | os.PathLike[str] | None,
         private_key: str | os.PathLike[str] | None,
     ) -> None:
-        from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
+        from .._core.net.trust import (
+            trust_for,  # brings TLS, which a program on one machine never needs
+        )
 
         refuse_imports("the start of a worker")
         channel = parse_channel(address)

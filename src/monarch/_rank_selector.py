@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from monarch._core.shape.checks import LabelError, describe_labels
-from monarch._core.shape.shape import Extent, Point
+from .actor import Extent, Point
 
 _NUMBERS = re.compile(r"(\d+)|(\d+)-(\d+)|(\d*):(\d*)(?::(\d*))?", re.ASCII)
 _LABEL = re.compile(r"([^\s=,():]+)\s*=\s*(.*)", re.DOTALL)
@@ -70,11 +69,10 @@ class RankSelector:
             ValueError: None of its ranks is meant.
         """
         for label in self.dimensions:
-            if label not in extent:
-                raise LabelError(
-                    f"{self._text!r}: no dimension {label!r}; there"
-                    f" {describe_labels(tuple(extent))}"
-                )
+            try:
+                _ = extent[label]
+            except KeyError as error:
+                raise type(error)(f"{self._text!r}: {error}") from None
         found = [
             rank for rank in range(extent.nelements) if self.matches(rank, Point(rank, extent))
         ]
