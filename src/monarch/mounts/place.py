@@ -1,6 +1,7 @@
-"""The place of a folder.
+"""The identity of a folder: its machine, and the numbers of the folders above it.
 
-It tells whether two paths, on any machines, are the same folder, or one is in the other.
+`mount` compares the places of sources and mount points, to refuse a mount inside its own source.
+`source` and `daemon` find them, on each host.
 """
 
 from __future__ import annotations

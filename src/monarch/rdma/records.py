@@ -1,8 +1,9 @@
-"""Messages between owners and holders of buffers. Plain values: they compare and pickle.
+"""The messages of `rdma`: what readers and writers of a buffer and its owner send each other.
 
-Those that ask for something are control records (see `_core.hub.control_records`, also for what
-their docstrings say): a process that is sent one imports this package, and so learns to answer it.
-An owner that has ended: so has the memory.
+They are plain values: they compare and pickle. `plane` and `buffer` handle them; `transfer`,
+`leases` and the paths send them. Those that ask for something are control records
+(`_core.hub.control_records` says what their docstrings mean). A process that is sent one imports
+this package, and so learns to answer it. When the owner has ended, so has the memory.
 """
 
 from __future__ import annotations

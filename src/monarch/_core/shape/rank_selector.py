@@ -1,6 +1,7 @@
-"""Ranks as a person writes them: ``0,3-5``, ``::2``, ``hosts=1,gpus=0:4``.
+"""A selection of ranks, written as text: ``0,3-5``, ``::2``, ``hosts=1,gpus=0:4``.
 
-For the options of tools; programs slice meshes.
+The options of commands (`--ranks`), of logs and of the debugger are read here. Programs slice
+meshes instead.
 """
 
 from __future__ import annotations
