@@ -98,7 +98,7 @@ class Events(NamedTuple):
     feed: Feed
 
 
-class Link(NamedTuple):
+class LoginLink(NamedTuple):
     """An answer that lets a browser in.
 
     Attributes:

@@ -37,7 +37,7 @@ class BufferInfo(NamedTuple):
         return str(self)
 
 
-class Place(NamedTuple):
+class MemoryPlace(NamedTuple):
     """Which processes can see each other's memory.
 
     They are those of one kernel, in one space of process ids.
@@ -64,7 +64,7 @@ class Open(NamedTuple):
     Holder ──▶ owner. Answer: a list with one `Grant` or `Refusal` for each claim.
     """
 
-    place: Place
+    place: MemoryPlace
     claims: tuple[Claim, ...]
 
 
@@ -77,7 +77,7 @@ class Grant(NamedTuple):
     nbytes: int
     readonly: bool
     device: str
-    place: Place
+    place: MemoryPlace
     pid: int
     address: int
     probe: tuple[int, bytes]
@@ -249,11 +249,11 @@ class NixlOffer(NamedTuple):
 
 
 @functools.cache
-def here() -> Place:
+def here() -> MemoryPlace:
     """The place of this process."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             machine = file.read().strip()
-        return Place(machine, os.stat("/proc/self/ns/pid").st_ino)
+        return MemoryPlace(machine, os.stat("/proc/self/ns/pid").st_ino)
     except OSError:  # a sandbox without them: then nobody is known to be near
-        return Place(f"process {os.getpid()} of {os.urandom(8).hex()}", 0)
+        return MemoryPlace(f"process {os.getpid()} of {os.urandom(8).hex()}", 0)
