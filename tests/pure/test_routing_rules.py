@@ -76,3 +76,28 @@ def test_what_waits_for_a_client_to_dial_asks_by_the_way_that_its_next_cast_has_
     world.run(6 + PATIENCE / 2)
 
     assert world.hosts[CLIENT].got == {("p0", ProcAddress("tcp://w2", "p0")): [7]}
+
+
+def test_a_host_with_two_names_answers_once_and_those_below_get_the_call() -> None:
+    world = World(seed=0, fanout=1)
+    names = ["tcp://w0", "tcp://w1", "tcp://again", "tcp://w2"]
+    for name in (CLIENT, "tcp://w0", "tcp://w1", "tcp://w2"):
+        world.host(name)
+    world.hosts["tcp://again"] = twice = world.hosts["tcp://w0"]
+    twice.gateway.names.add("tcp://again")
+
+    world.hosts[CLIENT].call("p0", [ProcAddress(name, "p0") for name in names], 1, request=1)
+    world.run(10)
+
+    answers = world.hosts[CLIENT].answers[1]
+    assert answers == {0: ["reply"], 1: ["reply"], 2: ["gone"], 3: ["reply"]}
+    assert ("p0", ProcAddress("tcp://again", AGENT)) in world.hosts[CLIENT].told
+    assert twice.got == {("p0", SCRIPT): [1]}, "once"
+
+
+def test_hosts_forget_the_casts_of_a_host_that_leaves() -> None:
+    world = a_client_of(2)
+    world.hosts[CLIENT].gateway.close()
+    world.run(10)
+    assert [host.gateway.casts for host in world.hosts.values()] == [0, 0, 0]
+    assert all(CLIENT in world.hosts[name].gone_hosts for name in ("tcp://w0", "tcp://w1"))
