@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from monarch._core.routing.cast import Entry, Header, pack_table, with_header
+from monarch._core.routing.casting import COMBINED
 from monarch._core.routing.gateway import Gateway
 from monarch._core.routing.route import Route, read_route, split_route, with_route
 from monarch._core.supervision.failure import EXITED, Failure
@@ -177,7 +178,7 @@ class Host:
         self.got.setdefault((address.proc, route.source), []).append(frame.target)
         if frame.request:
             size = 70_000 if self.large and self.world.random.random() < 0.3 else 10
-            reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", b"x" * size)
+            reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", b"x", [b"x" * size])
             back = Route(route.source, address, cast=route.cast)
             self.world.after(
                 self.world.random.random() * 0.3,
@@ -198,6 +199,7 @@ class Host:
     def answer_all(self, proc: str, frames: bytes) -> None:
         for data in Decoder(1 << 40).feed(memoryview(frames)):
             frame = decode(data)
+            assert len(frame.payload) + sum(map(len, frame.buffers)) <= COMBINED
             if frame.kind == GONE:
                 self.gone(ProcAddress(self.name, proc), frame)
             else:

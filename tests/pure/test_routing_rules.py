@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from helpers.gateways import PATIENCE, World, unanswered
+from monarch._core.supervision.failure import client_lost
 from monarch._core.wire.address import AGENT, ProcAddress
-from monarch._core.wire.frame import STANDING
+from monarch._core.wire.frame import EXPLICIT, STANDING
 
 CLIENT = "c0"
 SCRIPT = ProcAddress(CLIENT, "p0")
@@ -101,3 +102,32 @@ def test_hosts_forget_the_casts_of_a_host_that_leaves() -> None:
     world.run(10)
     assert [host.gateway.casts for host in world.hosts.values()] == [0, 0, 0]
     assert all(CLIENT in world.hosts[name].gone_hosts for name in ("tcp://w0", "tcp://w1"))
+
+
+def test_workers_call_one_by_one_where_an_answer_comes_through_a_port() -> None:
+    """Only its own link tells a worker that a host has ended, as it has no standing cast."""
+    world = a_client_of(3)
+    targets = [ProcAddress(name, "p1") for name in ("tcp://w1", "tcp://w2")]
+    for caller, flags, casts in (
+        ("tcp://w0", 0, 1),
+        ("tcp://w0", EXPLICIT, 0),
+        (CLIENT, EXPLICIT, 1),
+    ):
+        gateway = world.hosts[caller].gateway
+        before = gateway.casts
+        world.hosts[caller].call("p0", targets, 3, request=casts + flags, flags=flags)
+        assert gateway.casts - before == casts
+        world.run(world.now + 5)
+
+
+def test_what_waits_for_a_client_to_dial_is_dropped_when_that_is_gone() -> None:
+    world = a_client_of(3)
+    last, link = world.hosts["tcp://w2"], world.links[frozenset(("tcp://w1", "tcp://w2"))]
+    link.lost = True
+    link.notice("tcp://w2")
+    last.call("p0", [SCRIPT], 7)
+    last.gateway.host_gone(CLIENT, client_lost(CLIENT))
+    others = [ProcAddress(name, "p1") for name in ("tcp://w0", "tcp://w2")]
+    world.hosts[CLIENT].call("p1", others, 8)
+    world.run(6 + PATIENCE / 2)
+    assert not world.hosts[CLIENT].got
