@@ -830,6 +830,18 @@ def test_large_buffers_fill_their_places_while_small_frames_come_between() -> No
     assert [link.queued for link in a.table] == [0]
 
 
+def test_a_large_frame_with_a_wrong_number_breaks_the_stream_that_it_came_on() -> None:
+    dialer = Dialer("ready", "greet", "join")
+    packed = pack(frame_of("x")._replace(buffers=[bytes(READ_SIZE * 2)]))
+    data = b"".join(data_chunks(packed, 5, 0))
+    dialer.say(data[:1000])
+    space = dialer.table.space(dialer.stream)
+    assert space is not None and len(space) == len(data) - 1000
+    space[:] = data[1000:]
+    dialer.table.filled(dialer.stream, len(space), dialer.now)
+    assert dialer.act().state == "broken"
+
+
 def test_bytes_for_a_stream_that_has_ended_are_dropped() -> None:
     dialer = Dialer("ready", "greet", "join", "cut")
     for stream in (dialer.stream, 77):
