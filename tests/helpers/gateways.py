@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import pickle
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from monarch._core.wire.frame import (
     Decoder,
     Frame,
     decode,
+    encode,
 )
 
 DETECT = (0.5, 4.0)  # seconds until the end of a link is noticed
@@ -92,11 +94,12 @@ class Link:
             self.last[to], world.now + world.random.expovariate(1 / world.delay)
         )
         (sender,) = self.ends - {to}
+        data = b"".join((encode(frame)[0], *frame.buffers))
 
         def arrive() -> None:
             host = world.hosts[to]
             if not self.lost and host.alive:
-                host.gateway.from_host(sender, frame)
+                host.gateway.from_host(sender, decode(memoryview(data)))
 
         world.after(at - world.now, arrive)
 
@@ -207,6 +210,7 @@ class Host:
 
     def gone(self, proc: ProcAddress, frame: Frame) -> None:
         who = read_route(frame)[0].source
+        assert pickle.loads(frame.payload).explain()
         self.told.append((proc.proc, who))
         for request, asked in self.asked.items():
             for address, rank in asked:
@@ -214,6 +218,7 @@ class Host:
                     self.answers[request].setdefault(rank, []).append("gone")
 
     def host_gone(self, host: str, failure: Failure) -> None:
+        assert failure.explain()
         self.gone_hosts.add(host)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Any:

@@ -131,3 +131,16 @@ def test_what_waits_for_a_client_to_dial_is_dropped_when_that_is_gone() -> None:
     world.hosts[CLIENT].call("p1", others, 8)
     world.run(6 + PATIENCE / 2)
     assert not world.hosts[CLIENT].got
+
+
+def test_an_end_told_by_way_of_a_cast_that_is_over_reaches_the_caller() -> None:
+    world = a_client_of(1)
+    client, worker = world.hosts[CLIENT], world.hosts["tcp://w0"]
+    client.call("p0", [ProcAddress("tcp://w0", "p0")], 2)
+    world.run(10)
+    client.gateway.withdraw(SCRIPT, ["tcp://w0"])
+    assert (client.gateway.casts, worker.gateway.casts) == (0, 1)
+    worker.end("p0")
+    world.run(20)
+    assert client.told == [("p0", ProcAddress("tcp://w0", "p0"))]
+    assert worker.gateway.casts == 0
