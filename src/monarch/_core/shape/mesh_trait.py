@@ -151,7 +151,7 @@ class MeshTrait:
         )
 
     def split(self, /, **dims: Sequence[str] | int) -> Self:
-        """Replace each named dimension by several: `mesh.split(hosts=("dp", "pp"), pp=16)`.
+        """Return the mesh with dimensions split in several: `mesh.split(hosts=("dp", "pp"), pp=16)`.
 
         Args:
             dims: for a dimension of this mesh, the sequence of labels that replace it; the last
@@ -166,7 +166,7 @@ class MeshTrait:
         return self._new_with_shape(split_shape(self._labels, self._ndslice, dims))
 
     def rename(self, /, **labels: str) -> Self:
-        """Give dimensions new labels; the elements stay the same: `mesh.rename(gpus="tp")`.
+        """Return the same elements, with dimensions under new labels: `mesh.rename(gpus="tp")`.
 
         Args:
             **labels: For a dimension of this mesh, its new label.
