@@ -1,10 +1,12 @@
-"""Finds and shuts down the TCP connections of process groups.
+"""The TCP connections of process groups, and how a rank breaks them.
 
-A collective that can't end then fails.
+`elastic.member` and `tensor_engine.groups` note the connections that a new group makes, and shut
+them down when the group has lost a rank: the collectives in progress then fail, where they would
+wait forever.
 
-gloo has no abort. What ends a collective is a broken connection; that of a dead process breaks by
-itself, but only its neighbours in the collective see that, and nobody sees the loss of a machine.
-So each rank shuts down its own.
+gloo has no abort; only a broken connection ends a collective. The death of a process breaks the
+connections of its neighbours alone, and the loss of a machine breaks none. So each rank shuts down
+its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Ranks as a person writes them: ``0,3-5``, ``::2``, ``hosts=1,gpus=0:4``.
+"""A selection of ranks, written as text: ``0,3-5``, ``::2``, ``hosts=1,gpus=0:4``.
 
-For the options of tools; programs slice meshes.
+The options of commands (`--ranks`), of logs and of the debugger are read here. Programs slice
+meshes instead.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ _LONGEST = 4096  # characters of an expression
 
 
 class RankSelector:
-    """Says which ranks an expression means, for meshes of any size.
+    """The ranks that an expression selects, for meshes of any size.
 
     Ranks are a number ``3``, both ends of a range ``3-5``, a slice ``start:stop:step`` with any
-    part left out, or several of these with commas between them. With ``name=`` before it, it is
-    about the coordinates in that dimension; a rank must then match in each dimension that is named:
+    part left out, or several of these with commas between them. After ``name=`` these are
+    coordinates in that dimension. A rank must match in each dimension that is named:
     ``hosts=1,gpus=0:4``, ``gpus=(0,2)``.
 
     Args:
@@ -29,7 +30,7 @@ class RankSelector:
 
     Raises:
         TypeError: It is no string.
-        ValueError: It is no such expression; the message says which part of it.
+        ValueError: It is no such expression; the message names the wrong part.
     """
 
     __slots__ = ("_ranges", "_text")
@@ -62,11 +63,11 @@ class RankSelector:
         return True
 
     def ranks(self, extent: Extent) -> list[int]:
-        """The ranks of a mesh that are meant, in order.
+        """Return the selected ranks of a mesh, in order.
 
         Raises:
-            LabelError: The mesh does not have a dimension that is named.
-            ValueError: None of its ranks is meant.
+            LabelError: The mesh does not have a named dimension.
+            ValueError: None of its ranks is selected.
         """
         for label in self.dimensions:
             try:

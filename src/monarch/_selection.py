@@ -11,7 +11,7 @@ _TOKEN = re.compile(r"\s*(?:(?P<dim>\*|\?|\d*:\d*(?::\d+)?|\d+)|(?P<sign>[(),&|]
 
 
 class Selection:
-    """Which ranks, by one term per dimension, outermost first: ``(*, 0:4)``.
+    """A set of ranks, by one term per dimension, outermost first: ``(*, 0:4)``.
 
     A term is ``*`` for all, ``?`` for any one, an index, or a range ``start:stop:step``. Selections
     are joined with ``&`` and ``|``. Made by `from_string`, `all` and `any`.

@@ -1,4 +1,4 @@
-"""One tree of errors, split by whose fault it was.
+"""The exceptions that all packages raise and programs catch: one tree, split by whose fault it was.
 
     MonarchError
     ├── ActorError            remote code: an endpoint raised; the actor lives on. Also of the type that was raised

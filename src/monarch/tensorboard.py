@@ -1,6 +1,6 @@
-"""A TensorBoard log that is written on the ranks.
+"""`Tensorboard`, for programs: a TensorBoard log that is written on the ranks.
 
-Values that are distributed tensors go there without a fetch.
+Values that are distributed tensors are written there without a fetch to the program.
 
 Needs the package `tensorboard` where the ranks are.
 """

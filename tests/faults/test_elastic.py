@@ -32,7 +32,7 @@ from helpers.workers import attached_cluster
 from monarch.actor import HostMesh
 from monarch.config import configured
 from monarch.elastic import Batches, ElasticGroup, Report, World, checkpoint, member
-from monarch.elastic.world import Place
+from monarch.elastic.world import WorldPlace
 from monarch.errors import ElasticError
 
 pytestmark = [pytest.mark.may_keep("threads", "descriptors"), pytest.mark.timeout(180)]  # torch's
@@ -132,7 +132,7 @@ class Regression:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
     """The loss before each step, in one process."""
-    alone = World(Place(1, 0, 1, "", 0, True), Mock())
+    alone = World(WorldPlace(1, 0, 1, "", 0, True), Mock())
     trainer = Regression()
     losses = []
     for step in range(STEPS):

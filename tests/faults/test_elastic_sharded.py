@@ -27,7 +27,7 @@ from helpers.effort import shortened
 from monarch.actor import HostMesh, SupervisionError, this_host
 from monarch.config import configured
 from monarch.elastic import Batches, ElasticGroup, Report, World, checkpoint
-from monarch.elastic.world import Place
+from monarch.elastic.world import WorldPlace
 from monarch.errors import ElasticError
 
 pytestmark = [pytest.mark.may_keep("threads", "descriptors"), pytest.mark.timeout(300)]  # torch's
@@ -111,7 +111,7 @@ class Sharded:
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
     """The loss before each step, in one process."""
-    alone = World(Place(1, 0, 1, "", 0, True), Mock())
+    alone = World(WorldPlace(1, 0, 1, "", 0, True), Mock())
     trainer = Sharded()
     model, optimizer = trainer.make()
     losses = []

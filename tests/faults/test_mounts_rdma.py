@@ -28,7 +28,7 @@ def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_p
         from monarch.actor import Actor
         from monarch.mounts.blocks import BLOCK
         from monarch.mounts.content import Content
-        from monarch.mounts.source import Source
+        from monarch.mounts.source import FolderSource
         from monarch.mounts.view import View
 
         # it would find out that these machines are one
@@ -65,7 +65,7 @@ def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_p
         knobs = {"rdma_paths": "nixl", "preload": ["nixl._api"], "channel_reconnect_timeout": "30s"}
         with machines(2, 1, **knobs) as (network, w, hosts, procs, _):
             there, here = procs.slice(hosts=0), procs.slice(hosts=1)
-            names, content = (there.spawn(name, Source, [FOLDER], []) for name in ("names", "content"))
+            names, content = (there.spawn(name, FolderSource, [FOLDER], []) for name in ("names", "content"))
             reader = here.spawn("reader", Reader, names, content)
             assert reader.read.call_one().get(timeout=60)[0]
             # in messages until it is known that a device leads there

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from types import SimpleNamespace
 from typing import Any
 
+from helpers.origins import Origin
 from helpers.streams import Door, Net
 from helpers.waiting import PATIENCE
 from monarch._core.actors.proc_service import ProcService
@@ -337,20 +338,6 @@ _GOODBYE = encode(Frame(HELLO, PROTOCOL_VERSION + 1, 0, 0, 0, 0, b"host\0proc.0"
 # control records, of peers that have proved who they are
 
 
-class Asker:
-    """Where a control record came from."""
-
-    peer = _THERE
-    called = None
-
-    def __init__(self) -> None:
-        self.answers: list[Frame] = []
-
-    def send(self, frame: Frame) -> bool:
-        self.answers.append(frame)
-        return True
-
-
 class _Hub(SimpleNamespace):
     """As much of a hub as a process without actors touches."""
 
@@ -369,7 +356,7 @@ def check_control(data: bytes) -> None:
     name, _, rest = data.partition(b"\0")
     fields = tuple(filter(None, rest.split(b",")))
     payload, buffers = pickling.dumps_call(fields, {})
-    asker = Asker()
+    asker = Origin(_THERE)
     logger = logging.getLogger("monarch.runtime")
     logger.disabled = True  # it would tell of each
     try:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import pickle
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from monarch._core.routing.cast import Entry, Header, pack_table, with_header
+from monarch._core.routing.casting import COMBINED
 from monarch._core.routing.gateway import Gateway
 from monarch._core.routing.route import Route, read_route, split_route, with_route
 from monarch._core.supervision.failure import EXITED, Failure
@@ -25,6 +27,7 @@ from monarch._core.wire.frame import (
     Decoder,
     Frame,
     decode,
+    encode,
 )
 
 DETECT = (0.5, 4.0)  # seconds until the end of a link is noticed
@@ -91,11 +94,12 @@ class Link:
             self.last[to], world.now + world.random.expovariate(1 / world.delay)
         )
         (sender,) = self.ends - {to}
+        data = b"".join((encode(frame)[0], *frame.buffers))
 
         def arrive() -> None:
             host = world.hosts[to]
             if not self.lost and host.alive:
-                host.gateway.from_host(sender, frame)
+                host.gateway.from_host(sender, decode(memoryview(data)))
 
         world.after(at - world.now, arrive)
 
@@ -177,7 +181,7 @@ class Host:
         self.got.setdefault((address.proc, route.source), []).append(frame.target)
         if frame.request:
             size = 70_000 if self.large and self.world.random.random() < 0.3 else 10
-            reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", b"x" * size)
+            reply = Frame(REPLY, 0, frame.rank, 0, 0, frame.request, b"", b"x", [b"x" * size])
             back = Route(route.source, address, cast=route.cast)
             self.world.after(
                 self.world.random.random() * 0.3,
@@ -198,6 +202,7 @@ class Host:
     def answer_all(self, proc: str, frames: bytes) -> None:
         for data in Decoder(1 << 40).feed(memoryview(frames)):
             frame = decode(data)
+            assert len(frame.payload) + sum(map(len, frame.buffers)) <= COMBINED
             if frame.kind == GONE:
                 self.gone(ProcAddress(self.name, proc), frame)
             else:
@@ -205,6 +210,7 @@ class Host:
 
     def gone(self, proc: ProcAddress, frame: Frame) -> None:
         who = read_route(frame)[0].source
+        assert pickle.loads(frame.payload).explain()
         self.told.append((proc.proc, who))
         for request, asked in self.asked.items():
             for address, rank in asked:
@@ -212,6 +218,7 @@ class Host:
                     self.answers[request].setdefault(rank, []).append("gone")
 
     def host_gone(self, host: str, failure: Failure) -> None:
+        assert failure.explain()
         self.gone_hosts.add(host)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> Any:

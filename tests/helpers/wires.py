@@ -57,6 +57,7 @@ class Host:
         self.lost: list[tuple[float, str, str]] = []
         self.called: list[str] = []
         self.dials = 0
+        self.in_place = 0  # bytes that were received straight into the memory of a buffer
         uids = itertools.count(1)
         self.table = LinkTable(
             identity, lambda: self.name, limits, lambda: f"{identity}-{next(uids)}"
@@ -225,9 +226,18 @@ class Wires:
             pipe.coming[to].popleft()()
 
     def _arrived(self, pipe: Pipe, host: Host, data: bytes) -> None:
-        if pipe.open[host] and host.alive:
-            host.table.data(pipe.numbers[host], memoryview(bytearray(data)), self.now)
-            host.act()
+        if not pipe.open[host] or not host.alive:
+            return
+        number, chunk = pipe.numbers[host], memoryview(bytearray(data))
+        while (space := host.table.space(number)) is not None and chunk:
+            count = min(len(space), len(chunk))
+            space[:count] = chunk[:count]
+            host.in_place += count
+            host.table.filled(number, count, self.now)
+            chunk = chunk[count:]
+        if chunk:
+            host.table.data(number, chunk, self.now)
+        host.act()
 
     def close(self, pipe: Pipe, host: Host) -> None:
         pipe.open[host] = False

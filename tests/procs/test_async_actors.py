@@ -383,24 +383,6 @@ def test_the_context_follows_into_tasks_and_worker_threads(spawn: Spawn) -> None
     assert spawn(1).spawn("my name", Names).names.call_one().get() == ["my name"] * 3
 
 
-def test_a_self_call_that_would_wait_for_ever_raises_and_says_what_to_do(spawn: Spawn) -> None:
-    class Narcissus(Actor):
-        @endpoint
-        async def look(self, me: Any) -> Any:
-            return me.say.call_one(1).get()
-
-        @endpoint
-        async def say(self, value: int) -> int:
-            return value
-
-    actor = spawn(1).spawn("n", Narcissus)
-    with pytest.raises(ActorError) as caught:
-        actor.look.call_one(actor).get(timeout=20)
-    assert isinstance(caught.value.exception, RuntimeError)
-    assert "say" in str(caught.value.exception)
-    assert actor.say.call_one(2).get(timeout=20) == 2
-
-
 def test_a_concurrent_endpoint_may_await_a_call_to_its_own_actor(spawn: Spawn) -> None:
     class Talks(Actor):
         @concurrent_endpoint

@@ -10,14 +10,13 @@ import signal
 import socket
 import stat
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from helpers.commands import Type, prompt
 from helpers.processes import parent_of
 from monarch.job import (
     DEFAULT_JOB_PATH,
@@ -55,16 +54,6 @@ ATTACH = """
 """
 
 
-@dataclass(frozen=True)
-class Typed:
-    exit_code: int
-    out: str
-    err: str
-
-
-Type = Callable[..., Typed]
-
-
 @pytest.fixture
 def monarch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -72,20 +61,12 @@ def monarch(
     """`monarch("kill")`: the command in this very process, for what needs no other; in an empty
     folder with `jobs.py`.
     """
-    from monarch.tools.__main__ import main
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "jobs", raising=False)
     (tmp_path / "jobs.py").write_text(JOBS)
 
-    def run(*args: str) -> Typed:
-        monkeypatch.setattr(sys, "argv", ["monarch", *args])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Typed(end.value.code or 0, *capsys.readouterr())  # type: ignore[arg-type]
-
-    return run
+    return prompt(monkeypatch, capsys)
 
 
 def test_without_a_command_it_shows_what_there_is(monarch: Type) -> None:

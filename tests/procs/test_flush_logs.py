@@ -12,7 +12,7 @@ import pytest
 
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE
-from monarch.actor import Actor, Port, endpoint
+from monarch.actor import Actor, Port, ProcMesh, endpoint
 from monarch.logs import flush_logs
 
 if TYPE_CHECKING:
@@ -41,26 +41,24 @@ class Writes(Actor):
         os.write(1, b"the last words\n")
 
 
-def test_all_that_was_written_is_shown_when_asked_for(
-    spawn: Spawn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    procs = spawn(2)
-    writes = procs.spawn("writes", Writes)
-    for number in range(ROUNDS):
-        writes.write.call(f"line {number}").get(timeout=PATIENCE)
-        (procs.flush_logs if number % 2 else flush_logs)().get(timeout=PATIENCE)
-        assert capsys.readouterr().out.count(f"line {number}\n") == 2
-
-
-def test_lines_of_other_hosts_are_shown_when_asked_for(
-    spawn_far: Spawn, capsys: pytest.CaptureFixture[str]
-) -> None:
-    procs = spawn_far(1)
+def check_shown_when_asked_for(procs: ProcMesh, capsys: pytest.CaptureFixture[str]) -> None:
     writes = procs.spawn("writes", Writes)
     for number in range(ROUNDS):
         writes.write.call(f"line {number}").get(timeout=PATIENCE)
         (procs.flush_logs if number % 2 else flush_logs)().get(timeout=PATIENCE)
         assert capsys.readouterr().out.count(f"line {number}\n") == procs.size()
+
+
+def test_all_that_was_written_is_shown_when_asked_for(
+    spawn: Spawn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_shown_when_asked_for(spawn(2), capsys)
+
+
+def test_lines_of_other_hosts_are_shown_when_asked_for(
+    spawn_far: Spawn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_shown_when_asked_for(spawn_far(1), capsys)
 
 
 def test_lines_that_are_collected_are_shown_when_asked_for(

@@ -307,19 +307,31 @@ def test_a_future_can_be_neither_made_nor_pickled(spawn: Spawn) -> None:
         echo.say.call_one(echo.say.call_one(1))
 
 
-def test_a_sync_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do(
-    spawn: Spawn,
+class Narcissus(Actor):
+    @endpoint
+    def look(self, me: Any) -> Any:
+        return me.say.call_one(1).get()
+
+    @endpoint
+    def say(self, value: int) -> int:
+        return value
+
+
+class AsyncNarcissus(Actor):
+    @endpoint
+    async def look(self, me: Any) -> Any:
+        return me.say.call_one(1).get()
+
+    @endpoint
+    async def say(self, value: int) -> int:
+        return value
+
+
+@pytest.mark.parametrize("kind", [Narcissus, AsyncNarcissus])
+def test_an_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do(
+    spawn: Spawn, kind: Any
 ) -> None:
-    class Narcissus(Actor):
-        @endpoint
-        def look(self, me: Any) -> Any:
-            return me.say.call_one(1).get()
-
-        @endpoint
-        def say(self, value: int) -> int:
-            return value
-
-    actor = spawn(1).spawn("n", Narcissus)
+    actor = spawn(1).spawn("n", kind)
     with pytest.raises(ActorError) as caught:
         actor.look.call_one(actor).get(timeout=20)
     assert isinstance(caught.value.exception, RuntimeError)

@@ -13,7 +13,7 @@ import pytest
 
 from monarch.actor import this_host
 from monarch.mounts.content import LARGE
-from monarch.mounts.source import Source
+from monarch.mounts.source import FolderSource
 from monarch.rdma import RDMABuffer
 
 pytestmark = pytest.mark.usefixtures("_process_test")
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("_process_test")
 @pytest.fixture
 def source(tmp_path: Path) -> Any:
     with this_host().spawn_procs() as procs:
-        yield procs.spawn("content", Source, [str(tmp_path)], [])
+        yield procs.spawn("content", FolderSource, [str(tmp_path)], [])
 
 
 def test_a_block_is_written_to_who_asks_as_far_as_the_file_goes(

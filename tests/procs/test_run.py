@@ -99,27 +99,10 @@ def seen(home: Home, rank: int) -> dict[str, object]:
 
 @needs_torch
 def test_a_script_sees_what_torchrun_shows_it(home: Home) -> None:
-    launch(
-        home,
-        "torch.distributed.run",
-        RECORD,
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "2",
-        args=("--lr", "1"),
-    )
+    options, args = ("--nproc-per-node", "2", "--max-restarts", "2"), ("--lr", "1")
+    launch(home, "torch.distributed.run", RECORD, *options, args=args)
     theirs = seen(home, 1)
-    launch(
-        home,
-        "monarch.tools run",
-        RECORD,
-        "--nproc-per-node",
-        "2",
-        "--max-restarts",
-        "2",
-        args=("--lr", "1"),
-    )
+    launch(home, "monarch.tools run", RECORD, *options, args=args)
     ours = seen(home, 1)
     their_environment, our_environment = theirs.pop("environment"), ours.pop("environment")
     assert isinstance(their_environment, dict) and isinstance(our_environment, dict)

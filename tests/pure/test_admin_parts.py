@@ -19,7 +19,7 @@ import pytest
 
 from monarch.actor import Future
 from monarch.admin import address
-from monarch.admin.feeds import Event, Feed, Reader, Source
+from monarch.admin.feeds import Event, Feed, FeedSource, Reader
 from monarch.admin.program import Shared
 from monarch.admin.routes import ROUTES, ApiError, Call, find
 from monarch.config import configured
@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_an_error_at_once() -> None:
             assert second.getsockname()[1] != port
 
 
-class Counted(Source):
+class Counted(FeedSource):
     """Says what it is told to."""
 
     def __init__(self, events: Callable[[], Iterable[Event]], with_state: bool = False) -> None:

@@ -21,7 +21,7 @@ from helpers.asgi import ask
 from monarch.admin import app as application
 from monarch.admin import feeds, helper, logs, routes
 from monarch.admin.app import App
-from monarch.admin.feeds import Event, Feed, Reader, Source
+from monarch.admin.feeds import Event, Feed, FeedSource, Reader
 from monarch.admin.guard import Guard
 from monarch.admin.keys import ACT, Keys
 from monarch.admin.routes import JSON, ROUTES, ApiError, Call, Route
@@ -66,13 +66,13 @@ class Printing:
         )
 
 
-def following(program: Printing, since: str = "", place: str = "") -> Source:
+def following(program: Printing, since: str = "", place: str = "") -> FeedSource:
     ended = threading.Event()
     watched: Any = SimpleNamespace(collect=program.collect, ended=ended)
     answer = logs._follow(
         Call(watched, {}, {"since": since} if since else {}, {}, "", "view", "", place)
     )
-    source: Source = answer.feed._make()
+    source: FeedSource = answer.feed._make()
     return source
 
 
@@ -123,7 +123,7 @@ def test_a_place_that_is_none_is_refused() -> None:
             following(Printing(), place=place)
 
 
-class Stuck(Source):
+class Stuck(FeedSource):
     """A program that answers no look after the first."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ def test_who_reads_hears_a_heartbeat_while_looks_find_nothing_new(
 ) -> None:
     monkeypatch.setattr(feeds, "HEARTBEAT", 0.2)
 
-    class Quiet(Source):
+    class Quiet(FeedSource):
         def look(self) -> Iterable[Event]:
             return []
 

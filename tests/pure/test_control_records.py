@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import monarch
+from helpers.origins import Origin
 from monarch._core.actors.proc_service import ProcService, spawn_record
 from monarch._core.calls.failed_call import Reply
 from monarch._core.calls.remote_error import load_error
@@ -45,18 +46,6 @@ class Ask(NamedTuple):
 
 class Unknown(NamedTuple):
     """A record that nobody takes."""
-
-
-class Origin:
-    peer = THERE
-    called = None
-
-    def __init__(self) -> None:
-        self.answers: list[Frame] = []
-
-    def send(self, frame: Frame) -> bool:
-        self.answers.append(frame)
-        return True
 
 
 class Hub(SimpleNamespace):
@@ -185,7 +174,7 @@ def test_one_record_goes_to_one_process_or_to_many_with_the_ranks_that_they_are_
 def test_a_handler_gets_the_record_with_the_fields_that_were_sent(hub: Any, taking: Taking) -> None:
     origin = Origin()
     taking.receive(origin, asked(hub, StopActor(7, "why", True))._replace(rank=3))
-    assert taking.taken == [(THERE, 3, StopActor(7, "why", True))]
+    assert taking.taken == [(origin.peer, 3, StopActor(7, "why", True))]
     (answer,) = origin.answers
     assert (answer.kind, answer.flags, answer.rank, answer.request) == (REPLY, VALUE, 3, 79)
     assert pickling.loads(answer.payload) == 7

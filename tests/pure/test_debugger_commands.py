@@ -12,7 +12,7 @@ from helpers.waiting import PATIENCE, wait_until
 from monarch.debugger import notices, views
 from monarch.debugger.commands import HELP, NAMES, Command, parse
 from monarch.debugger.notices import due, news
-from monarch.debugger.protocol import Line, Place, Row, Who
+from monarch.debugger.protocol import Row, StackLine, StopPlace, Who
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,12 @@ def test_help_has_every_command() -> None:
 
 
 def row(rank: int, line: int = 5, name: str = "t", **changes: Any) -> Row:
-    place = Place(
+    place = StopPlace(
         "breakpoint()",
-        (Line("main.py", 1, "main", "step()"), Line("train.py", line, "step", "breakpoint()")),
+        (
+            StackLine("main.py", 1, "main", "step()"),
+            StackLine("train.py", line, "step", "breakpoint()"),
+        ),
     )
     who = Who(name, rank, {"gpus": rank}, "node1", 100 + rank, 99)
     return Row(rank, who, str(rank), place, True, 65.0, "")._replace(**changes)

@@ -9,11 +9,11 @@ from unittest.mock import Mock
 import pytest
 
 from monarch.elastic import Batches, World
-from monarch.elastic.world import Place, WorldChanged
+from monarch.elastic.world import WorldChanged, WorldPlace
 
 
 def world(rank: int = 0, size: int = 1, step: int = 0) -> World:
-    made = World(Place(1, rank, size, "", 0, True, step), Mock())
+    made = World(WorldPlace(1, rank, size, "", 0, True, step), Mock())
     made.restore()
     return made
 

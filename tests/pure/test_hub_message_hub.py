@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from helpers.origins import Origin
 from monarch._core.actors.deadlock import DeadlockDetector
 from monarch._core.actors.proc_service import ProcService
 from monarch._core.actors.sync_cell import SyncCell
@@ -25,20 +26,6 @@ from monarch._core.wire.frame import CALL, DEAD, HOLD, URGENT, Frame
 from monarch.config import configured
 
 ACTOR = 7
-
-
-class Origin:
-    """A caller; keeps what it is answered."""
-
-    peer = ProcAddress(random_name(), "caller.0")
-    called = None
-
-    def __init__(self) -> None:
-        self.answers: list[Frame] = []
-
-    def send(self, frame: Frame) -> bool:
-        self.answers.append(frame)
-        return True
 
 
 class Receiver:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from helpers.commands import Type, Typed, prompt
 from monarch.job import JobError, JobState, JobTrait, job_load
 from monarch.job.find_logs import find_logs
 from monarch.logs.entry import Entry
@@ -23,20 +23,10 @@ from monarch.logs.line import LogLine
 from monarch.logs.terminal import tame
 from monarch.logs.text import dated
 from monarch.tools import logs
-from monarch.tools.__main__ import main
 
 NOON = datetime(2026, 3, 1, 12).timestamp()
 RAN = "0f1e2d3c-0000-4000-8000-000000000001"
 OTHER = "a0a0a0a0-0000-4000-8000-000000000002"
-
-
-class Typed(NamedTuple):
-    exit_code: int
-    out: str
-    err: str
-
-
-Type = Callable[..., Typed]
 
 
 class Fake(JobTrait):
@@ -55,20 +45,21 @@ class Fake(JobTrait):
     def _kill(self) -> None: ...
 
 
+def running() -> tuple[Fake, str]:
+    """A job that runs, and its id."""
+    job = Fake()
+    job.state()
+    assert job.apply_id is not None
+    return job, job.apply_id
+
+
 @pytest.fixture
 def monarch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Type:
     """`monarch("logs")`: the command, in this process and in an empty folder."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*args: str) -> Typed:
-        monkeypatch.setattr(sys, "argv", ["monarch", *args])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return Typed(end.value.code or 0, *capsys.readouterr())  # type: ignore[arg-type]
-
-    return run
+    return prompt(monkeypatch, capsys)
 
 
 def line(
@@ -207,10 +198,8 @@ def test_without_any_logs_the_folder_is_named(monarch: Type, tmp_path: Path) -> 
 
 
 def test_the_job_that_runs_comes_before_one_that_has_written_later(monarch: Type) -> None:
-    job = Fake()
-    job.state()
-    assert job.apply_id is not None
-    write(job.apply_id, [line(0, "running")])
+    job, name = running()
+    write(name, [line(0, "running")])
     write(OTHER, [line(1, "of another program")])
     assert texts(monarch("logs", "--json")) == ["running"]
     job.kill()
@@ -227,10 +216,8 @@ def test_without_a_job_what_was_written_last_is_shown(monarch: Type) -> None:
 
 def test_a_context_stands_for_its_job_also_when_that_has_ended(monarch: Type) -> None:
     monarch("context", "use", "small")
-    job = Fake()
-    job.state()
-    assert job.apply_id is not None
-    write(job.apply_id, [line(0, "of small")])
+    job, name = running()
+    write(name, [line(0, "of small")])
     monarch("context", "use", "large")
     write(OTHER, [line(0, "of another")])
     assert texts(monarch("logs", "small", "--json")) == ["of small"]
@@ -274,14 +261,12 @@ def test_a_folder_without_files_of_hosts_is_an_error(monarch: Type, tmp_path: Pa
 def test_a_job_that_cannot_be_loaded_any_more_does_not_hide_its_logs(
     monarch: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Fake()
-    job.state()
-    assert job.apply_id is not None
-    write(job.apply_id, LINES)
+    _, name = running()
+    write(name, LINES)
     monkeypatch.delattr(sys.modules[__name__], "Fake")
     with pytest.raises(Exception, match="can't be read as a job"):
         job_load()
-    assert find_logs().folder.name == job.apply_id
+    assert find_logs().folder.name == name
 
 
 class Elsewhere(Fake):
@@ -333,10 +318,7 @@ def test_an_ended_jobs_shown_hosts_are_named_and_where_others_keep_logs(
 def test_following_goes_on_until_the_job_has_ended(
     monarch: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Fake()
-    job.state()
-    name = job.apply_id
-    assert name is not None
+    job, name = running()
     write(name, [line(0, "before")])
     steps: list[Callable[[], object]] = [
         lambda: write(name, [line(1, "while it runs")]),
@@ -366,10 +348,7 @@ def test_following_ends_in_order_with_an_interrupt(
 def test_following_with_merge_shows_what_was_held_back_when_the_job_ends(
     monarch: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = Fake()
-    job.state()
-    name = job.apply_id
-    assert name is not None
+    job, name = running()
     now = time.time() - NOON
     write(name, [line(now, "step 1", rank=0)])
     steps: list[Callable[[], object]] = [

@@ -1012,14 +1012,18 @@ def test_no_descriptor_stays_when_a_connection_with_queued_segments_is_closed(be
     assert segment_descriptors() == []
 
 
+def send_part_of_a_frame(peer: socket.socket) -> None:
+    """The first bytes of a frame, and the descriptor of its segment."""
+    segment = Segment([b"x" * SEGMENT_SIZE])
+    head = encode(call(1, b"p" * 100, [b"x" * SEGMENT_SIZE])._replace(flags=128), inline=False)[0]
+    socket.send_fds(peer, [head[:20]], [segment.fd])
+
+
 def test_no_descriptor_stays_when_the_receiver_closes_within_a_frame(
     bench: Bench,
 ) -> None:
     _, peer, inbox = bench.half()
-    segment = Segment([b"x" * SEGMENT_SIZE])
-    head = encode(call(1, b"p" * 100, [b"x" * SEGMENT_SIZE])._replace(flags=128), inline=False)[0]
-    socket.send_fds(peer, [head[:20]], [segment.fd])
-    del segment
+    send_part_of_a_frame(peer)
     bench.settle()
     peer.close()
     inbox.wait_closed()
@@ -1031,13 +1035,9 @@ def test_a_descriptor_of_an_incomplete_frame_is_not_inherited(
     bench: Bench,
 ) -> None:
     _, peer, _ = bench.half()
-    segment = Segment([b"x" * SEGMENT_SIZE])
-    head = encode(call(1, b"p" * 100, [b"x" * SEGMENT_SIZE])._replace(flags=128), inline=False)[0]
-    socket.send_fds(peer, [head[:20]], [segment.fd])
+    send_part_of_a_frame(peer)
     bench.settle()
-    received = [fd for fd in segment_descriptors() if fd != segment.fd]
-    inheritable = [os.get_inheritable(fd) for fd in received]
-    del segment  # a failed test keeps its variables
+    inheritable = [os.get_inheritable(fd) for fd in segment_descriptors()]
     assert inheritable == [False]
 
 

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._core.routing import cast as cast_module
 from monarch._core.routing.cast import (
     Branch,
+    Cast,
     Entry,
     Header,
     below,
@@ -218,3 +220,18 @@ def test_answers_are_marked_as_resent_and_nothing_else_changes() -> None:
     got = [decode(part) for part in Decoder(1 << 20).feed(memoryview(resent(data)))]
     assert [split_route(frame)[0].order for frame in got] == [RESENT] * 4 + [0]
     assert [bytes(frame.payload) for frame in got] == [bytes(frame.payload) for frame in sent]
+
+
+@pytest.mark.parametrize("standing", [True, False])
+def test_a_standing_cast_keeps_only_the_last_of_what_was_said(
+    standing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cast_module, "_MOST_KEPT", 5)
+    table = pack_table([Entry("tcp://a:1", ("p",), [0])])
+    cast = Cast(Header(1, B, [1], table), FRAME, read_table(table)[0], "tcp://b:1", standing)
+    for number in range(8):
+        cast.answered(Frame(REPLY, 0, 0, 0, 0, number, b"", b""))
+    cast.take()
+    assert cast.start_again("tcp://c:1") == []
+    again = [decode(data).request for data in Decoder(1 << 20).feed(memoryview(cast.take()))]
+    assert again == list(range(3 if standing else 0, 8))

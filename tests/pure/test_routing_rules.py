@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from helpers.gateways import PATIENCE, World, unanswered
+from monarch._core.supervision.failure import client_lost
 from monarch._core.wire.address import AGENT, ProcAddress
-from monarch._core.wire.frame import STANDING
+from monarch._core.wire.frame import EXPLICIT, STANDING
 
 CLIENT = "c0"
 SCRIPT = ProcAddress(CLIENT, "p0")
@@ -76,3 +77,70 @@ def test_what_waits_for_a_client_to_dial_asks_by_the_way_that_its_next_cast_has_
     world.run(6 + PATIENCE / 2)
 
     assert world.hosts[CLIENT].got == {("p0", ProcAddress("tcp://w2", "p0")): [7]}
+
+
+def test_a_host_with_two_names_answers_once_and_those_below_get_the_call() -> None:
+    world = World(seed=0, fanout=1)
+    names = ["tcp://w0", "tcp://w1", "tcp://again", "tcp://w2"]
+    for name in (CLIENT, "tcp://w0", "tcp://w1", "tcp://w2"):
+        world.host(name)
+    world.hosts["tcp://again"] = twice = world.hosts["tcp://w0"]
+    twice.gateway.names.add("tcp://again")
+
+    world.hosts[CLIENT].call("p0", [ProcAddress(name, "p0") for name in names], 1, request=1)
+    world.run(10)
+
+    answers = world.hosts[CLIENT].answers[1]
+    assert answers == {0: ["reply"], 1: ["reply"], 2: ["gone"], 3: ["reply"]}
+    assert ("p0", ProcAddress("tcp://again", AGENT)) in world.hosts[CLIENT].told
+    assert twice.got == {("p0", SCRIPT): [1]}, "once"
+
+
+def test_hosts_forget_the_casts_of_a_host_that_leaves() -> None:
+    world = a_client_of(2)
+    world.hosts[CLIENT].gateway.close()
+    world.run(10)
+    assert [host.gateway.casts for host in world.hosts.values()] == [0, 0, 0]
+    assert all(CLIENT in world.hosts[name].gone_hosts for name in ("tcp://w0", "tcp://w1"))
+
+
+def test_workers_call_one_by_one_where_an_answer_comes_through_a_port() -> None:
+    """Only its own link tells a worker that a host has ended, as it has no standing cast."""
+    world = a_client_of(3)
+    targets = [ProcAddress(name, "p1") for name in ("tcp://w1", "tcp://w2")]
+    for caller, flags, casts in (
+        ("tcp://w0", 0, 1),
+        ("tcp://w0", EXPLICIT, 0),
+        (CLIENT, EXPLICIT, 1),
+    ):
+        gateway = world.hosts[caller].gateway
+        before = gateway.casts
+        world.hosts[caller].call("p0", targets, 3, request=casts + flags, flags=flags)
+        assert gateway.casts - before == casts
+        world.run(world.now + 5)
+
+
+def test_what_waits_for_a_client_to_dial_is_dropped_when_that_is_gone() -> None:
+    world = a_client_of(3)
+    last, link = world.hosts["tcp://w2"], world.links[frozenset(("tcp://w1", "tcp://w2"))]
+    link.lost = True
+    link.notice("tcp://w2")
+    last.call("p0", [SCRIPT], 7)
+    last.gateway.host_gone(CLIENT, client_lost(CLIENT))
+    others = [ProcAddress(name, "p1") for name in ("tcp://w0", "tcp://w2")]
+    world.hosts[CLIENT].call("p1", others, 8)
+    world.run(6 + PATIENCE / 2)
+    assert not world.hosts[CLIENT].got
+
+
+def test_an_end_told_by_way_of_a_cast_that_is_over_reaches_the_caller() -> None:
+    world = a_client_of(1)
+    client, worker = world.hosts[CLIENT], world.hosts["tcp://w0"]
+    client.call("p0", [ProcAddress("tcp://w0", "p0")], 2)
+    world.run(10)
+    client.gateway.withdraw(SCRIPT, ["tcp://w0"])
+    assert (client.gateway.casts, worker.gateway.casts) == (0, 1)
+    worker.end("p0")
+    world.run(20)
+    assert client.told == [("p0", ProcAddress("tcp://w0", "p0"))]
+    assert worker.gateway.casts == 0

@@ -18,9 +18,15 @@ from monarch._core.supervision.failure import (
     MISSING,
     STOPPED,
     UNHANDLED,
+    UNSTARTED,
     Failure,
     MeshFailure,
+    client_lost,
     exit_reason,
+    frozen_reason,
+    host_lost,
+    not_attached,
+    not_let_in,
 )
 from monarch._core.supervision.tombstones import Tombstones
 
@@ -209,3 +215,41 @@ def test_the_exception_of_a_failure_is_that_of_the_first_cause_that_has_one() ->
         assert isinstance(error, KeyError)
         assert error.args == ("key",)
     assert MeshFailure(Failure(UNHANDLED, "", source=Failure(KILLED, "killed"))).exception is None
+
+
+# the losses of hosts and clients
+
+
+def test_the_loss_of_a_host_says_why_where_that_is_known() -> None:
+    lost = host_lost("tcp://node4:26600", pid=7)
+    assert (lost.cause, lost.proc, lost.pid) == (HOST, "tcp://node4:26600", 7)
+    assert lost.reason == "the host agent is gone, and every process of that host with it"
+    assert host_lost("h", "out of contact for 4s").reason == f"{lost.reason}: out of contact for 4s"
+
+
+def test_a_host_that_was_never_reached_is_told_as_not_attached() -> None:
+    lost = not_attached(host_lost("tcp://node4:26600", "nobody listens there"))
+    assert (lost.cause, lost.proc) == (UNSTARTED, "tcp://node4:26600")
+    assert lost.reason == "the host could not be attached: nobody listens there"
+
+
+def test_a_host_that_lets_nobody_in_is_told_with_what_to_do() -> None:
+    lost = not_let_in(host_lost("tcp://node4:26600", "no secret"))
+    assert (lost.cause, lost.proc) == (HOST, "tcp://node4:26600")
+    assert lost.reason.startswith("this process has not attached the host (attach_to_workers does")
+    assert lost.reason.endswith(": no secret")
+
+
+def test_the_end_of_a_client_is_the_end_of_what_it_has_started() -> None:
+    lost = client_lost("client.1")
+    assert (lost.cause, lost.proc) == (HOST, "client.1")
+    assert lost.reason == "the client is gone, and every process that it started with it"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(30.0, "30s"), (0.5, "0.5s")])
+def test_the_reason_of_a_frozen_process_names_the_limit_and_its_knob(
+    seconds: float, text: str
+) -> None:
+    assert frozen_reason(seconds) == (
+        f"stopped by a signal, and ended as nothing continued it within {text} (heartbeat_timeout)"
+    )

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch._core.wire.address import AGENT, ActorAddress, ProcAddress, random_name, random_uid
-from monarch._core.wire.transport import ChannelTransport
+from monarch._core.wire.address import (
+    AGENT,
+    ActorAddress,
+    ProcAddress,
+    host_labels,
+    random_name,
+    random_uid,
+)
+from monarch._core.wire.transport import BindSpec, ChannelTransport
 from monarch.actor import ProcId, Uid
 
 VALUES = st.integers(0, 2**64 - 1)
@@ -196,3 +203,28 @@ def test_an_unknown_transport_is_refused_with_the_known_ones(spec: object) -> No
 def test_transports_pickle_as_themselves() -> None:
     for transport in ChannelTransport:
         assert pickle.loads(pickle.dumps(transport)) is transport
+
+
+def test_a_checked_transport_shows_what_it_was_made_of() -> None:
+    assert repr(BindSpec("tcp")) == "BindSpec('TcpWithHostname')"
+    assert repr(BindSpec("tcp://node4:26600")) == "BindSpec('tcp://node4:26600')"
+
+
+# labels of hosts
+
+
+@pytest.mark.parametrize(
+    ("hosts", "labels"),
+    [
+        (["tcp://node4:26600", "metatls://node5:1"], ["node4", "node5"]),
+        (["tcp://[::1]:26600"], ["[::1]"]),
+        (["tcp://node4:26600", "tcp://node4:26601"], ["tcp://node4:26600", "tcp://node4:26601"]),
+        (["ipc:///tmp/w0", "tcp://node4:26600"], ["ipc:///tmp/w0", "node4"]),
+        (["c1x2"], ["c1x2"]),
+        ([], []),
+    ],
+)
+def test_hosts_are_labelled_by_their_machines_unless_two_are_on_one(
+    hosts: list[str], labels: list[str]
+) -> None:
+    assert host_labels(hosts) == labels

@@ -100,6 +100,18 @@ def push(decoder: Decoder, data: bytes) -> list[bytes | memoryview]:
     return done
 
 
+def check_decoded(sent: list[Frame], sizes: list[int]) -> None:
+    """A decoder finds the frames in a stream that comes in chunks of these sizes, in turns."""
+    stream = b"".join(map(on_the_stream, sent))
+    decoder = Decoder(LIMIT)
+    got: list[bytes | memoryview] = []
+    for chunk in pieces(stream, itertools.cycle(sizes)):
+        got += push(decoder, chunk)
+    assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
+    assert decoder.idle
+    assert decoder.space() is None
+
+
 @given(frames())
 def test_a_frame_of_any_kind_survives_the_stream(frame: Frame) -> None:
     assert plain(decode(memoryview(on_the_stream(frame)))) == plain(frame)
@@ -152,24 +164,13 @@ def test_encoding_reads_the_buffers_but_does_not_copy_them() -> None:
 def test_a_decoder_finds_the_frames_whatever_the_chunks(
     sent: list[Frame], data: st.DataObject
 ) -> None:
-    stream = b"".join(map(on_the_stream, sent))
-    sizes = data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=20))
-    decoder = Decoder(LIMIT)
-    got: list[bytes | memoryview] = []
-    for chunk in pieces(stream, (sizes[i % len(sizes)] for i in range(len(stream)))):
-        got += push(decoder, chunk)
-    assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
-    assert decoder.idle
+    check_decoded(sent, data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=20)))
 
 
 @settings(max_examples=25)
 @given(st.lists(frames(largest=40), min_size=1, max_size=4))
 def test_a_decoder_takes_one_byte_at_a_time(sent: list[Frame]) -> None:
-    decoder = Decoder(LIMIT)
-    got: list[bytes | memoryview] = []
-    for byte in b"".join(map(on_the_stream, sent)):
-        got += push(decoder, bytes([byte]))
-    assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
+    check_decoded(sent, [1])
 
 
 @settings(max_examples=40)
@@ -185,15 +186,8 @@ def test_a_decoder_mixes_small_frames_and_frames_larger_than_one_read(
         Frame(CALL, 0, i, 1, 2, seed + i, b"m", bytes([i + 1]) * size)
         for i, size in enumerate(payloads)
     ]
-    stream = b"".join(map(on_the_stream, sent))
     sizes.append(READ_SIZE)  # else a list of ones takes long
-    decoder = Decoder(LIMIT)
-    got: list[bytes | memoryview] = []
-    for chunk in pieces(stream, (sizes[i % len(sizes)] for i in range(len(stream)))):
-        got += push(decoder, chunk)
-    assert [plain(decode(one)) for one in got] == [plain(one) for one in sent]
-    assert decoder.idle
-    assert decoder.space() is None
+    check_decoded(sent, sizes)
 
 
 @pytest.mark.parametrize("first", [8, 9, HEADER_SIZE - 1, HEADER_SIZE, HEADER_SIZE + 1, READ_SIZE])

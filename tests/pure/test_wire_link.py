@@ -532,6 +532,26 @@ def test_a_redial_without_an_answer_does_not_keep_the_next_from_being_tried() ->
     assert dialer.state == "up"
 
 
+def test_a_redial_whose_host_takes_the_connection_gets_the_time_of_a_silence() -> None:
+    dialer = Dialer("ready", "greet", "join", "cut")
+    dialer.act(0.2)
+    first, before = dialer.stream, dialer.now
+    dialer.table.answered(first, before)
+    dialer.act(before + LIMITS.silence - 0.01)
+    assert dialer.stream == first
+    dialer.act(before + LIMITS.silence + 0.01)
+    assert dialer.stream > first
+
+
+def test_a_first_dial_whose_host_takes_the_connection_is_not_repeated() -> None:
+    dialer = Dialer()
+    dialer.act(0.1)
+    first = dialer.stream
+    dialer.table.answered(first, dialer.now)
+    dialer.act(LIMITS.attach - 0.1)
+    assert (dialer.stream, dialer.state) == (first, "dialing")
+
+
 def test_a_redial_that_reaches_something_else_says_so() -> None:
     dialer = Dialer("ready", "greet", "join", "cut", "ready")
     dialer.say(greeting(Hello("3", "b")))
@@ -795,6 +815,41 @@ def test_large_buffers_are_sent_from_and_received_into_their_own_aligned_memory(
     assert all(not memoryview(buffer).readonly for buffer in frame.buffers)
     assert direct > len(stream) - READ_SIZE - 2000, "nearly all of it went straight to its place"
     assert decoder.idle
+
+
+def test_large_buffers_fill_their_places_while_small_frames_come_between() -> None:
+    wires = Wires(5, pieces=(40, 1000, READ_SIZE // 3))
+    a, b = wires.host("a"), wires.host("b")
+    large = [str(n) * (READ_SIZE // 7 * 3) for n in range(6)]  # the buffer is seven times that
+    for text in large:
+        a.send("b", "small", 2)
+        a.send("b", text, 1)
+    wires.run(2)
+    assert b.got["a"] == [text for each in large for text in ("small", each)]
+    assert b.in_place > READ_SIZE
+    assert [link.queued for link in a.table] == [0]
+
+
+def test_a_large_frame_with_a_wrong_number_breaks_the_stream_that_it_came_on() -> None:
+    dialer = Dialer("ready", "greet", "join")
+    packed = pack(frame_of("x")._replace(buffers=[bytes(READ_SIZE * 2)]))
+    data = b"".join(data_chunks(packed, 5, 0))
+    dialer.say(data[:1000])
+    space = dialer.table.space(dialer.stream)
+    assert space is not None and len(space) == len(data) - 1000
+    space[:] = data[1000:]
+    dialer.table.filled(dialer.stream, len(space), dialer.now)
+    assert dialer.act().state == "broken"
+
+
+def test_bytes_for_a_stream_that_has_ended_are_dropped() -> None:
+    dialer = Dialer("ready", "greet", "join", "cut")
+    for stream in (dialer.stream, 77):
+        assert dialer.table.space(stream) is None
+        dialer.table.filled(stream, 1, dialer.now)
+        dialer.table.data(stream, memoryview(b"nonsense" * 10), dialer.now)
+        dialer.table.answered(stream, dialer.now)
+    assert (dialer.act().state, dialer.lost) == ("broken", [])
 
 
 def test_a_frame_over_the_limit_is_refused_where_it_is_sent() -> None:

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from monarch._core.wire import picklers, pickling, reducers
 from monarch._core.wire.pickling import (
     OUT_OF_BAND_SIZE,
+    RAW_SIZE,
     dumps,
     dumps_call,
     dumps_inline,
@@ -527,6 +528,39 @@ def test_arrays_of_a_receiver_can_be_written() -> None:
     got = through(array)
     got[0] = 1
     assert array[0] == 0
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_large_bytes_that_are_an_argument_or_a_result_stay_out_of_the_pickle(kind: Any) -> None:
+    large, small = kind(b"x" * RAW_SIZE), kind(b"x" * (RAW_SIZE - 1))
+    payload, buffers = dumps_call((large, 1, small), {})
+    assert [buffer.nbytes for buffer in buffers] == [RAW_SIZE] and len(payload) < RAW_SIZE + 200
+    (got, one, other), options = loads(payload, buffers)
+    assert (got, one, other, options) == (large, 1, small, {})
+    assert type(got) is type(other) is kind
+    for value, count in ((large, 1), (small, 0)):
+        payload, buffers = dumps_value(value)
+        assert len(buffers) == count
+        assert loads(payload, buffers) == value and type(loads(payload, buffers)) is kind
+
+
+def test_large_bytes_given_twice_are_sent_once_and_stay_one_object() -> None:
+    for large in (b"x" * RAW_SIZE, bytearray(RAW_SIZE)):
+        payload, buffers = dumps_call((large, large), {})
+        assert len(buffers) == 1
+        (first, second), _ = loads(payload, buffers)
+        assert first is second and first == large
+
+
+def test_a_large_bytearray_that_another_argument_may_hold_stays_one_object() -> None:
+    large, beside = bytearray(RAW_SIZE), b"y" * RAW_SIZE
+    payload, buffers = dumps_call((large, beside, [large]), {})
+    assert [bytes(buffer) for buffer in buffers] == [beside]
+    (first, got, (second,)), _ = loads(payload, buffers)
+    assert first is second and first == large and got == beside
+    payload, buffers = dumps_call((large,), {"again": large})
+    (first,), options = loads(payload, buffers)
+    assert first is options["again"] and buffers == []
 
 
 def test_in_line_nothing_stays_out_of_the_pickle() -> None:

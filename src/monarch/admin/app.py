@@ -31,7 +31,7 @@ from .feeds import Reader
 from .guard import Guard
 from .keys import may
 from .program import Watched
-from .routes import NOBODY, STATUS, ApiError, Call, Events, Handler, Link, Page, Route
+from .routes import NOBODY, STATUS, ApiError, Call, Events, Handler, LoginLink, Page, Route
 
 logger = logging.getLogger("monarch.admin")
 
@@ -142,10 +142,12 @@ class App:
             chosen = chosen._replace(seconds=chosen.seconds or _OF_A_FILE, reads=True)
         answer = await self._ask(chosen, call, request)
         return (
-            self._exchange(request, answer) if isinstance(answer, Link) else self._response(answer)
+            self._exchange(request, answer)
+            if isinstance(answer, LoginLink)
+            else self._response(answer)
         )
 
-    def _exchange(self, request: Request, link: Link) -> Response:
+    def _exchange(self, request: Request, link: LoginLink) -> Response:
         """The dashboard, and a session for a link."""
         role = self._guard.keys.use_code(link.code, time.time())
         if role is None:

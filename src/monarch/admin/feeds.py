@@ -50,7 +50,7 @@ class Event(NamedTuple):
         )
 
 
-class Source:
+class FeedSource:
     """Something that changes. It is made, used and closed on the thread of its feed.
 
     Attributes:
@@ -85,7 +85,7 @@ class Feed:
     """
 
     def __init__(
-        self, make: Callable[[], Source], ended: threading.Event, interval: float = 1.0
+        self, make: Callable[[], FeedSource], ended: threading.Event, interval: float = 1.0
     ) -> None:
         self._make = make
         self._interval = interval
@@ -115,7 +115,7 @@ class Feed:
             self._readers.remove(reader)
 
     def _run(self) -> None:
-        source: Source | None = None
+        source: FeedSource | None = None
         error = ""
         try:
             while readers := self._still_read(source):
@@ -147,7 +147,7 @@ class Feed:
             if source is not None:
                 source.close()
 
-    def _still_read(self, source: Source | None) -> list[Reader]:
+    def _still_read(self, source: FeedSource | None) -> list[Reader]:
         """Return the readers; none when the program has ended."""
         with self._lock:
             readers = list(self._readers)

@@ -18,7 +18,7 @@ from ..logs.filter import LineFilter, parse_level
 from ..logs.line import LogLine
 from ..telemetry import Collected
 from ..telemetry.rows import line_of
-from .feeds import Event, Feed, Source
+from .feeds import Event, Feed, FeedSource
 from .program import Watched
 from .routes import EVENTS, ApiError, Call, Events, Field, route
 
@@ -84,7 +84,7 @@ def _follow(call: Call) -> Events:
     )
 
 
-class _Following(Source):
+class _Following(FeedSource):
     """Asks for the lines since the look before, and a little earlier, and knows those again."""
 
     def __init__(self, program: Watched, wanted: LineFilter) -> None:

@@ -27,7 +27,7 @@ from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
 from ..why.model import Verdict
 from . import picture
-from .feeds import Event, Feed, Source
+from .feeds import Event, Feed, FeedSource
 from .keys import ACT
 from .logs import moment
 from .past import as_of
@@ -318,7 +318,7 @@ def _looked(program: Watched) -> tuple[Verdict, Collected]:
         return program.verdict.get(), rows.result()
 
 
-class _Now(Source):
+class _Now(FeedSource):
     """The first look is a glance without a verdict, since a verdict takes over a second.
 
     A page that opens shows all ranks at once. The verdict on the same rows follows.
@@ -354,7 +354,7 @@ class _Now(Source):
             yield Event("state", picture.last_picture(self._program.at_fault, self._verdict))
 
 
-class _Life(Source):
+class _Life(FeedSource):
     """Events of actors; those that were there at the first look are told by nobody."""
 
     def __init__(self, program: Watched) -> None:

@@ -19,7 +19,7 @@ from ..telemetry.gather import of_program, question
 from ..telemetry.programs import SCHEMA, Processes
 from ..telemetry.prometheus import SCRAPED
 from ..telemetry.query import Limits, run
-from ..telemetry.query import Source as Tables
+from ..telemetry.query import TableSource as Tables
 from ..telemetry.result import QueryResult
 from ..telemetry.tables import ON_REQUEST
 from ..why import Verdict

@@ -1,10 +1,11 @@
-"""The table of routes.
+"""The table of HTTP routes of the admin interface, and the types of a route, a call and an answer.
 
-The server serves from it; the OpenAPI document and the tests of security are made from it.
+Modules such as `api`, `logs` and `v1` add their handlers with `route`. `app` serves from the table;
+the OpenAPI document and the tests of security are made from it.
 
 A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json`
-takes, or a `Page`, or `Events`. What it raises as an `ApiError` is the answer; so is what the
-program raises, see `app`.
+takes, or a `Page`, or `Events`. An `ApiError` that it raises is the answer; `app` turns the
+program's own errors into answers, too.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Events(NamedTuple):
     feed: Feed
 
 
-class Link(NamedTuple):
+class LoginLink(NamedTuple):
     """An answer that lets a browser in.
 
     Attributes:

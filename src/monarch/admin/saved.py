@@ -19,7 +19,7 @@ from ..logs.filter import LineFilter
 from ..programs import Connection
 from ..telemetry import Collected
 from ..telemetry.query import Limits, Schema, run
-from ..telemetry.query import Source as Tables
+from ..telemetry.query import TableSource as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run

@@ -11,7 +11,7 @@ from ..control import GetSettings
 from ..stacks.py_spy import RunPySpy
 from . import openapi, schemas
 from .keys import ACT
-from .routes import NOBODY, STATUS, TEXT, ApiError, Call, Field, Link, Page, route
+from .routes import NOBODY, STATUS, TEXT, ApiError, Call, Field, LoginLink, Page, route
 from .tree import ROOT
 
 
@@ -23,12 +23,12 @@ from .tree import ROOT
     answers="text/html",
     fields={"code": Field("string", "Of the link", required=True)},
 )
-def _login(call: Call) -> Link:
+def _login(call: Call) -> LoginLink:
     """Exchange a link, once, for a cookie that lets this browser in.
 
     `monarch admin` prints links.
     """
-    return Link(call.query.get("code", ""))
+    return LoginLink(call.query.get("code", ""))
 
 
 @route("GET", "/SKILL.md", seconds=0, answers="text/markdown")

@@ -1,11 +1,12 @@
-"""The layers of values, and the one cache over them.
+"""The values of configuration, in layers, with one cache over all of them.
 
-`_table.py` has the knobs, `_kinds.py` reads their values.
+The functions of `monarch.config` are methods of the one `Store` here. `_table` has the knobs and
+`_kinds` reads their values.
 
-The layer of `configure` is itself a stack: each open `configured` block is one entry. A block's end
-takes out its own entry, wherever that is by then. Saving everything at the start of a block and
-restoring it at the end is what one writes first; two blocks that overlap in two threads would then
-leave one thread's values behind for good.
+The layer of `configure` is itself a stack: each open `configured` block is one entry. The end of a
+block takes out its own entry, wherever that is by then. The obvious way, to save everything at the
+start of a block and restore it at the end, fails when blocks in two threads overlap: the values of
+one thread would stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The table of knobs.
+"""The table of knobs: their names, kinds, defaults, and what they do.
 
-From it docs/config.md is generated: after a change, run `python -m monarch.config >
-docs/config.md`.
+`_store` looks knobs up here. docs/config.md is generated from it: after a change, run
+`python -m monarch.config > docs/config.md`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The pages of the dashboard: what `dashboard/web` is built into.
+"""The files of the dashboard's pages, as built from `dashboard/web`.
 
-The admin interface serves them, and answers what they ask.
+The admin interface (`admin.front`) serves them, and answers the requests of the pages.
 
-Nothing here knows of a program: it is files.
+This package only reads files. It knows nothing of a program.
 
 Imports no other package of `monarch`.
 """

@@ -25,8 +25,8 @@ from .protocol import (
     Interrupt,
     ListBreakpoints,
     Opened,
-    Place,
     SetBreakpoint,
+    StopPlace,
     Type,
     Watched,
     Who,
@@ -102,7 +102,7 @@ def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str
     aside = threading.get_ident() != here._cell.thread
     session = kind(number, who, here._cell, aside, closed)
     known[activity] = _sessions[number] = session
-    send_record(hub, hub.root, Opened(number, who, Place("", ()), editor))
+    send_record(hub, hub.root, Opened(number, who, StopPlace("", ()), editor))
     if not aside:
         _end_with_message(session, here, activity)
     return session

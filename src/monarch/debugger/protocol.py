@@ -34,7 +34,7 @@ class Who(NamedTuple):
         return f"{self.name} {self.rank}"
 
 
-class Line(NamedTuple):
+class StackLine(NamedTuple):
     """One frame of a stack."""
 
     file: str
@@ -43,7 +43,7 @@ class Line(NamedTuple):
     source: str
 
 
-class Place(NamedTuple):
+class StopPlace(NamedTuple):
     """The place at which a rank has stopped.
 
     Attributes:
@@ -52,12 +52,12 @@ class Place(NamedTuple):
     """
 
     why: str
-    stack: tuple[Line, ...]
+    stack: tuple[StackLine, ...]
 
     @property
-    def line(self) -> Line:
+    def line(self) -> StackLine:
         """The exact position."""
-        return self.stack[-1] if self.stack else Line("?", 0, "?", "")
+        return self.stack[-1] if self.stack else StackLine("?", 0, "?", "")
 
 
 # What a session says, in the order in which it happens: (kind, text, place).
@@ -66,7 +66,7 @@ PROMPT = "prompt"  # it waits for a line, after this prompt, at a place
 RUNNING = "running"  # it goes on
 ENDED = "ended"  # it is over, and why
 TAKEN = "taken"  # to a terminal: somebody else has taken it over
-Event = tuple[str, str, "Place | None"]
+Event = tuple[str, str, "StopPlace | None"]
 
 
 class Row(NamedTuple):
@@ -85,7 +85,7 @@ class Row(NamedTuple):
     number: int
     who: Who
     label: str
-    place: Place
+    place: StopPlace
     stopped: bool
     since: float
     driver: str
@@ -107,7 +107,7 @@ class Opened(NamedTuple):
 
     number: int
     who: Who
-    place: Place
+    place: StopPlace
     editor: str = ""
 
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from .._core.plane import ControlRequest, Owner
 from . import tracing
-from .protocol import ENDED, OUTPUT, PROMPT, RUNNING, Event, Line, Place, Who
+from .protocol import ENDED, OUTPUT, PROMPT, RUNNING, Event, StackLine, StopPlace, Who
 
 _LOOK = 0.25  # seconds after which a session that waits looks whether its actor is about to end
 _MOST_OUTPUT = 1 << 20  # characters that one command may print
@@ -123,7 +123,7 @@ class Session(Followed, pdb.Pdb):
         self._thread = threading.get_ident()
         self._inbox: SimpleQueue[Typed | Question] = SimpleQueue()
         self._why = ""
-        self._place = Place("", ())
+        self._place = StopPlace("", ())
         self._limit: float | None = None  # seconds for which it waits without anybody attached
         self._alone_since = 0.0
         self._watched = False
@@ -438,13 +438,13 @@ class _Console(code.InteractiveConsole):
         return line.rstrip("\n")
 
 
-def place_of(why: str, stack: Sequence[tuple[FrameType, int]]) -> Place:
+def place_of(why: str, stack: Sequence[tuple[FrameType, int]]) -> StopPlace:
     """The place at which it has stopped, by frames and their lines, the innermost last."""
-    return Place(why, tuple(map(_line_of, stack[-_MOST_FRAMES:])))
+    return StopPlace(why, tuple(map(_line_of, stack[-_MOST_FRAMES:])))
 
 
-def _line_of(entry: tuple[FrameType, int]) -> Line:
+def _line_of(entry: tuple[FrameType, int]) -> StackLine:
     frame, number = entry
     made_of = frame.f_code
     source = linecache.getline(made_of.co_filename, number, frame.f_globals).strip()
-    return Line(made_of.co_filename, number, made_of.co_name, source)
+    return StackLine(made_of.co_filename, number, made_of.co_name, source)

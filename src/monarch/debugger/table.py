@@ -41,10 +41,10 @@ from .protocol import (
     GetSource,
     ListSessions,
     Opened,
-    Place,
     Release,
     Row,
     Send,
+    StopPlace,
     Type,
     Watched,
     Who,
@@ -58,7 +58,7 @@ class Entry:
     """A session, as the root client knows it."""
 
     def __init__(
-        self, number: int, proc: ProcAddress, name: int, who: Who, place: Place, editor: str
+        self, number: int, proc: ProcAddress, name: int, who: Who, place: StopPlace, editor: str
     ) -> None:
         self.number = number  # here
         self.proc = proc

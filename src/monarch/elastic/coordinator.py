@@ -38,7 +38,7 @@ from ..errors import ElasticError
 from . import checkpoint
 from .member import End, Member, NotFormedError, Progress
 from .state import Lent, covering
-from .world import Place, Report
+from .world import Report, WorldPlace
 
 logger = lazy_logger("monarch.elastic")
 
@@ -303,7 +303,7 @@ class Coordinator(Actor):
             raise self._broken_off
         return all(end is End.DONE for end in ends)
 
-    async def _formed(self, ranks: Sequence[_Rank]) -> list[Place]:
+    async def _formed(self, ranks: Sequence[_Rank]) -> list[WorldPlace]:
         """The ranks know where their state is, and of each other.
 
         Raises:
@@ -340,7 +340,7 @@ class Coordinator(Actor):
         self._members = ranks
         logger.info("world %d: %d ranks, at step %d", self._number, len(ranks), self._start)
         return [
-            Place(
+            WorldPlace(
                 self._number, number, len(ranks), address, port, one_host, self._start, sources, folder,
                 current=progress.get(rank) == top and (not top.applied or rank is holders[0]),
             )
@@ -390,7 +390,7 @@ class Coordinator(Actor):
         return answers
 
     async def _run(
-        self, rank: _Rank, place: Place, ranks: Sequence[_Rank], myself: Any
+        self, rank: _Rank, place: WorldPlace, ranks: Sequence[_Rank], myself: Any
     ) -> End | Exception:
         end: End | Exception = await _answer(rank.actor.run.call_one(place, myself))
         if _is_end(end):

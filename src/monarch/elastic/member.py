@@ -22,7 +22,7 @@ from ..rdma import RDMAError
 from ..spmd.elastic import own_name
 from . import checkpoint
 from .state import Lent, any_sharded, lend, take
-from .world import Place, Report, World, WorldChanged
+from .world import Report, World, WorldChanged, WorldPlace
 
 dist: Any = torch.distributed  # which does not export all of its names for type checkers
 T = TypeVar("T")
@@ -258,7 +258,7 @@ class Member(Actor):
         return address, self._store.port
 
     @concurrent_endpoint
-    async def run(self, place: Place, coordinator: Any) -> End:
+    async def run(self, place: WorldPlace, coordinator: Any) -> End:
         """Train in a world, until it or the training ends.
 
         What the user's code raises comes through.
@@ -272,7 +272,7 @@ class Member(Actor):
                 self._progress = Progress(world.step, world.applied, world.prepared)
             self._world = None
 
-    def _train(self, place: Place, world: World) -> End:
+    def _train(self, place: WorldPlace, world: World) -> End:
         try:
             self._enter(place)
         except Exception as error:
@@ -298,7 +298,7 @@ class Member(Actor):
                 return End.BROKEN_OFF
             raise
 
-    def _enter(self, place: Place) -> None:
+    def _enter(self, place: WorldPlace) -> None:
         os.environ.update(RANK=str(place.rank), WORLD_SIZE=str(place.size))
         # of the world before, not sooner: others may have waited for what was sent there
         self._connections.shut_down()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .state import Lent
 
 
-class Place(NamedTuple):
+class WorldPlace(NamedTuple):
     """A rank's place in a world.
 
     Attributes:
@@ -92,7 +92,7 @@ class World:
         step: The one that is done now, or next.
     """
 
-    def __init__(self, place: Place, keeper: Keeper) -> None:
+    def __init__(self, place: WorldPlace, keeper: Keeper) -> None:
         self.place = place
         self.number = place.number
         self.rank = place.rank

@@ -33,7 +33,7 @@ from ..actor import (
 
 _SUBDIR = "$SUBDIR"
 
-Place = tuple[int, dict[str, int]]
+RankPlace = tuple[int, dict[str, int]]
 """A host of a mesh: its number and its coordinates."""
 
 
@@ -115,7 +115,7 @@ class Running(NamedTuple):
 def start(
     host_mesh: HostMesh,
     command: Command,
-    places: Sequence[Place],
+    places: Sequence[RankPlace],
     per_host: Mapping[str, int] | None = None,
 ) -> Running:
     """As `exec_command`, for those who may have to end the command.
@@ -328,7 +328,7 @@ def _with_interpreter(words: Sequence[str]) -> list[str]:
 
 def places_of(
     sizes: Mapping[str, int], rank: int | None = None, point: Mapping[str, int] | None = None
-) -> list[Place]:
+) -> list[RankPlace]:
     """The hosts that are meant.
 
     Args:

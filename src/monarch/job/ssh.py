@@ -1,15 +1,14 @@
-"""`SSHJob`: workers on machines that ssh reaches.
+"""`SSHJob`: workers on machines that ssh reaches. Programs make one, or load it with `job_load`.
 
-`ssh_workers` has how they are started, found and ended there; `ssh_reach` how they are reached, and
-why no port is open.
+`ssh_workers` starts, finds and ends the workers; `ssh_reach` connects to them without an open port.
 
-The names of workers belong to one program: they are paths in a folder that is its own, and goes
-with it. Another that uses the same workers makes connections of its own, where workers may outlive
-a program (`detach`); otherwise it uses those that are there.
+The names of workers are paths in a folder that belongs to one program and is removed with it.
+Another program that uses the same workers makes its own connections if they may outlive the first
+program (`detach`); otherwise it uses the first one's.
 
-What ends the workers: `kill`; the end of the program, in whatever way, or of the connection, as
-both close their stdin; if they are detached, `idle_limit` seconds without a client. What ends the
-wait for them: their reports, the end of ssh, `start_timeout`.
+These end the workers: `kill`; the end of the program or of the connection, as both close the stdin
+of a worker; for detached workers, `idle_limit` seconds without a client. These end the wait for
+them: their reports, the end of ssh, `start_timeout`.
 """
 
 from __future__ import annotations

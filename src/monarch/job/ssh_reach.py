@@ -32,7 +32,7 @@ _LONGEST_HOST = 40  # characters of it in a path, which may have 107
 _END = 5.0  # seconds in which ssh has to end
 
 
-class Place(NamedTuple):
+class WorkerPlace(NamedTuple):
     """A worker.
 
     Its `number` is its own in the whole life of the job, also if another has its place later.
@@ -131,7 +131,7 @@ class Reach:
                     if where == ssh_text.ELSEWHERE
                 ]
 
-    def forward(self, places: Sequence[Place], workers: str) -> None:
+    def forward(self, places: Sequence[WorkerPlace], workers: str) -> None:
         """Bring the sockets of workers here, and then all of them to each machine without them.
 
         The other way round, a machine that shares this folder would forward a path to
@@ -185,7 +185,7 @@ class Reach:
         self.failed.pop(host, None)
         self.away = [other for other in self.away if other != host]
 
-    def path(self, place: Place) -> str:
+    def path(self, place: WorkerPlace) -> str:
         """The path of a worker's socket for this program.
 
         Errors show it, so it has the name of the host.

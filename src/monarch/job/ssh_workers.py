@@ -16,7 +16,7 @@ from . import processes, ssh_text, trusted
 from .contract import HostId, WorkersJob, parse_report
 from .launch import WorkerProcess
 from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
-from .ssh_reach import FOLDER, Place, Reach, connections
+from .ssh_reach import FOLDER, Reach, WorkerPlace, connections
 from .waiting import Waiting
 from .worker_spec import Report, WorkerSpec
 
@@ -77,7 +77,7 @@ class SSHWorkers(WorkersJob):
         self._away: list[str] = []  # hosts that are other machines than this one, each of them once
 
     def _connect(
-        self, places: Sequence[Place], end: float, waiting: Waiting, each: float | None = None
+        self, places: Sequence[WorkerPlace], end: float, waiting: Waiting, each: float | None = None
     ) -> Reach:
         assert self._apply_id is not None
         if self._reach is None:
@@ -150,7 +150,7 @@ class SSHWorkers(WorkersJob):
     ) -> list[T]:
         return hear(sessions, find, self._described.python_exe, end, waiting, what)
 
-    def _address(self, place: Place) -> str:
+    def _address(self, place: WorkerPlace) -> str:
         """The address at which this program reaches a worker."""
         if self._described.direct:
             return self._reports[place.number].address
@@ -264,10 +264,10 @@ class SSHWorkers(WorkersJob):
             session.wait(END)
         self._sessions, self._unkept, self._reach = (), (), None
 
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[WorkerPlace]:
         """The places of its workers."""
         return [
-            Place(number, mesh, rank, self._hosts[mesh][rank])
+            WorkerPlace(number, mesh, rank, self._hosts[mesh][rank])
             for (mesh, rank), number in self._numbers.items()
         ]
 

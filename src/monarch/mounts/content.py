@@ -26,7 +26,7 @@ class Content:
     """The content of a folder on another side.
 
     Args:
-        actor: The `Source` there.
+        actor: The `FolderSource` there.
     """
 
     def __init__(self, actor: Any) -> None:

@@ -14,7 +14,7 @@ from ..actor import Actor, Future, endpoint
 from ..errors import MountError
 from .blocks import Ask, Memory
 from .content import Content
-from .place import Place, place_of
+from .place import FolderPlace, place_of
 from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
 from .tree import Tree
 from .view import STALE_SECONDS, View
@@ -35,7 +35,7 @@ class Daemon(Actor):
         self._point = ""
 
     @endpoint
-    def look(self, point: str) -> Place:
+    def look(self, point: str) -> FolderPlace:
         """Return where it would mount, after removing what was left there.
 
         Raises:

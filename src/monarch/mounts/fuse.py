@@ -1,10 +1,10 @@
-"""A tree, mounted by FUSE: the only module that knows of it.
+"""A FUSE file system that shows a tree of files: the only module that imports `mfusepy`.
 
-Imported only where something is to be mounted, by the process that serves it.
+The actor of `daemon` imports it when it is to mount, and calls `serve`.
 
-Whatever becomes of that process, a small shell in a session of its own unmounts: it waits for the
-end of a pipe. Should the shell be killed as well, as at the end of a batch job, the next mount of
-this user on that machine removes what was left.
+A small shell, in a session of its own, unmounts when that process ends: it waits for the end of a
+pipe. If the shell is killed, too, as at the end of a batch job, the next mount of this user on that
+machine removes what was left.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Mounts as programs have them: who serves files where, and who mounts them.
 
-    hosts with the folders          hosts that see them
-    ┌ proc ─────────────┐           ┌ proc ────────────┐
-    │ names   (Source)  │ ◀──asks── │ Daemon: FUSE     │ ◀── kernel ◀── any process
-    │ content (Source)  │ ──tells─▶ │                  │
-    └───────────────────┘           └──────────────────┘
+    hosts with the folders              hosts that see them
+    ┌ proc ─────────────────┐           ┌ proc ────────────┐
+    │ names   FolderSource  │ ◀──asks── │ Daemon: FUSE     │ ◀── kernel ◀── any process
+    │ content FolderSource  │ ──tells─▶ │                  │
+    └───────────────────────┘           └──────────────────┘
 
 All of them are procs of meshes, which an actor in the program's process owns. It is told when one
 dies: the files of that host give errors from then on, and the program goes on.
@@ -35,8 +35,8 @@ from ..actor import (
 )
 from ..errors import MountError
 from .daemon import Daemon
-from .place import Place
-from .source import Source
+from .place import FolderPlace
+from .source import FolderSource
 
 SUBDIR = "$SUBDIR"
 """Stands in a path for what tells hosts, or meshes, from each other."""
@@ -155,8 +155,8 @@ class _Owner(Actor):
         self._procs.append(sources)
         mounting = (plan.hosts or this_host()).spawn_procs(name="mounts")
         self._procs.append(mounting)
-        names: Any = sources.spawn("names", Source, plan.paths, plan.hidden)
-        content: Any = sources.spawn("content", Source, plan.paths, plan.hidden)
+        names: Any = sources.spawn("names", FolderSource, plan.paths, plan.hidden)
+        content: Any = sources.spawn("content", FolderSource, plan.paths, plan.hidden)
         daemons: Any = mounting.spawn("daemon", Daemon)
         if plan.live:
             for told in [
@@ -167,7 +167,7 @@ class _Owner(Actor):
         actors = {
             place: (_at(names, rank), _at(content, rank)) for rank, place in enumerate(plan.places)
         }
-        folders: list[Place] = list(names.place.call().get().values())
+        folders: list[FolderPlace] = list(names.place.call().get().values())
         seen = set()
         for rank, point in enumerate(daemons.look.call(plan.point).get().values()):
             if not plan.live and point == folders[0]:

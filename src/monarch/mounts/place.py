@@ -1,6 +1,7 @@
-"""The place of a folder.
+"""The identity of a folder: its machine, and the numbers of the folders above it.
 
-It tells whether two paths, on any machines, are the same folder, or one is in the other.
+`mount` compares the places of sources and mount points, to refuse a mount inside its own source.
+`source` and `daemon` find them, on each host.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Hashable
 from .._namedtuple import NamedTuple
 
 
-class Place(NamedTuple):
+class FolderPlace(NamedTuple):
     """A folder of one machine, by identity.
 
     Attributes:
@@ -22,12 +23,12 @@ class Place(NamedTuple):
     machine: tuple[str, int]
     way: tuple[Hashable, ...]
 
-    def within(self, other: Place) -> bool:
+    def within(self, other: FolderPlace) -> bool:
         """Return whether a path is a folder, or in it."""
         return self.machine == other.machine and other.way[-1] in self.way
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str) -> FolderPlace:
     """The place of a path on this machine, symlinks followed."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         machine = file.read().strip(), os.stat("/proc/self/ns/mnt").st_ino
@@ -41,4 +42,4 @@ def place_of(path: str) -> Place:
             way.append((*way[-1:], name))
         else:
             way.append((status.st_dev, status.st_ino))
-    return Place(machine, tuple(way))
+    return FolderPlace(machine, tuple(way))

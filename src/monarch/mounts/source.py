@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from .._core.plane import subscribe
 from ..actor import Actor, Port, current_rank, endpoint
 from .folder import Attributes, Folder
-from .place import Place, place_of
+from .place import FolderPlace, place_of
 from .watch import Watch
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ T = TypeVar("T")
 _PATIENCE = 20.0  # seconds for a block by RDMA: less than who waits for it has
 
 
-class Source(Actor):
+class FolderSource(Actor):
     """A folder.
 
     Each answer is a value, or the number of an error: what is not there is nothing special, and has
@@ -40,7 +40,7 @@ class Source(Actor):
         self._watch: Watch | None = None
 
     @endpoint
-    def place(self) -> Place:
+    def place(self) -> FolderPlace:
         return place_of(self._path)
 
     @endpoint

@@ -21,7 +21,7 @@ from .errors import BufferDroppedError
 from .records import BufferInfo, Claim, Grant, LeaseNews, Recall
 
 if TYPE_CHECKING:
-    from .paths.path import Link
+    from .paths.path import BufferLink
 
 
 class Pickled:
@@ -62,7 +62,7 @@ class Lease:
         self.info = info
         self.claim = Claim(info.id, info.key, serial)
         self.grant: Grant | None = None
-        self.link: Link | None = None
+        self.link: BufferLink | None = None
         self._lock = threading.Lock()
         self._used = 0
         self._recalled: str | None = None

@@ -50,7 +50,7 @@ from .seqlock_owner import WORDS_SIZE, Writes
 from .workers import Workers
 
 if TYPE_CHECKING:
-    from .paths.path import Link
+    from .paths.path import BufferLink
 
 _REMEMBERED = 10_000  # paths that did not open
 
@@ -63,7 +63,7 @@ class Plane:
         self.registry = Registry(hub)
         self.leases = Leases(hub)
         self.workers = Workers("monarch-rdma")
-        self.links: weakref.WeakValueDictionary[tuple[object, ...], Link] = (
+        self.links: weakref.WeakValueDictionary[tuple[object, ...], BufferLink] = (
             weakref.WeakValueDictionary()
         )
         self.closed: dict[tuple[object, ...], str] = {}  # paths that did not open, and why

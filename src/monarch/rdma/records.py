@@ -1,8 +1,9 @@
-"""Messages between owners and holders of buffers. Plain values: they compare and pickle.
+"""The messages of `rdma`: what readers and writers of a buffer and its owner send each other.
 
-Those that ask for something are control records (see `_core.hub.control_records`, also for what
-their docstrings say): a process that is sent one imports this package, and so learns to answer it.
-An owner that has ended: so has the memory.
+They are plain values: they compare and pickle. `plane` and `buffer` handle them; `transfer`,
+`leases` and the paths send them. Those that ask for something are control records
+(`_core.hub.control_records` says what their docstrings mean). A process that is sent one imports
+this package, and so learns to answer it. When the owner has ended, so has the memory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class BufferInfo(NamedTuple):
         return str(self)
 
 
-class Place(NamedTuple):
+class MemoryPlace(NamedTuple):
     """Which processes can see each other's memory.
 
     They are those of one kernel, in one space of process ids.
@@ -63,7 +64,7 @@ class Open(NamedTuple):
     Holder ──▶ owner. Answer: a list with one `Grant` or `Refusal` for each claim.
     """
 
-    place: Place
+    place: MemoryPlace
     claims: tuple[Claim, ...]
 
 
@@ -76,7 +77,7 @@ class Grant(NamedTuple):
     nbytes: int
     readonly: bool
     device: str
-    place: Place
+    place: MemoryPlace
     pid: int
     address: int
     probe: tuple[int, bytes]
@@ -248,11 +249,11 @@ class NixlOffer(NamedTuple):
 
 
 @functools.cache
-def here() -> Place:
+def here() -> MemoryPlace:
     """The place of this process."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             machine = file.read().strip()
-        return Place(machine, os.stat("/proc/self/ns/pid").st_ino)
+        return MemoryPlace(machine, os.stat("/proc/self/ns/pid").st_ino)
     except OSError:  # a sandbox without them: then nobody is known to be near
-        return Place(f"process {os.getpid()} of {os.urandom(8).hex()}", 0)
+        return MemoryPlace(f"process {os.getpid()} of {os.urandom(8).hex()}", 0)

@@ -39,7 +39,18 @@ from .._core.plane import (
 )
 from ..actor import Future
 from .memory import HostMemory, Memory
-from .records import Atomic, BufferInfo, Claim, Grant, LeaseNews, Open, Place, Recall, Refusal, here
+from .records import (
+    Atomic,
+    BufferInfo,
+    Claim,
+    Grant,
+    LeaseNews,
+    MemoryPlace,
+    Open,
+    Recall,
+    Refusal,
+    here,
+)
 
 _REMEMBERED = 10_000  # released regions of which the reason is still known
 _WORD = 1 << 64
@@ -189,7 +200,7 @@ class Registry:
                 word.value = wanted.operand % _WORD
         return before
 
-    def _grant(self, peer: ProcAddress, place: Place, claim: Claim) -> Grant | Refusal:
+    def _grant(self, peer: ProcAddress, place: MemoryPlace, claim: Claim) -> Grant | Refusal:
         near = place == here()
         try:
             with self._lock:

@@ -22,7 +22,7 @@ from .leases import Lease
 from .memory import HostMemory, Memory, memory_of
 from .paths.choice import choose, give_up
 from .paths.chunking import parts
-from .paths.path import Deadline, Link, Piece
+from .paths.path import BufferLink, Deadline, Piece
 from .plane import Plane
 from .records import Grant, Open, Refusal, here
 
@@ -219,7 +219,7 @@ class _Transfer(Promise[None]):
 
         Those over one link go together, and several links work at the same time.
         """
-        groups: dict[tuple[Link, bool], list[Piece]] = {}
+        groups: dict[tuple[BufferLink, bool], list[Piece]] = {}
         for write, wanted in enumerate(pieces):
             for piece in wanted:
                 try:
@@ -232,14 +232,14 @@ class _Transfer(Promise[None]):
             list(groups.items()), lambda group: self._move_group(*group[0], group[1])
         )
 
-    def _link(self, piece: Piece) -> Link:
+    def _link(self, piece: Piece) -> BufferLink:
         lease = piece.lease
         link = lease.link
         if link is None:
             link = lease.link = choose(self._plane, lease, piece.grant, self.deadline)
         return link
 
-    def _move_group(self, link: Link, write: bool, pieces: Sequence[Piece]) -> None:
+    def _move_group(self, link: BufferLink, write: bool, pieces: Sequence[Piece]) -> None:
         try:
             if not link.moves_devices:
                 pieces = self._stage(link, write, pieces)
@@ -251,7 +251,7 @@ class _Transfer(Promise[None]):
         except RDMAError as error:
             self._note(self._explained(error, pieces[0]), pieces[0].lease, link.path)
 
-    def _stage(self, link: Link, write: bool, pieces: Sequence[Piece]) -> list[Piece]:
+    def _stage(self, link: BufferLink, write: bool, pieces: Sequence[Piece]) -> list[Piece]:
         """Move those of a GPU by way of host memory; returns the others."""
         for piece in parts([p for p in pieces if not isinstance(p.memory, HostMemory)], _STAGE):
             data = (

@@ -1,8 +1,8 @@
-"""Threads that copy. They start when there is work and end soon after there is none.
+"""A pool of threads that copy memory, for the plane of `rdma`.
 
-What ends their waits: work, or half a second without any. Jobs may wait for others only by way of
-`spread`, where whoever waits takes part in the work: so a limited number of threads cannot come to
-a standstill.
+Threads start when there is work and end after half a second without any. A job may wait for others
+only by `spread`, where the waiting thread takes part in the work: so a limited number of threads
+cannot block each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Which replica takes a call: the view that one process has of one service.
+"""The router of one process for one service: it picks the replica that takes each call.
 
-The keeper tells it which replicas take calls (`Members`); it counts what this process has
-outstanding at each. Calls beyond what a replica is given at a time wait here, in order, so that
-they go to whichever is done first. What ends the wait of a call: a replica that has room; where
-there is no replica, `patience`, or the keeper, which says that there will be none, or has ended;
-the end of this process's part in the program, of which the router hears as a request of the hub.
+`handle` and `calls` use it. The keeper tells it which replicas take calls (`Members`); the router
+counts the calls of this process that each has not answered. A replica gets only so many at a time;
+further calls wait here, in order, for the first that is free.
+
+The wait of a call ends with: a replica that is free; without any replica, the end of `patience`, or
+the keeper, which says that there will be none, or has ended; the end of this process's part in the
+program, of which the hub tells the router.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Times of collectives under the names of Monarch 0.7, by the formulas of `collectives`.
+"""Times of collectives, under the names of Monarch 0.7 and by the formulas of `collectives`.
 
-There the network is part of a `Machine`; here it is a `NetworkConfig`, for those who only want to
-know what moving a tensor takes.
+Programs, and `ir`, call it to find how long moving a tensor takes. It needs a `NetworkConfig` only;
+in the rest of the simulator the network is part of a `Machine`.
 """
 
 from __future__ import annotations

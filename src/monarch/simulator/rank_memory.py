@@ -1,4 +1,7 @@
-"""The lifetime of storages on the ranks: from the first value in them to the last free."""
+"""The memory of simulated ranks: each storage, from the first value in it to the last free.
+
+`interpreter` and `replays` tell it of each value that an instruction makes or frees.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _LIBRARY = re.compile(r"/(site|dist)-packages/")
 _IDLE = "waits for a message"
 
 
-class Line(NamedTuple):
+class ShownFrame(NamedTuple):
     """A frame as it is shown.
 
     Attributes:
@@ -67,7 +67,7 @@ class StackClass(NamedTuple):
     endpoint: str
     headline: str
     waits_for: str
-    lines: tuple[Line, ...]
+    lines: tuple[ShownFrame, ...]
     how: tuple[str, ...]
     hosts: tuple[str, ...]
     pids: tuple[int, ...]
@@ -82,7 +82,7 @@ def classes(procs: Iterable[ProcStacks], everything: bool = False) -> list[Stack
             of a thread.
     """
     found: dict[
-        tuple[object, ...], list[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]]
+        tuple[object, ...], list[tuple[ProcStacks, ThreadStack | None, str, tuple[ShownFrame, ...]]]
     ] = {}
     meshes: dict[str, None] = {}
     for proc in procs:
@@ -114,7 +114,7 @@ def kind_of(frame: Frame) -> str:
 
 
 def _class(
-    members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[Line, ...]]],
+    members: Sequence[tuple[ProcStacks, ThreadStack | None, str, tuple[ShownFrame, ...]]],
 ) -> StackClass:
     proc, _, endpoint, lines = members[0]
     standing = {
@@ -134,7 +134,7 @@ def _class(
     )
 
 
-def headline(lines: Sequence[Line]) -> str:
+def headline(lines: Sequence[ShownFrame]) -> str:
     """The innermost frame of the program, and what it has called.
 
     Where the program has none, it is that of a library.
@@ -147,18 +147,18 @@ def headline(lines: Sequence[Line]) -> str:
     return ""
 
 
-def _everything(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
-    return thread.endpoint, tuple(Line(kind_of(frame), frame) for frame in thread.frames)
+def _everything(thread: ThreadStack) -> tuple[str, tuple[ShownFrame, ...]]:
+    return thread.endpoint, tuple(ShownFrame(kind_of(frame), frame) for frame in thread.frames)
 
 
-def essence(thread: ThreadStack) -> tuple[str, tuple[Line, ...]]:
+def essence(thread: ThreadStack) -> tuple[str, tuple[ShownFrame, ...]]:
     """The endpoint that a thread runs, if known, and its frames without those of the engine."""
     return _essence(thread.frames, thread.endpoint)
 
 
 @lru_cache(4096)  # most of ten thousand ranks stand at the same place
-def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, ...]]:
-    lines = [Line(kind_of(frame), frame) for frame in frames]
+def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[ShownFrame, ...]]:
+    lines = [ShownFrame(kind_of(frame), frame) for frame in frames]
     outer = len(lines)
     # the program of the host agent
     if outer > 1 and frames[-1].file == "<string>" and lines[-2].kind == ENGINE:
@@ -168,7 +168,7 @@ def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, 
     runs_endpoint = any(line.kind == ENGINE for line in lines[outer:])
     if not outer and running:  # it reads the arguments of a call, or sends the answer
         outer = 1
-    kept: list[Line] = []
+    kept: list[ShownFrame] = []
     for line in lines[:outer]:
         if line.kind == ENGINE and kept and kept[-1].kind == ENGINE:
             kept[-1] = line  # the outermost of several: what the program has called
@@ -178,7 +178,7 @@ def _essence(frames: tuple[Frame, ...], running: str) -> tuple[str, tuple[Line, 
     return running or endpoint, tuple(_without_insides(kept))
 
 
-def _without_insides(lines: list[Line]) -> list[Line]:
+def _without_insides(lines: list[ShownFrame]) -> list[ShownFrame]:
     """Leave out what Monarch has called."""
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].kind == ENGINE and all(line.kind != USER for line in lines[:index]):

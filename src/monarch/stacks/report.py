@@ -1,4 +1,8 @@
-"""The answer: the stacks of a program, and how they are shown."""
+"""`Stacks`, the answer of `monarch.stacks`: the stacks of a program's processes, as text and as JSON.
+
+`gather` makes it. The command `monarch stacks` shows it, and `why` looks for the rank that hangs in
+it.
+"""
 
 from __future__ import annotations
 

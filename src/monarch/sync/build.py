@@ -1,4 +1,7 @@
-"""A version of a workspace that is being made: from what a host has already, and what is sent."""
+"""A new version of a workspace on one host, made from files that the host has and files it is sent.
+
+`Store` starts one for each push of `monarch sync`; `host` writes what the client sends into it.
+"""
 
 from __future__ import annotations
 

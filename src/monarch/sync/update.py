@@ -57,7 +57,7 @@ class Succeed(NamedTuple):
     successor: bytes
 
 
-class Place(NamedTuple):
+class ActorPlace(NamedTuple):
     """Which rank an actor is, and what it needs when it starts again.
 
     Attributes:
@@ -175,7 +175,7 @@ def _go_on(
         done.resolve(None)
 
 
-def take_class(actor: Any, cls: type, name: str | None) -> Place:
+def take_class(actor: Any, cls: type, name: str | None) -> ActorPlace:
     """Give the actor of this thread another class.
 
     Args:
@@ -205,7 +205,7 @@ def take_class(actor: Any, cls: type, name: str | None) -> Place:
         if describe_class(cls).is_async:
             cell.queue_again()
     spec = cell._spec
-    return Place(here.actor_instance.rank.rank, spec.owner.proc if spec.restarts else None)
+    return ActorPlace(here.actor_instance.rank.rank, spec.owner.proc if spec.restarts else None)
 
 
 @handles(Succeed)

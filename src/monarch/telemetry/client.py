@@ -7,7 +7,7 @@ import re
 
 from ..programs import Connection
 from .programs import Processes
-from .query import Limits, Source, run
+from .query import Limits, TableSource, run
 from .result import QueryResult
 from .run_file import RunFile
 
@@ -29,7 +29,7 @@ class QueryEngineClient:
     """
 
     def __init__(self, source: Connection | str | os.PathLike[str] | None = None) -> None:
-        self._source: Source
+        self._source: TableSource
         if isinstance(source, str) and _URL.match(source):
             raise ValueError(
                 f"QueryEngineClient({source!r}): queries take no URL here;"

@@ -1,7 +1,9 @@
-"""Asking many hosts for the rows of tables.
+"""Requests to many hosts for the rows of telemetry tables.
 
-What ends the wait: each host has answered, or is lost, or the time limit; those that have not
-answered are named.
+SQL queries (`programs`), `profile`, `at_fault`, the admin interface and `monarch metrics` ask here.
+
+The wait ends when each host has answered or is lost, or at the time limit; the result names the
+hosts that have not answered.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The messages that this process has sent and handled.
+"""The table of the messages that this process has sent and handled.
 
-Those that were looked at are in rings of a bounded size.
+The engine calls `start` for each actor, and then the sampler that it got for each message. Sampled
+messages are kept in rings of a bounded size; the tables are made from them when a query asks.
 """
 
 from __future__ import annotations

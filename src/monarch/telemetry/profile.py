@@ -1,12 +1,12 @@
 """Profiles: what all processes of a program do in a window of time, as a file for ui.perfetto.dev.
 
-Meanwhile each process looks at each of its messages, so that one costs it about a microsecond more;
-nothing else is done in the way of a message. The file is made afterwards, of the tables. Clocks of
-hosts are brought to ours: by how much one is ahead is told from the quickest of its answers, to
-half the time that this has taken; what is less than that is taken for nothing.
+`monarch profile`, the admin interface and programs use `Profile`. Meanwhile each process records
+each of its messages, so that a message costs about a microsecond more. The file is made from the
+tables afterwards. Times of other hosts are shifted to the clock of this one: the offset comes from
+the quickest answer of a host, and is exact to half its round trip; a smaller one counts as 0.
 
-What ends the waits: each process has answered, or is lost, or `_LIMIT`; those that have not
-answered are named.
+The wait ends when each process has answered or is lost, or after `_LIMIT`; the result names the
+processes that have not answered.
 """
 
 from __future__ import annotations

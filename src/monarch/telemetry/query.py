@@ -1,12 +1,12 @@
 """SQL over tables that are collected for the question.
 
-Knows duckdb, and nothing of processes: they are behind a `Source`.
+Knows duckdb, and nothing of processes: they are behind a `TableSource`.
 
 A query has a database of its own, in memory. It runs in these steps:
 
     one statement, which reads          anything else is refused
     empty tables, and duckdb's plan     say which tables and columns are wanted, and since when
-    `Source.collect`                    brings them, and who did not answer
+    `TableSource.collect`               brings them, and who did not answer
     settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
 
 What ends the wait: the answer, an error, `Limits.seconds`, the end of the caller's own wait, or
@@ -93,7 +93,7 @@ class Found(NamedTuple):
     left_out: Mapping[str, int]
 
 
-class Source(Protocol):
+class TableSource(Protocol):
     """The source of tables."""
 
     @property
@@ -133,7 +133,7 @@ def quoted(name: str) -> str:
 
 def run(
     sql: str,
-    source: Source,
+    source: TableSource,
     limits: Limits = Limits(),  # noqa: B008  # is immutable
     abandoned: threading.Event | None = None,
 ) -> QueryResult:
@@ -250,7 +250,7 @@ def as_columns(columns: Mapping[str, str]) -> str:
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
-def _needs(database: Any, text: str, source: Source) -> Needs:
+def _needs(database: Any, text: str, source: TableSource) -> Needs:
     """The tables and columns of a question, by duckdb's own plan: it knows joins, stars and views.
 
     Only what could depend on the tables being empty still is kept from it.

@@ -26,7 +26,7 @@ _stacks: list[tuple[tuple[CodeType, int], ...]] = []
 _lock = threading.Lock()
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """One line of a stack."""
 
     file: str
@@ -81,7 +81,7 @@ def _add(key: tuple[int, ...]) -> int:
         return _numbers.setdefault(key, len(_stacks) - 1)
 
 
-def lines(site: int) -> list[Line]:
+def lines(site: int) -> list[SourceLine]:
     """A stack, outermost first, without the frames of this package and those that run a notebook.
 
     It is empty if it is not known.
@@ -92,7 +92,7 @@ def lines(site: int) -> list[Line]:
         lambda frame: not frame[0].co_filename.endswith(_NOTEBOOK), _stacks[site]
     )
     return [
-        Line(code.co_filename, _line(code, instruction), code.co_name)
+        SourceLine(code.co_filename, _line(code, instruction), code.co_name)
         for code, instruction in reversed(list(stack))
         if not code.co_filename.startswith(_OURS)
     ]
@@ -107,7 +107,7 @@ def _line(code: CodeType, instruction: int) -> int:
     return found
 
 
-def user_line(site: int) -> Line | None:
+def user_line(site: int) -> SourceLine | None:
     """The innermost line of a stack that is not of torch."""
     for line in reversed(lines(site)):
         if f"{os.sep}torch{os.sep}" not in line.file:

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from ..actor import ProcMesh
 from . import call_sites, operand_checks
 from .engine import Engine
-from .engine_transfer import Source
+from .engine_transfer import ShardSource
 from .fakes import Meta, contiguous
 from .instructions import MOVE
 from .mesh_groups import groups_along, pairs, routes_between
@@ -414,7 +414,7 @@ def _issue_crossing(
     export = tensor._value.id, ticket, takers
     senders = engine.group(source.group.ranks, tensor._value.lane.stream)
     engine.submit(senders, (MOVE, call_sites.here(), "export", export), now=True)
-    where = Source(engine.uid, ticket, procs)
+    where = ShardSource(engine.uid, ticket, procs)
     look = result._value.id, meta.shape, meta.dtype, meta.device, where
     destination.engine.submit(result._value.lane, (MOVE, call_sites.here(), "import", look))
 

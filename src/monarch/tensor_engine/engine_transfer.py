@@ -112,7 +112,7 @@ def _take(service: ControlService, request: ControlRequest, record: TakeOffer) -
 register(_take)
 
 
-class Source(NamedTuple):
+class ShardSource(NamedTuple):
     """The place at which a rank of the destination finds its value.
 
     Attributes:
@@ -147,7 +147,13 @@ def export(
 
 
 def import_(
-    worker: StreamState, site: int, output: int, shape: Any, dtype: Any, device: Any, source: Source
+    worker: StreamState,
+    site: int,
+    output: int,
+    shape: Any,
+    dtype: Any,
+    device: Any,
+    source: ShardSource,
 ) -> None:
     """Fetch a value that another engine's worker offers."""
     try:

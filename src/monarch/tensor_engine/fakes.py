@@ -1,10 +1,8 @@
-"""Metadata, found by running operations on fake tensors.
+"""`Meta`: the shape, strides, dtype and device of a tensor, found by running on fake tensors.
 
-It is all that a controller knows of its tensors.
-
-A `Meta` is one combination of shape, strides, dtype and so on; there is one object for each, so
-that looking it up is comparing identities. Running on fakes takes some 100 µs; `plans` does it once
-per kind of operation.
+It is all that a controller knows of its tensors; `tensor`, `plans` and `propagation` use it, and so
+does the simulator. There is one `Meta` for each combination, so that comparing two is comparing
+identities. Running on fakes takes some 100 µs; `plans` does it once per kind of operation.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``monarch demo``: a simulated training behind the real admin interface."""
+"""The command ``monarch demo``: serves the admin interface of a simulated training with a known fault.
+
+For trying dashboards, without a cluster; `monarch.demo` simulates the program.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``monarch why``: why a running program does not go on."""
+"""The command ``monarch why``: says in one sentence why a running program does not go on.
+
+For users and scripts; `monarch.why` finds the reason, and the exit status says how bad it is.
+"""
 
 from __future__ import annotations
 

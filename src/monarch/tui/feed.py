@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .http import Access, AdminError, Line, told
-from .sources import Source
+from .sources import ScreenSource
 
 # times as long as a look has taken it rests: ten thousand ranks are looked at less often
 _EASE = 4.0
@@ -31,7 +31,7 @@ class Feed:
 
     def __init__(
         self,
-        source: Source,
+        source: ScreenSource,
         access: Access,
         pause: float,
         tell: Callable[[Feed, Any, str, bool], object],

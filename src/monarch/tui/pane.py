@@ -12,7 +12,7 @@ from textual.widget import Widget
 
 from .http import Line, unreadable
 from .listing import Listing
-from .sources import Source
+from .sources import ScreenSource
 from .text import Row
 
 KEYS = (
@@ -69,7 +69,7 @@ class Pane(Container):
     HELP = ""
     DEFAULT_CSS = "Pane { width: 1fr; height: 1fr; }"
 
-    def __init__(self, source: Source | None = None) -> None:
+    def __init__(self, source: ScreenSource | None = None) -> None:
         super().__init__(id=self.TITLE.lower())
         self.source = source
         self.listing = Listing()
@@ -145,7 +145,7 @@ class Folded(Pane):
 
     BINDINGS = [("tab", "fold", "Fold"), ("c", "fold_all", "Fold all")]
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ScreenSource) -> None:
         super().__init__(source)
         self._folded: set[Any] = set()
         self._abouts: list[Any] = []

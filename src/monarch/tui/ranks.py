@@ -1,4 +1,4 @@
-"""Screen 2: a row for each rank, sorted by any column."""
+"""Screen 2 of ``monarch tui``: a row for each rank, sorted by any column. `app` shows it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from .picture import Picture
 _LATE = 3.0  # seconds by which a line of a log may come later than it was printed
 
 
-class Source:
+class ScreenSource:
     """Base class of what a screen shows, with the state of its connection.
 
     Attributes:
@@ -42,7 +42,7 @@ class Source:
         raise NotImplementedError
 
 
-class NowSource(Source):
+class NowSource(ScreenSource):
     """The state of all ranks, from `/v1/now`.
 
     Attributes:
@@ -63,7 +63,7 @@ class NowSource(Source):
         self.picture.apply(*update)
 
 
-class WhySource(Source):
+class WhySource(ScreenSource):
     """The verdict, from `/v1/why`.
 
     Attributes:
@@ -102,7 +102,7 @@ class Node(NamedTuple):
         return "(stopped" in self.label
 
 
-class TreeSource(Source):
+class TreeSource(ScreenSource):
     """The tree of hosts, procs and actors, from `/v1/tree`.
 
     Attributes:
@@ -136,7 +136,7 @@ class TreeSource(Source):
         self.nodes, self.root, self.details = update
 
 
-class LogSource(Source):
+class LogSource(ScreenSource):
     """Lines of logs, from `/v1/logs`.
 
     Attributes:

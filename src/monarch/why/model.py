@@ -8,7 +8,7 @@ from typing import Any
 
 from .._lazy import shown_by
 from .._namedtuple import NamedTuple
-from ..stacks.grouping import Line
+from ..stacks.grouping import ShownFrame
 from .steps import Straggler
 
 FINE, SLOW, STUCK = "fine", "slow", "stuck"
@@ -77,7 +77,7 @@ class Standing(NamedTuple):
     reason: str
     seconds: float | None
     blamed: bool
-    lines: tuple[Line, ...]
+    lines: tuple[ShownFrame, ...]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..stacks.grouping import ENGINE, Line, essence, headline
+from ..stacks.grouping import ENGINE, ShownFrame, essence, headline
 from ..stacks.model import CLIENT, HAS_ENDED, Frame, Mailbox, ProcStacks, ThreadStack, Wait
 from ..stacks.report import Stacks
 from .model import COLLECTIVE, DEBUGGED, FROZEN, HOLDS, MUTE, POLLS, RUNS, STANDS, WAITS
@@ -53,7 +53,7 @@ class Node:
         proc: ProcStacks,
         thread: ThreadStack | None,
         endpoint: str,
-        lines: tuple[Line, ...],
+        lines: tuple[ShownFrame, ...],
         state: str,
         reason: str = "",
         queued: int = 0,
@@ -120,7 +120,7 @@ def told_apart(first: Stacks, second: Stacks) -> tuple[Stacks, Stacks]:
     )
 
 
-def place(lines: Sequence[Line]) -> str:
+def place(lines: Sequence[ShownFrame]) -> str:
     """The place of a stack, for people: what the program has called, and from where."""
     text = headline(lines)
     function, _, where = text.rpartition(" at ")
@@ -210,7 +210,7 @@ def _key(thread: ThreadStack) -> str:
     return f"{thread.name} {thread.actor_id}"
 
 
-def _primary(proc: ProcStacks) -> Iterator[tuple[ThreadStack, str, tuple[Line, ...]]]:
+def _primary(proc: ProcStacks) -> Iterator[tuple[ThreadStack, str, tuple[ShownFrame, ...]]]:
     """The threads and tasks of the program.
 
     They are calls of actors, and the main thread of the program itself.
@@ -254,7 +254,7 @@ def _state(
     before: ProcStacks | None,
     proc: ProcStacks,
     thread: ThreadStack,
-    lines: Sequence[Line],
+    lines: Sequence[ShownFrame],
     share: float,
     ran: bool,
 ) -> tuple[str, str]:

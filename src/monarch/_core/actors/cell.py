@@ -1,6 +1,7 @@
 """The cell of an actor: its mailbox, its start and its end.
 
-`sync_cell` and `async_cell` add the thread.
+`proc_service` makes one for each actor that its proc is asked to spawn. `ActorCell` is the common
+part; the subclasses in `sync_cell` and `async_cell` add the thread.
 
 Life of a cell::
 
@@ -9,8 +10,8 @@ Life of a cell::
 
 Ending, in this order: queued calls are answered with the reason, and the owner hears of a failure,
 at once; the message in progress ends; owned meshes are stopped, youngest first; ``__cleanup__``
-runs; whoever asked for the stop is told. What bounds it: `cleanup_timeout` after a stop was asked
-for, the cell counts as ended whatever its thread still does.
+runs; those who asked for the stop are told. `cleanup_timeout` after a stop was asked for, the cell
+counts as ended whatever its thread still does.
 """
 
 from __future__ import annotations

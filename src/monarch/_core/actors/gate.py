@@ -1,4 +1,7 @@
-"""A gate that holds back the actors of a proc until its bootstrap function has run."""
+"""A gate that holds back the actors of a proc until its bootstrap function has run.
+
+`proc_service` closes and opens it, at the request of the client that spawns the procs.
+"""
 
 from __future__ import annotations
 

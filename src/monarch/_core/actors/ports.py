@@ -1,6 +1,6 @@
-"""Ports: one-way handles that can be sent anywhere, and the receiving end.
+"""Ports: one-way handles that can be sent anywhere, and the receiving end, which stays in its process.
 
-The receiving end stays where it was opened.
+Programs open them with `Channel.open`. The adverbs of endpoints use them for the answers of calls.
 """
 
 from __future__ import annotations

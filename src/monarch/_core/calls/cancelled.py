@@ -1,4 +1,4 @@
-"""The error of a call that was dropped before it began."""
+"""The error of a call that was dropped before it began: made by requests, recognized by futures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Exceptions that cross processes.
+"""Exceptions that cross processes: pickled where the endpoint raised, raised where its caller waits.
 
-They are pickled where the endpoint raised, and raised again where its caller waits.
+The cells of actors dump them; requests, futures and ports load them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The connections that other processes have made to this one: let in, greeted, lost.
+"""The connections that other processes have made to this one, over which their requests come.
 
-Requests come over them.
+`message_hub` has one `Inbound`. It accepts a connection, takes the greeting, which names the
+process at the other end, and tells the hub when the connection is lost.
 """
 
 from __future__ import annotations

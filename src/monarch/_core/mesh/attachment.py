@@ -1,4 +1,7 @@
-"""Hosts that a client has attached: their addresses, and letting go of them."""
+"""The hosts that a client has attached: their addresses, and how they are stopped or shut down.
+
+`attach` makes one `Attachment`, and the `HostMesh` of these hosts keeps it.
+"""
 
 from __future__ import annotations
 

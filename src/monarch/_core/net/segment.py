@@ -1,9 +1,10 @@
-"""Shared-memory segments: the lane for large buffers between processes of one host.
+"""Shared-memory segments, which carry large buffers between processes of one host.
 
-The sender writes the buffers into an anonymous memory file (one copy) and passes its descriptor
-with the message; each receiver maps it copy-on-write, so it may write to what it got and nobody
-else sees that. There is no name and no file: the kernel frees the memory with the last descriptor
-or mapping, whoever dies first.
+Connections make and map them (`connection`, `send_queue`, with files from `segment_pool`). The
+sender writes the buffers into an anonymous memory file (one copy) and passes its descriptor with
+the message. Each receiver maps it copy-on-write, so what it writes there stays its own. There is no
+name and no file: the kernel frees the memory with the last descriptor or mapping, whoever dies
+first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The agent's answers to `ResolveProc`, as soon as the state of a proc is known."""
+"""The agent's answers to `ResolveProc`: that a proc listens, or how it ended.
+
+`host_procs` passes it the questions of other processes, and says when the state of a proc has
+changed. A question waits until that is known, or its time is over.
+"""
 
 from __future__ import annotations
 

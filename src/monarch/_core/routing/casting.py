@@ -1,16 +1,17 @@
-"""Casts in a gateway: handed down the tree, their answers combined on the way up, and seen through.
+"""Casts of one gateway: sent down a tree of hosts, with their answers combined on the way up.
 
-Casts survive those who pass them on. Whoever loses a host below says so upwards, and the root hands
-the call to each host that stood below the lost one itself, and to that one, if only another has
-lost it; a host that has the call already only changes its parent, and answers again. Who is asked
-again says at once that it is there; who does not within `_AT_ONCE` is lost. For `_AVOIDED` seconds
-such a host gets the calls of that root from the root itself, as whoever cannot reach it would hold
-each of them up. What it costs when all is well: the root keeps the call until all have answered,
-each host its own answers until the root has all.
+The gateway of each host calls `Casting` with the frames and link losses that concern a cast.
 
-A call is over when the root has all answers: it says so down the tree, and only then is it
-forgotten. Only the parent can say so: a host that has changed its parent has nothing to do with the
-former one any more.
+A cast survives the loss of hosts that pass it on. A host that loses a child reports it upwards.
+The root then sends the call itself to each host below the lost one, and to that one, if only
+another host has lost it. A host that has the call already just changes its parent and answers
+again. A host that is asked again confirms at once; without that within `_AT_ONCE` it is lost. For
+`_AVOIDED` seconds it gets the calls of that root from the root itself, since hosts that cannot
+reach it would delay each of them. The cost without losses: the root keeps the call until all have
+answered, and each host keeps its own answers until the root has all.
+
+A call is over when the root has all answers. The root says so down the tree, and only then do hosts
+forget the call. Only the parent may say so: a host that has changed its parent ignores the former.
 """
 
 from __future__ import annotations

@@ -7,10 +7,9 @@ from operator import index
 
 
 class LabelError(ValueError, KeyError):
-    """A dimension label that is not there, or is missing from a request.
+    """A label that a mesh does not have, or that a request must give and does not.
 
-    It is both kinds because old programs catch ValueError here, while `Mapping.get` and most
-    readers expect KeyError.
+    Both a ValueError, which old programs catch, and a KeyError, which `Mapping.get` needs.
     """
 
     def __str__(self) -> str:
@@ -21,7 +20,7 @@ class LabelError(ValueError, KeyError):
 class OutOfRangeError(IndexError, ValueError):
     """A position outside its dimension or mesh.
 
-    Of both kinds, because programs catch one or the other.
+    Both an IndexError and a ValueError, because programs catch one or the other.
     """
 
 

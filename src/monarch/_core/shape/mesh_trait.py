@@ -33,12 +33,12 @@ _WHOLE = slice(None)
 class MeshTrait:
     """Base of every mesh: an n-dimensional, labelled, row-major arrangement of elements.
 
-    Methods that give a mesh give a new one of the same kind, over the same elements: nothing is
-    sent, moved or copied, and a slice of a slice addresses the original elements.
+    A method that returns a mesh returns a new one of the same kind, over the same elements. It
+    sends, moves and copies nothing. A slice of a slice addresses the original elements.
 
-    For subclasses: provide `_ndslice`, `_labels`, `_new_with_shape` and `_new_with_elements`. The
-    trait has no state, no constructor, no metaclass and no equality, since the users' `Actor`
-    classes derive from it to satisfy type checkers.
+    Subclasses provide `_ndslice`, `_labels`, `_new_with_shape` and `_new_with_elements`. The trait
+    has no state, constructor, metaclass or equality, since the users' `Actor` classes derive from
+    it to satisfy type checkers.
     """
 
     __slots__ = ()
@@ -107,7 +107,7 @@ class MeshTrait:
     def select(self, ranks: Iterable[int | Point]) -> Self:
         """Return some elements, in the order given, along one dimension.
 
-        That of this mesh, or `"rank"` if it has not exactly one.
+        A mesh of one dimension keeps its label; otherwise the label is `"rank"`.
 
         Args:
             ranks: row-major positions in this mesh, or its points.
@@ -151,7 +151,7 @@ class MeshTrait:
         )
 
     def split(self, /, **dims: Sequence[str] | int) -> Self:
-        """Each named dimension replaced by several: `mesh.split(hosts=("dp", "pp"), pp=16)`.
+        """Return the mesh with dimensions split in several: `mesh.split(hosts=("dp", "pp"), pp=16)`.
 
         Args:
             dims: for a dimension of this mesh, the sequence of labels that replace it; the last
@@ -166,7 +166,7 @@ class MeshTrait:
         return self._new_with_shape(split_shape(self._labels, self._ndslice, dims))
 
     def rename(self, /, **labels: str) -> Self:
-        """The same elements, with dimensions under new labels: `mesh.rename(gpus="tp")`.
+        """Return the same elements, with dimensions under new labels: `mesh.rename(gpus="tp")`.
 
         Args:
             **labels: For a dimension of this mesh, its new label.

@@ -13,9 +13,9 @@ from monarch._core.shape.checks import OutOfRangeError, as_ints, as_sizes
 
 
 class Slice:
-    """An immutable, hashable n-dimensional view of flat ranks.
+    """An n-dimensional, strided view of flat ranks: immutable and hashable.
 
-    c stands for rank `offset + sum(c[d] * strides[d])`.
+    The element at coordinates `c` has rank `offset + sum(c[d] * strides[d])`.
 
     Args:
         offset: the rank of the first element, at least 0.
@@ -271,10 +271,7 @@ class Slice:
 
 
 def make_slice(offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Slice:
-    """Return a slice from parts that are known to be valid.
-
-    Slicing a mesh is on a hot path, so it skips the checks.
-    """
+    """Return a slice of valid parts, without checks, since slicing a mesh is on a hot path."""
     result = Slice.__new__(Slice)
     result._offset = offset
     result._sizes = sizes

@@ -187,7 +187,7 @@ DEAF_REASON = (
 
 
 class MeshFailure:
-    """A failure of something that an actor owns: what `__supervise__` and the hook get.
+    """A failure of a mesh that an actor owns, as `__supervise__` and the fault hook get it.
 
     Attributes:
         mesh_name: The name the mesh was spawned with; ``"<none>"`` for the client's own failures.

@@ -35,17 +35,17 @@ class Member(Protocol):
 
 
 class Strategy:
-    """How a group of meshes is kept running. Give it to ``spawn_procs(..., restart=strategy)``.
+    """The rule by which a group of meshes restarts, for ``spawn_procs(..., restart=strategy)``.
 
-    The procs, and the actor meshes that their owner spawns on them, form a group; so do all proc
-    meshes that are given the same strategy object.
+    The procs, and the actor meshes that their owner spawns on them, form a group. All proc meshes
+    that are given the same strategy object are in one group.
 
     Args:
-        max_restarts: How many restarts there may be; what fails while one is under way is answered
-            by one more, together.
-        within: In how many seconds. One more is a failure as without a strategy: it goes to the
-            owner's ``__supervise__``, and if that does not handle it, up the tree. So does the loss
-            of a host at once, as what ran there has nowhere to start again.
+        max_restarts: The most restarts within `within`. Ranks that fail during a restart start
+            again in one more, together.
+        within: Seconds. A failure beyond `max_restarts` counts as without a strategy: it goes to
+            the owner's ``__supervise__``, and up the tree if that does not handle it. So does the
+            loss of a host, at once, since its ranks have nowhere to start again.
 
     Raises:
         ValueError: `max_restarts` is negative, or `within` is not a positive number.
@@ -73,14 +73,14 @@ class Strategy:
 
 
 class OneForOne(Strategy):
-    """Only what failed starts again: a dead process with the actors on it, a failed actor alone."""
+    """A restart of what failed alone: a dead process with its actors, or a failed actor."""
 
     def affected(self, members: Sequence[Member], failed: set[Rank]) -> set[Rank]:
         return failed
 
 
 class AllForOne(Strategy):
-    """Everything starts again, processes too: for ranks that share state, as in a process group."""
+    """A restart of everything, processes too: for ranks that share state, as in a process group."""
 
     def affected(self, members: Sequence[Member], failed: set[Rank]) -> set[Rank]:
         return {rank for member in members for rank in ranks_of(member)}

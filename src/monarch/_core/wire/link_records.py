@@ -1,5 +1,7 @@
 """Records of the stream below a link: a greeting each way, then records. Bytes in, records out.
 
+`link` writes them and `link_table` reads them.
+
 Layout (little endian)::
 
     greeting   magic 8 bytes | version u16 | 2 bytes unused | body u32 | body: a JSON object

@@ -19,7 +19,7 @@ from .copy import CopyPath
 from .cuda_ipc import CudaPath
 from .messages import MessagesPath
 from .nixl import NixlPath
-from .path import Deadline, Link, Path
+from .path import BufferLink, Deadline, Path
 from .process_vm import VmPath
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def allowed() -> Sequence[Path]:
     return [path for path in PATHS if path.name in names] if names else PATHS
 
 
-def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+def choose(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
     """Open the first path that leads there.
 
     Raises:
@@ -113,7 +113,7 @@ def report(plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> list
     return reports
 
 
-def give_up(plane: Plane, lease: Lease, grant: Grant, link: Link, reason: str) -> None:
+def give_up(plane: Plane, lease: Lease, grant: Grant, link: BufferLink, reason: str) -> None:
     """A link has turned out not to lead there: the next choice is another one."""
     path = next(path for path in PATHS if path.name == link.path)
     key = path.key(lease, grant)
@@ -122,7 +122,7 @@ def give_up(plane: Plane, lease: Lease, grant: Grant, link: Link, reason: str) -
     lease.link = None
 
 
-def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+def _try(plane: Plane, path: Path, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
     key = path.key(lease, grant)
     link = plane.links.get(key)
     if link is not None:

@@ -11,7 +11,7 @@ from ..memory import DeviceMemory, HostMemory, Memory, as_tensor, synchronize
 from ..records import Grant
 from ..registry import RefusedError
 from .chunking import shares
-from .path import Deadline, Link, Path, Piece
+from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
@@ -27,11 +27,11 @@ class CopyPath(Path):
     def refusal(self, plane: Plane, lease: Lease, grant: Grant) -> str | None:
         return None if lease.info.owner == plane.hub.address else "the owner is another process"
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         return CopyLink(plane)
 
 
-class CopyLink(Link):
+class CopyLink(BufferLink):
     """A link that copies memory of this process."""
 
     path = "copy"

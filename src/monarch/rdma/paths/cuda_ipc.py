@@ -28,7 +28,7 @@ from ..memory import DeviceMemory
 from ..records import CudaRequest, Grant, Refusal, here
 from .chunking import parts
 from .copy import copy_memory
-from .path import Deadline, Link, Path, Piece
+from .path import BufferLink, Deadline, Path, Piece
 from .process_vm import ProcessWatch
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class CudaPath(Path):
             return "the owner runs on another machine"
         return None if importlib.util.find_spec("torch") else "torch is not installed here"
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         watch = ProcessWatch(grant.pid)
         question = ask(plane.hub, lease.info.owner, CudaRequest(lease.claim), "memory of a GPU")
         try:
@@ -86,7 +86,7 @@ def _open_and_close(question: Future[Any]) -> None:
         _open(question.get())
 
 
-class CudaLink(Link):
+class CudaLink(BufferLink):
     """A link to one buffer."""
 
     path = "cuda"

@@ -23,7 +23,7 @@ from ...actor import Future
 from ..control_rpc import ask, refused
 from ..records import Get, Grant, Put, Refusal
 from .chunking import parts
-from .path import Deadline, Link, Path, Piece
+from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
@@ -49,11 +49,11 @@ class MessagesPath(Path):
             None if config.value("rdma_allow_tcp_fallback") else "rdma_allow_tcp_fallback is False"
         )
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         return MessagesLink(plane)
 
 
-class MessagesLink(Link):
+class MessagesLink(BufferLink):
     """A link that asks the owner's process for chunks, or sends them to it."""
 
     path = "messages"

@@ -33,7 +33,7 @@ from ..errors import RDMAError, UnavailableError
 from ..nixl_agent import NOT_INSTALLED, place_of
 from ..records import Grant, NixlOffer, NixlRequest, Refusal, here
 from .chunking import batches
-from .path import Deadline, Link, Path, Piece
+from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
@@ -61,7 +61,7 @@ class NixlPath(Path):
                 return "there is no RDMA device here; without one it would send in the clear"
         return None if importlib.util.find_spec("nixl") else NOT_INSTALLED
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         owner = lease.info.owner
         agent = plane.nixl(owner).agent
         question = ask(plane.hub, owner, NixlRequest(lease.claim), "access by nixl")
@@ -88,7 +88,7 @@ class NixlPath(Path):
         return (self.name, lease.info.owner, grant.pid, lease.info.id)
 
 
-class NixlLink(Link):
+class NixlLink(BufferLink):
     """A link to one buffer."""
 
     path = "nixl"

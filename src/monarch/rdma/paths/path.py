@@ -83,7 +83,7 @@ class Piece(NamedTuple):
         )
 
 
-class Link(ABC):
+class BufferLink(ABC):
     """A path to one owner, or to one buffer, that is open."""
 
     path: str
@@ -127,7 +127,7 @@ class Path(ABC):
         """Why it can't lead there, as far as that is known without trying; None if it may."""
 
     @abstractmethod
-    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         """Open it.
 
         Raises:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ..errors import OwnerLostError, RDMAError, UnavailableError
 from ..records import Grant, here
 from .chunking import MOST_ROWS, shares
-from .path import Deadline, Link, Path, Piece
+from .path import BufferLink, Deadline, Path, Piece
 
 if TYPE_CHECKING:
     from ..leases import Lease
@@ -52,13 +52,13 @@ class VmPath(Path):
             else f"the memory is on {grant.device}, which the kernel can't copy"
         )
 
-    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> Link:
+    def connect(self, plane: Plane, lease: Lease, grant: Grant, deadline: Deadline) -> BufferLink:
         link = VmLink(plane, ProcessWatch(grant.pid), grant.pid)
         link.verify(grant)
         return link
 
 
-class VmLink(Link):
+class VmLink(BufferLink):
     """A link to one process."""
 
     path = "vm"
