@@ -6,8 +6,8 @@ the rows of every second one and a quarter of the columns of the others, as unde
 parallelism. The clock starts when the trainers have new values in their arrays, and stops when all
 generators have theirs in arrays of their own. What takes part: `monarch.rdma.Replica`; Ray's object
 store, into which trainers put their shards, and from which generators copy their parts. The *copy*
-is the same bytes, from array to array within one process. torchstore is not among them: it needs
-Monarch 0.7.
+is the same bytes, from array to array within one process. torchstore is not among them: its
+last release, 0.1.2, refuses to start on Monarch 0.7 (see `benchmarks/README.md`).
 """
 
 from __future__ import annotations

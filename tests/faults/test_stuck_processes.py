@@ -130,6 +130,29 @@ def test_a_program_that_never_serves_is_killed_and_its_rank_named() -> None:
     assert result.left_behind == []
 
 
+def test_procs_that_wait_for_an_import_of_their_host_say_for_which() -> None:
+    result = run_script("""
+        import os
+        import sys
+        from pathlib import Path
+        import monarch.actor
+        from monarch.actor import this_host
+        from monarch.config import configure
+
+        monarch.actor.unhandled_fault_hook = lambda failure: None
+        os.mkfifo("gate")
+        Path("slow_to_import.py").write_text("open('gate').read()")
+        sys.path.append(os.getcwd())
+        configure(host_spawn_ready_timeout="500ms", preload=["slow_to_import"])
+        procs = this_host().spawn_procs(name="late")
+        print(procs.initialized.exception(timeout=20))
+        open("gate", "w").close()
+        """)
+    assert result.exit_code == 0, str(result)
+    assert "not ready: late[0]; the host still imports slow_to_import\n" in result.stdout
+    assert result.left_behind == []
+
+
 def test_many_large_spawn_requests_while_the_spawner_forks_lock_nobody_up() -> None:
     # Each request is far larger than the buffer of the socket to the spawner, which at that time
     # sends a lot itself.

@@ -6,7 +6,9 @@ import os
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from helpers.leaks import nothing_left
 from helpers.pollers import running_poller, settle
-from helpers.waiting import PATIENCE
+from helpers.waiting import PATIENCE, wait_until
 from monarch._core.net.poller import READ, WRITE, Poller, Timer
 
 
@@ -462,3 +464,21 @@ def test_descriptors_of_the_loop_are_not_inherited_by_programs() -> None:
     assert len(own) == 3
     assert not any(os.get_inheritable(fd) for fd in own)
     poller.close()
+
+
+def test_threads_give_way_to_a_busy_poller_and_to_no_other(
+    poller: Poller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    began, over = threading.Event(), threading.Event()
+    clock = SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    monkeypatch.setattr("monarch._core.net.poller.time", clock)
+    poller.call_soon(each(poller.give_way, began.set, lambda: over.wait(PATIENCE)))
+    assert began.wait(PATIENCE)
+    assert pauses == [], "its own thread waits for nobody"
+    poller.give_way()
+    assert len(pauses) == 1
+    over.set()
+    wait_until(lambda: poller._going_to_wait, what="the poller to have nothing to do")
+    poller.give_way()
+    assert len(pauses) == 1

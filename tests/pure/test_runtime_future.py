@@ -208,7 +208,7 @@ def test_a_wait_that_takes_too_long_raises_a_timeout_error_and_leaves_nothing(
     for read in (future.get, future.exception, future.result):
         with pytest.raises(TimeoutError, match=r"waited .*s for the answer of trainers\.train\(\)"):
             read(timeout=timeout if timeout is not True else 0)
-    assert future._callbacks == []
+    assert future._callbacks == ()
     Promise.of(future).resolve(5)
     assert future.get(timeout=0) == 5
 
@@ -523,7 +523,7 @@ def test_an_awaiting_reader_may_set_its_own_limit() -> None:
             await asyncio.wait_for(future, 0.01)
 
     asyncio.run(main())
-    assert future._callbacks == []
+    assert future._callbacks == ()
 
 
 def test_a_loop_that_was_closed_does_no_harm_to_who_completes() -> None:
@@ -597,7 +597,7 @@ def test_a_wait_that_could_never_end_is_refused_with_the_reason() -> None:
         future.get()
     with pytest.raises(DeadlockError, match="it waits for itself"):
         future.exception()
-    assert future._callbacks == []
+    assert future._callbacks == ()
 
 
 # mapping
@@ -703,7 +703,7 @@ def test_a_thread_that_reads_is_woken_when_the_answer_comes_another_way(wire: Wi
 def test_a_thread_that_reads_gives_up_in_time_and_gives_the_connection_back(wire: Wire) -> None:
     with pytest.raises(TimeoutError, match=r"waited 0\.01s"):
         wire.futures[0].get(timeout=0.01)
-    assert wire.futures[0]._callbacks == []
+    assert wire.futures[0]._callbacks == ()
     with borrowed(wire.connection) as mine:
         assert mine
 
@@ -728,7 +728,7 @@ def test_ctrl_c_ends_a_read_of_the_main_thread_and_loses_nothing(wire: Wire) -> 
     with pytest.raises(KeyboardInterrupt):
         future.get(timeout=PATIENCE)
     other.join(PATIENCE)
-    assert future._callbacks == []
+    assert future._callbacks == ()
     assert not wire.connection.closed
     wire.answer(0)
     assert future.get(timeout=PATIENCE) == b"answer"

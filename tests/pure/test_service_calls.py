@@ -52,8 +52,8 @@ def test_a_call_that_is_cancelled_while_its_replica_is_lost_is_not_repeated() ->
     router = Router(hub, 1, "service", keeper, Way(LEAST_LOADED, 1, True, 60.0, 1))
     for place, actors in enumerate(replicas):
         router._replicas.append(Replica(router, place, actors))
-    message = Message("service.work()", (None, 0), cell, b"work", 0, (b"", []))
-    call = Call(router, message, session=None, timeout=None, retries=1)
+    message: Message = ("service.work()", (None, 0), cell, b"work", 0, (b"", []))
+    call = Call(message, router, session=None, timeout=None, retries=1)
     router.begin(call)
     assert call.future.cancel()
     while soon:

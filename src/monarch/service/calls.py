@@ -40,37 +40,37 @@ if TYPE_CHECKING:
 Site = tuple[Any, int]
 
 
-class Message:
-    """A message to one replica, or to several.
+Content = tuple[bytes, Sequence[memoryview]]
+"""The arguments of a call, pickled."""
+Message = tuple[str, Site, Owner, bytes, int, Content]
+"""What replicas are sent: see the attributes of `Question`."""
 
-    Args:
+
+def kept(content: Content) -> Content:
+    """Arguments as they are now: they are sent after the caller has gone on, or more than once."""
+    payload, buffers = content
+    return (payload, [memoryview(bytearray(each)) for each in buffers]) if buffers else content
+
+
+class Question(PendingOperation, Promise[Any]):
+    """A message to one replica, or to several, and the future of what they answer.
+
+    One object: the garbage collector looks at each that there is, of every call that waits.
+
+    Attributes:
         name: Of the call, for people.
         site: Where it was made.
         cell: The actor that made it.
         meta: The endpoint, as a frame carries it.
         flags: Of the frame.
-        content: The arguments, pickled.
+        content: The arguments.
     """
 
     __slots__ = ("cell", "content", "flags", "meta", "name", "site")
 
-    def __init__(
-        self, name: str, site: Site, cell: Owner, meta: bytes, flags: int, content: tuple[Any, Any]
-    ) -> None:
-        self.name = name
-        self.site = site
-        self.cell = cell
-        self.meta = meta
-        self.flags = flags
-        self.content = content
-
-    def keep(self) -> None:
-        """Keep the arguments as they are now.
-
-        They are sent after the caller has gone on, or more than once.
-        """
-        payload, buffers = self.content
-        self.content = payload, [memoryview(bytearray(buffer)) for buffer in buffers]
+    def __init__(self, message: Message) -> None:
+        self.name, self.site, self.cell, self.meta, self.flags, self.content = message
+        Promise.__init__(self, self)
 
 
 class Attempt:
@@ -92,15 +92,16 @@ class Attempt:
         self._number = 0  # of the request, once it is sent
         self.late = False
 
-    def send(self, message: Message) -> None:
+    def send(self) -> None:
         """Send it; what can't be sent is not outstanding.
 
         Raises:
             ValueError, BackpressureError: As the adverbs of a mesh.
         """
+        call = self._call
         try:
             self._number = self.replica.target.cast(
-                message.meta, message.content, self, flags=message.flags, sender=message.cell
+                call.meta, call.content, self, flags=call.flags, sender=call.cell
             )
         except BaseException:
             self.replica.release(self.late)
@@ -173,29 +174,28 @@ class _Lost(FailedCall):
         return error
 
 
-class Call(PendingOperation, Promise[Any]):
+class Call(Question):
     """A call to one replica: `call_one`. The value is that of its first rank.
 
     Args:
-        router: Knows the replicas.
         message: What is sent.
+        router: Knows the replicas.
         session: As of `ServiceEndpoint.options`, and so are `timeout` and `retries`.
     """
 
     __slots__ = (
-        "_attempt", "_cancelled", "_made", "_retries", "_router", "_timeout", "_timer", "last", "message", "name", "session", "since",
+        "_attempt", "_cancelled", "_made", "_retries", "_router", "_timeout", "_timer", "last", "session", "since",
     )  # fmt: skip
 
     def __init__(
         self,
-        router: Router,
         message: Message,
+        router: Router,
         session: str | None,
         timeout: float | None,
         retries: int,
     ) -> None:
-        self.name = message.name
-        self.message = message
+        Question.__init__(self, message)
         self.session = session
         self.since = 0.0  # when it began to wait for a replica
         self._router = router
@@ -206,7 +206,6 @@ class Call(PendingOperation, Promise[Any]):
         self._attempt: Attempt | None = None  # none while it waits for a replica
         self._timer: Any = None
         self.last: Replica | None = None  # that was asked before
-        Promise.__init__(self, self)
 
     def limit(self) -> None:
         """Start the time of the call: to get to a replica, and for the answer."""
@@ -224,7 +223,7 @@ class Call(PendingOperation, Promise[Any]):
         self._made += 1
         self.last = replica
         self._attempt = attempt = Attempt(self, replica)
-        attempt.send(self.message)
+        attempt.send()
 
     def answered(self, attempt: Attempt) -> None:
         self.resolve(attempt.answers[0], read_value)
@@ -242,10 +241,11 @@ class Call(PendingOperation, Promise[Any]):
         if isinstance(reply, Frame) and reply.flags == CANCELLED:
             self._dropped()
             return
-        if lost is None:
-            call = FailedCall(self.name, None, self.message.site)
-        else:
-            call = _Lost(self.name, self.message.site, self._why_not_again())
+        call = (
+            FailedCall(self.name, None, self.site)
+            if lost is None
+            else _Lost(self.name, self.site, self._why_not_again())
+        )
         call.add(rank, reply)
         self.fail(call, lambda: call.error(rank))
 
@@ -332,22 +332,21 @@ class Call(PendingOperation, Promise[Any]):
         return peer.connection if peer is not None else None
 
 
-class CallToAll(PendingOperation, Promise[Any]):
+class CallToAll(Question):
     """A call to all ranks of some replicas: `call`. It fails with the first rank that does.
 
     Args:
+        message: What is sent.
         replicas: These; each counts it as outstanding already.
         extent: Of the values.
     """
 
-    __slots__ = ("_attempts", "_extent", "_failed", "_left", "message", "name")
+    __slots__ = ("_attempts", "_extent", "_failed", "_left")
 
     def __init__(self, message: Message, replicas: Sequence[Replica], extent: Extent) -> None:
-        self.name = message.name
-        self.message = message
+        Question.__init__(self, message)
         self._extent = extent
-        self._failed = FailedCall(self.name, extent, message.site)
-        Promise.__init__(self, self)
+        self._failed = FailedCall(self.name, extent, self.site)
         self._attempts = [Attempt(self, replica) for replica in replicas]
         self._left = set(self._attempts)
 
@@ -355,7 +354,7 @@ class CallToAll(PendingOperation, Promise[Any]):
         """Send the call; for errors see `Attempt.send`."""
         for index, attempt in enumerate(self._attempts):
             try:
-                attempt.send(self.message)
+                attempt.send()
             except BaseException:
                 for unsent in self._attempts[index + 1 :]:
                     unsent.replica.release()

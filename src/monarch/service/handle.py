@@ -20,7 +20,7 @@ from .._core.plane import (
     random_uid,
 )
 from ..actor import Actor, Extent, Future, HostMesh, SupervisionError, ValueMesh, context, this_proc
-from .calls import Call, CallToAll, Message
+from .calls import Call, CallToAll, Message, kept
 from .keeper import Keeper
 from .records import LEAST_LOADED, ROUND_ROBIN, ReplicaStatus, Spec, Way
 from .router import Router, router_of
@@ -300,7 +300,7 @@ class ServiceEndpoint(Generic[R]):
         """
         message = self._message(args, kwargs, bool(self._retries))
         router = self._service._router()
-        call = Call(router, message, self._session, self._timeout, self._retries)
+        call = Call(message, router, self._session, self._timeout, self._retries)
         router.begin(call)
         return call.future
 
@@ -331,13 +331,11 @@ class ServiceEndpoint(Generic[R]):
 
         A replica at which it raises has failed, and is replaced.
         """
-        message = self._message(args, kwargs, True)
+        _, _, sender, meta, flags, content = self._message(args, kwargs, True)
         replicas = self._service._router().all()
         try:
             for replica in replicas:
-                replica.target.cast(
-                    message.meta, message.content, None, flags=message.flags, sender=message.cell
-                )
+                replica.target.cast(meta, content, None, flags=flags, sender=sender)
         finally:
             for replica in replicas:
                 replica.release()
@@ -383,12 +381,11 @@ class ServiceEndpoint(Generic[R]):
     def _message(self, args: Any, kwargs: Any, again: bool) -> Message:
         self._check(args, kwargs)
         content = pickling.dumps_call(args, kwargs)
+        if again:
+            content = kept(content)
         frame = _getframe(2)
         site = frame.f_code, frame.f_lineno
-        message = Message(self._name, site, context()._cell, self._meta, self._flags, content)
-        if again:
-            message.keep()
-        return message
+        return self._name, site, context()._cell, self._meta, self._flags, content
 
     def _nobody(self) -> Future[Any]:
         nobody: Promise[Any] = Promise(self._name)

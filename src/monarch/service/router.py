@@ -35,6 +35,7 @@ from .._core.plane import (
 from .._words import NO_REPLICA
 from ..actor import Future, SupervisionError
 from ..telemetry.metrics import Observation, get_meter
+from .calls import kept
 from .records import ROUND_ROBIN, Members, Way
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Router:
             self.calls += 1
             replica = None if self._waiting and call.session is None else self._pick(call)
             if replica is None:
-                call.message.keep()
+                call.content = kept(call.content)
                 self._queue(call, first=False)
         if replica is not None:
             call.send(replica)
@@ -140,6 +141,7 @@ class Router:
         if not self._replicas:
             self.hub.poller.call_soon(self.ask)  # the keeper may have ended
         self.follow(call)
+        self.hub.poller.give_way()  # who makes many calls must not keep replicas from getting them
 
     def again(self, call: Call) -> None:
         """Send a call that has lost its replica to another one, before those that wait.

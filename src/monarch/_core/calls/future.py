@@ -123,14 +123,11 @@ class Future(FutureState, Generic[R]):
             callback: What was added.
         """
         with self._lock:
-            kept = [
-                c
-                for c in self._callbacks
-                if not (isinstance(c, _UserCallback) and c.callback == callback)
-            ]
-            removed = len(self._callbacks) - len(kept)
-            self._callbacks[:] = kept
-        return removed
+            before = self._callbacks
+            self._callbacks = tuple(
+                c for c in before if not (isinstance(c, _UserCallback) and c.callback == callback)
+            )
+            return len(before) - len(self._callbacks)
 
     def cancel(self) -> bool:
         """Drop the operation unless it has begun. An operation that has begun goes on.
@@ -213,6 +210,8 @@ class Future(FutureState, Generic[R]):
 
     def _decode_once(self, timeout: float | None) -> None:
         decoding = self._decoding
+        if decoding is None:  # another reader has just done it
+            return
         if not decoding.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST)):
             raise TimeoutError(f"waited for {self._name}, whose answer another thread is reading")
         try:
@@ -225,7 +224,7 @@ class Future(FutureState, Generic[R]):
                 self._value, self._error = None, outcome.error
             except Exception as error:
                 self._value, self._error = None, error.with_traceback(None)
-            self._decode = None
+            self._decode = self._decoding = None  # in this order
         finally:
             decoding.release()
 

@@ -72,9 +72,11 @@ class FutureState:
     _value: Any
     _error: BaseException | None
     _decode: Callable[[Any], Any] | None
-    # held by the reader that does it: a lock of its own, as decoding runs code of the program
+    # held by the reader that does it: a lock of its own, as decoding runs code of the program; there
+    # is one from when there is something to decode until that is done
     _decoding: Any
-    _callbacks: list[Callable[[], object]]
+    # no list: the garbage collector would look at one more object of each pending call
+    _callbacks: tuple[Callable[[], object], ...]
     # until it is done: it holds this future, and would keep its result from being freed
     _operation: PendingOperation | None
     _name: str  # of the operation, once it is done
@@ -159,7 +161,7 @@ def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
     """
     with future._lock:
         if not future._done:
-            future._callbacks.append(callback)
+            future._callbacks += (callback,)
             return
     callback()
 
@@ -169,8 +171,10 @@ def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
     if future._done:
         return
     with future._lock:
-        if callback in future._callbacks:
-            future._callbacks.remove(callback)
+        kept = list(future._callbacks)
+        if callback in kept:
+            kept.remove(callback)
+            future._callbacks = tuple(kept)
 
 
 def countdown(count: int, done: Callable[[], object]) -> Callable[[], None]:

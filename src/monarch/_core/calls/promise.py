@@ -46,10 +46,9 @@ class Promise(Generic[R]):
     ) -> None:
         self.future = future = object.__new__(kind)
         future._lock = allocate_lock()
-        future._decoding = RLock()
         future._done = False
-        future._value = future._error = future._decode = None
-        future._callbacks = []
+        future._value = future._error = future._decode = future._decoding = None
+        future._callbacks = ()
         future._operation = Described(operation) if type(operation) is str else operation  # type: ignore[assignment]
         future._name = ""
         future._forks = pending.forks
@@ -101,11 +100,13 @@ class Promise(Generic[R]):
             if future._done:
                 return False
             future._value, future._error, future._decode = value, error, decode
+            if decode is not None:
+                future._decoding = RLock()
             future._done = True
             operation, future._operation = future._operation, None
             if operation is not None:
                 future._name = operation.name
-            callbacks, future._callbacks = future._callbacks, []
+            callbacks, future._callbacks = future._callbacks, ()
         for callback in callbacks:
             try:
                 callback()

@@ -21,6 +21,7 @@ from ..._lazy import lazy_logger
 READ = select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR | select.EPOLLRDHUP
 WRITE = select.EPOLLOUT
 
+_MOMENT = 0.00005  # seconds; the kernel makes that some 0.0001
 _LONGEST = 3600.0  # seconds; epoll takes 24 days, a timer may be further away than that
 
 Handler = Callable[[int], None]
@@ -105,6 +106,14 @@ class Poller:
         else:
             self.call_soon(lambda: heapq.heappush(self._timers, entry))
         return timer
+
+    def give_way(self) -> None:
+        """Wait a moment, on a thread that computes, while the poller's has something to do.
+
+        Otherwise that gets the interpreter once in 5 ms, and loses it with each system call.
+        """
+        if not self._going_to_wait and threading.get_ident() != self.thread_id:
+            time.sleep(_MOMENT)
 
     def stop(self) -> None:
         self._stopped = True

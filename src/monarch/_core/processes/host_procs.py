@@ -33,7 +33,7 @@ from .control import Kill
 from .heartbeat import Pauses
 from .leftovers import Leftovers
 from .oom_killer import OutOfMemory
-from .proc_entry import ProcEntry, SpawnedMesh
+from .proc_entry import ASKED, ProcEntry, SpawnedMesh
 from .proc_output import ProcOutput, Publish
 from .resolver import Resolver
 from .spawner_link import MakeSpawner
@@ -134,7 +134,10 @@ class HostProcs:
         self._spawner.send(request._replace(starts=tuple(map(mesh.as_wanted, request.starts))))
         timeout = config.value("host_spawn_ready_timeout")
         if timeout:
-            self._poller.call_later(timeout, lambda: self._spawn_timed_out(mesh, starting, timeout))
+            imports = ", ".join(each for each in request.preload if each != "monarch.actor")
+            self._poller.call_later(
+                timeout, lambda: self._spawn_timed_out(mesh, starting, timeout, imports)
+            )
 
     def ready(self, name: str, record: ProcReady) -> None:
         """A proc says that it is up, and where its black box is."""
@@ -277,18 +280,21 @@ class HostProcs:
         """A proc that has been given up must not come back: others go on without it."""
         self._condemn(self._running[pid][0], FROZEN, f"the process was {frozen_reason(seconds)}")
 
-    def _spawn_timed_out(self, mesh: SpawnedMesh, starting: _Starting, timeout: float) -> None:
+    def _spawn_timed_out(
+        self, mesh: SpawnedMesh, starting: _Starting, timeout: float, imports: str
+    ) -> None:
         late = [entry for entry in starting.entries if entry.end is None]
+        limit = f"after {timeout:g}s (host_spawn_ready_timeout)"
+        # a busy machine, or a slow file system, may need that long for torch
+        busy = imports and all(entry.state == ASKED for entry in late)
+        why = f"; the host still imports {imports}" if busy else ""
         if late:
             names = ", ".join(entry.label for entry in late)
-            text = (
-                f"error spawning proc mesh {mesh.name}: after {timeout:g}s"
-                f" (host_spawn_ready_timeout) not ready: {names}"
+            starting.failed(
+                f"error spawning proc mesh {mesh.name}: {limit} not ready: {names}{why}"
             )
-            starting.failed(text)
-        why = f"it was not up after {timeout:g}s (host_spawn_ready_timeout)"
         for entry in late:  # whoever calls its actors is told
-            self._condemn(entry, UNSTARTED, f"the process was killed: {why}")
+            self._condemn(entry, UNSTARTED, f"the process was killed: it was not up {limit}{why}")
 
     def _outcome(self, name: str, connected: float, waited: bool) -> tuple[bool, Failure | None]:
         if name in self._past:
