@@ -358,6 +358,8 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         tab.wait_for("dl", "0 (hosts=0, gpus=0)")
         assert tab.complaints == [], tab.refused
         an_earlier_time_of_ten_thousand_ranks_is_shown(tab, begun)
+        assert tab.complaints == [], tab.refused
         for view in PAGES:
             page_is_shown(tab, view)
+            assert tab.complaints == [], (view, tab.refused)
         context.close()
