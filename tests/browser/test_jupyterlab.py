@@ -94,7 +94,7 @@ class Notebook:
 
 @pytest.fixture
 def notebook(browser: Any, tmp_path: Path) -> Iterator[Notebook]:
-    cells = [
+    cells: list[dict[str, Any]] = [
         {"cell_type": "code", "source": source.strip(), "metadata": {}, "outputs": [], "execution_count": None, "id": f"c{number}"}
         for number, source in enumerate(CELLS.values())
     ]  # fmt: skip

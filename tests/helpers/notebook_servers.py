@@ -47,7 +47,7 @@ def jupyterlab(folder: Path) -> Iterator[str]:
             found = next(runtime.glob("jpserver-*.json"), None)
             return json.loads(found.read_text() or "null") if found else None
 
-        found = wait_until(told, what="JupyterLab listens", timeout=PATIENCE)
+        found = wait_until(told, what="JupyterLab listens", timeout=PATIENCE) or {}
         yield f"{found['url']}doc/tree/{{}}?token={_TOKEN}"
 
 

@@ -246,7 +246,7 @@ def test_an_answer_to_sql_is_a_stream_of_arrow_for_who_accepts_that(
 
 
 def test_a_snapshot_that_is_sent_is_found_by_sql_beside_the_present_one(asker: Asker) -> None:
-    sent = {
+    sent: dict[str, dict[str, list[Any]]] = {
         "snapshots": {"snapshot_id": ["s1"], "snapshot_ts": [17]},
         "nodes": {
             "snapshot_id": ["s1", "s1"], "node_id": ["root", "host:a"], "node_kind": ["root", "host"], "as_of": [17, 17],
@@ -274,14 +274,15 @@ def test_a_snapshot_that_is_sent_is_found_by_sql_beside_the_present_one(asker: A
 
 
 def test_what_is_no_snapshot_is_refused(asker: Asker) -> None:
-    moment = {"snapshot_id": ["s2"], "snapshot_ts": [1]}
+    moment: dict[str, list[Any]] = {"snapshot_id": ["s2"], "snapshot_ts": [1]}
     status, answer = ingest(asker, "actors", moment)
     assert status == 400 and "no table of snapshots" in answer["error"]
-    for columns, said in (
+    unfit: list[tuple[dict[str, list[Any]], str]] = [
         ({"snapshot_id": ["s2"]}, "NOT NULL"),
         ({**moment, "more": [1]}, "more"),
         ({**moment, "snapshot_ts": ["late"]}, "late"),
-    ):
+    ]
+    for columns, said in unfit:
         status, answer = ingest(asker, "snapshots", columns)
         assert status == 400 and said in answer["error"]
     headers = {"Content-Type": ARROW}

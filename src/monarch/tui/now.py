@@ -107,8 +107,8 @@ class Now(Pane):
             counts = Counter(self._picture.state(mesh, number) for number in range(mesh["size"]))
             legend: list[tuple[str, str]] = []
             if blamed := sum(map(bool, mesh["columns"]["blamed"])):
-                text = said("{count:,} in the way", count=blamed)
-                legend += [(BLAMED.letter, BLAMED.style), (f" {text}  ", "")]
+                held_up = said("{count:,} in the way", count=blamed)
+                legend += [(BLAMED.letter, BLAMED.style), (f" {held_up}  ", "")]
             for state, count in counts.most_common():
                 look = LOOKS.get(state)
                 legend += [
