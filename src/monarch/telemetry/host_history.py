@@ -25,7 +25,7 @@ _ENOUGH = 0.1  # of a period, after which who asks has the present as well
 
 
 class Figures(NamedTuple):
-    """What a host does at a moment; None for what the kernel does not tell.
+    """Figures of a host at a moment; None for what the kernel does not tell.
 
     Attributes:
         load: Of a minute.
