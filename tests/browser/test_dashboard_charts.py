@@ -118,6 +118,37 @@ def test_after_ten_minutes_only_what_is_new_is_asked_for(tab: Tab) -> None:
     assert re.search("trainer [56]", chart(tab, "Handled per second").get_attribute("aria-label"))
 
 
+def test_load_and_memory_of_hosts_are_lines_over_ten_minutes(tab: Tab, program: Demo) -> None:
+    tab.open("hosts")
+    said = chart(tab, "Memory in use").get_attribute("aria-label")
+    first, last = (
+        time.mktime(time.strptime(f"2026-01-01 {at}", "%Y-%m-%d %X"))
+        for at in re.findall(r"\d+:\d+:\d+", said)
+    )
+    assert (last - first) % 86_400 >= 570
+    # eight ranks of 38 GiB and their loader; on the other host what counts steps
+    of_hosts = [float(found) for found in re.findall(r"([\d.]+) GiB", said)]
+    assert len(of_hosts) == 2 and 300 < max(of_hosts) < 500
+    assert re.search(r"[1-9]", chart(tab, "Load").get_attribute("aria-label"))
+    assert tab.violations() == []
+
+
+def test_of_many_hosts_the_highest_the_median_and_the_lowest_are_lines(browser: Any) -> None:
+    with demo(256, "missing-collective") as many:
+        headers = {"Authorization": f"Bearer {many.token}"}
+        context = browser.new_context(extra_http_headers=headers)
+        tab = Tab(context, many.url)
+        tab.open("hosts")
+        said = chart(tab, "Load").get_attribute("aria-label")
+        highest, lowest, median = (
+            float(re.findall(rf"{name} ([\d.]*\d)", said)[0])
+            for name in ("highest", "lowest", "median")
+        )
+        assert lowest <= median <= highest and highest > 0
+        assert tab.complaints == [], tab.refused
+        context.close()
+
+
 def test_a_chart_is_as_wide_as_the_page_and_a_pointer_reads_it(tab: Tab) -> None:
     page = tab.open("messages")
     canvas = page.locator("figure canvas").first

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from contextlib import closing
 from urllib.parse import urlsplit
 
 import pytest
 
 from helpers.browsers import Tab, chromium
+from helpers.path_proxy import PATH, proxy
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -25,57 +21,6 @@ pytest.importorskip("arro3.core")
 from monarch.admin.door import Door
 
 pytestmark = pytest.mark.timeout(300)
-
-PATH = "/user/me/proxy/1729"
-
-
-class Proxy(BaseHTTPRequestHandler):
-    """Passes on what comes below `PATH`, without that."""
-
-    port = 0
-
-    def do_GET(self) -> None:
-        self._pass_on()
-
-    def do_POST(self) -> None:
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        if not self.path.startswith(PATH + "/"):
-            self.send_error(404)
-            return
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port)) as behind:
-            behind.request(self.command, self.path[len(PATH) :], body, dict(self.headers))
-            answer = behind.getresponse()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("transfer-encoding", "connection", "date", "server"):
-                    self.send_header(name, value)
-            self.end_headers()  # its end is that of the connection
-            try:
-                while piece := answer.read1(65_536):
-                    self.wfile.write(piece)
-            except OSError:  # the browser has gone
-                pass
-
-    def log_message(self, *args: Any) -> None:
-        """Nobody reads it."""
-
-
-@contextmanager
-def proxy(port: int) -> Iterator[str]:
-    """Where it is."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("To", (Proxy,), {"port": port}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}{PATH}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # of requests that go on when the test ends

@@ -335,6 +335,11 @@ def an_earlier_time_of_ten_thousand_ranks_is_shown(tab: Tab, at: float) -> None:
         tab.wait_for("main td", "trainer")
 
 
+def but_for_late_answers(tab: Tab) -> list[str]:
+    """Complaints, without those that an answer took too long: the page says so, and asks again."""
+    return [text for text in tab.complaints if "504 (Gateway Timeout)" not in text]
+
+
 def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) -> None:
     # a fixed time: a minute later, ranks that hang have sent no message for a minute
     begun = time.time()
@@ -356,8 +361,10 @@ def test_ten_thousand_ranks_are_a_map_that_keys_and_pointers_read(browser: Any) 
         tab.wait_for("dl", "9999 (hosts=1249, gpus=7)")
         ranks.hover(position={"x": 1, "y": 1})
         tab.wait_for("dl", "0 (hosts=0, gpus=0)")
-        assert tab.complaints == [], tab.refused
+        assert but_for_late_answers(tab) == [], tab.refused
         an_earlier_time_of_ten_thousand_ranks_is_shown(tab, begun)
+        assert but_for_late_answers(tab) == [], tab.refused
         for view in PAGES:
             page_is_shown(tab, view)
+            assert but_for_late_answers(tab) == [], (view, tab.refused)
         context.close()

@@ -28,9 +28,13 @@ class Asker:
     def open(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] = {}
     ) -> http.client.HTTPResponse:
-        """The answer, of which the body is still to be read."""
-        content = None if body is None else json.dumps(body).encode()
-        kind = {} if body is None else {"Content-Type": "application/json"}
+        """The answer, of which the body is still to be read.
+
+        Bytes are sent as they are; their type is among the headers.
+        """
+        is_raw = body is None or isinstance(body, bytes)
+        content = body if is_raw else json.dumps(body).encode()
+        kind = {} if is_raw else {"Content-Type": "application/json"}
         connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=PATIENCE)
         connection.request(
             method, path, content, {**self._headers, **kind, **headers, "Connection": "close"}

@@ -78,12 +78,20 @@ class Seen:
 
 
 def watching(
-    access: Access, typist: Typist, size: tuple[int, int] = SMALL, refresh: float = 0.2
+    access: Access,
+    typist: Typist,
+    size: tuple[int, int] = SMALL,
+    refresh: float = 0.2,
+    **flags: str,
 ) -> None:
-    """Run the dashboard on a terminal of a size, with somebody who types."""
+    """Run the dashboard on a terminal of a size, with somebody who types.
+
+    Args:
+        flags: ``theme`` and ``lang``.
+    """
 
     async def run() -> None:
-        app = Dashboard(access, refresh)
+        app = Dashboard(access, refresh, **flags)
         async with app.run_test(size=size) as pilot:
             await typist(Seen(app, pilot))
 

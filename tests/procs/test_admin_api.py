@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +16,10 @@ from helpers.demo import demo
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")  # here, as it starts threads
-pytest.importorskip("arro3.core")
+arro3 = pytest.importorskip("arro3.core")
+arro3_io = pytest.importorskip("arro3.io")
+
+ARROW = "application/vnd.apache.arrow.stream"
 
 MESH = {
     "id": str, "timestamp_us": int, "class": str, "given_name": str, "full_name": str, "shape_json": str,
@@ -180,12 +184,134 @@ def test_sql_is_answered_with_numbers_and_errors_are_texts(
     for body in ({}, {"sql": "SELEC"}):
         status, content = asker.raw("POST", "/api/query", body)
         assert status == 400 and isinstance(json.loads(content)["error"], str)
-    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
-    assert asker.raw("POST", "/api/query", {"sql": "SELECT 1"}, arrow)[0] == 501
     for path, error in (("/api/meshes/1", "mesh not found"), ("/api/actors/1", "actor not found")):
         status, content = asker.raw("GET", path)
         assert (status, json.loads(content)) == (404, {"error": error, "code": "not_found"})
     assert asker.raw("GET", f"/api/messages?to_actor_id={quote('1 OR true')}")[0] == 400
+
+
+def test_each_filter_leaves_what_it_names(asker: Asker, ids: Mapping[str, str]) -> None:
+    for path in (f"meshes?parent_mesh_id={ids['mesh']}", f"meshes/{ids['mesh']}/children"):
+        assert ids["actors"] in {row["id"] for row in asker.get(f"/api/{path}")}
+    own = asker.get(f"/api/meshes/{ids['actors']}")["class"]
+    children = f"/api/meshes/{ids['mesh']}/children"
+    assert {row["class"] for row in asker.get(f"{children}?mesh_class={own}")} == {own}
+    assert own not in {row["class"] for row in asker.get(f"{children}?exclude_classes={own}")}
+    for table, column, name in (
+        ("messages", "from_actor_id", "from_actor_id"),
+        ("message_status_events", "message_id", "message_id"),
+        ("sent_messages", "sender_actor_id", "sender_actor_id"),
+    ):
+        wanted = asker.get(f"/api/{table}")[0][column]
+        found = asker.get(f"/api/{table}?{name}={wanted}")
+        assert found and {row[column] for row in found} == {wanted}
+
+
+def test_the_score_of_health_is_the_mean_over_statuses(asker: Asker) -> None:
+    scores = {
+        "idle": 100,
+        "processing": 80,
+        "client": 50,
+        "unknown": 50,
+        "stopped": 20,
+        "failed": 0,
+    }
+    summary = asker.get("/api/summary")
+    each = [
+        scores.get(status, 30)
+        for status, many in summary["actor_counts"]["by_status"].items()
+        for _ in range(many)
+    ]
+    assert summary["health_score"] == round(sum(each) / len(each))
+
+
+def test_an_answer_to_sql_is_a_stream_of_arrow_for_who_accepts_that(
+    asker: Asker, ids: Mapping[str, str]
+) -> None:
+    sql = {"sql": f"SELECT id, rank, display_name FROM actors WHERE mesh_id = {ids['actors']}"}
+    with asker.open("POST", "/api/query", sql, {"Accept": ARROW}) as answer:
+        assert answer.status == 200 and answer.headers.get_content_type() == ARROW
+        table = read(answer.read())
+    assert table.column_names == ["id", "rank", "display_name"]
+    found = [
+        dict(zip(table.column_names, row, strict=True))
+        for row in zip(*(column.to_pylist() for column in table.columns), strict=True)
+    ]
+    by_rank = sorted(found, key=lambda row: int(row["rank"]))
+    assert by_rank == sorted(
+        asker.post("/api/query", sql)["rows"], key=lambda row: int(row["rank"])
+    )
+    status, content = asker.raw("POST", "/api/query", {"sql": "SELEC"}, {"Accept": ARROW})
+    assert status == 400 and isinstance(json.loads(content)["error"], str)
+
+
+def test_a_snapshot_that_is_sent_is_found_by_sql_beside_the_present_one(asker: Asker) -> None:
+    sent: dict[str, dict[str, list[Any]]] = {
+        "snapshots": {"snapshot_id": ["s1"], "snapshot_ts": [17]},
+        "nodes": {
+            "snapshot_id": ["s1", "s1"], "node_id": ["root", "host:a"], "node_kind": ["root", "host"], "as_of": [17, 17],
+        },
+        "resolution_errors": {
+            "snapshot_id": ["s1"], "node_id": ["b"], "error_code": ["not_found"], "error_message": ["b has gone"],
+        },
+    }  # fmt: skip
+    for name, columns in sent.items():
+        assert ingest(asker, name, columns) == (200, {"status": "ok"})
+    rows = asker.post(
+        "/api/query",
+        {
+            "sql": "SELECT node_id, snapshot_ts FROM nodes JOIN snapshots USING (snapshot_id)"
+            " WHERE snapshot_id = 's1' ORDER BY ALL"
+        },
+    )["rows"]
+    assert [row["node_id"] for row in rows] == ["host:a", "root"]
+    assert {row["snapshot_ts"] for row in rows} == {17}
+    ids = asker.post("/v1/query", {"sql": "SELECT DISTINCT snapshot_id FROM nodes ORDER BY ALL"})
+    assert [row["snapshot_id"] for row in ids["rows"]] == ["now", "s1"]
+    errors = asker.post("/api/query", {"sql": "SELECT error_message FROM resolution_errors"})
+    assert errors["rows"] == [{"error_message": "b has gone"}] and errors["silent"] == {}
+    assert "host:a" not in asker.raw("GET", "/v1/tree")[1].decode()  # which is of now
+
+
+def test_what_is_no_snapshot_is_refused(asker: Asker) -> None:
+    moment: dict[str, list[Any]] = {"snapshot_id": ["s2"], "snapshot_ts": [1]}
+    status, answer = ingest(asker, "actors", moment)
+    assert status == 400 and "no table of snapshots" in answer["error"]
+    unfit: list[tuple[dict[str, list[Any]], str]] = [
+        ({"snapshot_id": ["s2"]}, "NOT NULL"),
+        ({**moment, "more": [1]}, "more"),
+        ({**moment, "snapshot_ts": ["late"]}, "late"),
+    ]
+    for columns, said in unfit:
+        status, answer = ingest(asker, "snapshots", columns)
+        assert status == 400 and said in answer["error"]
+    headers = {"Content-Type": ARROW}
+    for stream in (b"", b"no stream at all", written(moment)[:200]):
+        status, content = asker.raw("POST", "/api/ingest_snapshot/snapshots", stream, headers)
+        assert status == 400 and "stream" in json.loads(content)["error"]
+    assert asker.raw("POST", "/api/ingest_snapshot/snapshots", moment)[0] == 415
+    ids = asker.post("/api/query", {"sql": "SELECT snapshot_id FROM snapshots"})["rows"]
+    assert {"snapshot_id": "s2"} not in ids
+
+
+def ingest(asker: Asker, table: str, columns: Mapping[str, list[Any]]) -> tuple[int, Any]:
+    status, content = asker.raw(
+        "POST", f"/api/ingest_snapshot/{table}", written(columns), {"Content-Type": ARROW}
+    )
+    return status, json.loads(content)
+
+
+def written(columns: Mapping[str, list[Any]]) -> bytes:
+    """The stream of a table."""
+    kinds = {str: arro3.DataType.utf8(), int: arro3.DataType.int64()}
+    arrays = [arro3.Array(values, type=kinds[type(values[0])]) for values in columns.values()]
+    stream = io.BytesIO()
+    arro3_io.write_ipc_stream(arro3.Table.from_arrays(arrays, names=list(columns)), stream)
+    return stream.getvalue()
+
+
+def read(stream: bytes) -> Any:
+    return arro3.Table.from_arrow(arro3_io.read_ipc_stream(io.BytesIO(stream)))
 
 
 def test_a_dump_of_py_spy_is_taken_and_kept(asker: Asker) -> None:

@@ -75,6 +75,10 @@ def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
         of_procs["parent_mesh_id"] == host["id"]
         and host["memory_bytes"] > host["memory_available_bytes"] > 0
     )
+    was = here("host_history").rows("host_history")  # since somebody has first asked
+    assert {row["host_id"] for row in was} == {host["id"]}
+    assert all(0 < row["memory_used_bytes"] < host["memory_bytes"] for row in was)
+    assert was[-1]["timestamp_us"] >= host["timestamp_us"] and was[-1]["load_1m"] >= 0
     [client] = [row for row in found.rows("actors") if row["status"] == "Client"]
     assert client["pid"] == os.getpid() == procs[client["proc_id"]]["pid"]
 

@@ -12,16 +12,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from . import arrow
 from .keys import ACT
 from .program import Watched
-from .routes import ApiError, Call, Field, route
+from .routes import ApiError, Call, Field, Page, route
 from .tree import ROOT, with_texts
 
 BUCKETS = 44
 """Of the activity of messages."""
 
 _LATEST = 200  # events of an actor
-_ARROW = "application/vnd.apache.arrow.stream"
 _HEALTH = {"idle": 100, "processing": 80, "client": 50, "unknown": 50, "stopped": 20, "failed": 0}
 _STARTS_OR_ENDS = 30  # health of other statuses: created, initializing, saving, loading, stopping
 _MOST_ROWS = 10_000  # of messages, where nothing else bounds them
@@ -213,13 +213,13 @@ def _sent_messages(call: Call) -> Any:
     "POST", "/api/query", fields={"sql": Field("string", "One statement that reads", required=True)}
 )
 def _query(call: Call) -> Any:
-    """Rows that SQL finds, as `/v1/query` does; ids are numbers."""
-    if _ARROW in call.accept:
-        raise ApiError(
-            "not_implemented",
-            "answers are JSON here; `monarch query` and its client have Arrow's tables",
-        )
+    """Rows that SQL finds, as `/v1/query` does, or a stream of Arrow's if `Accept` says so.
+
+    Ids are numbers.
+    """
     found = call.program.query(call.text("sql"), call.role)
+    if arrow.MEDIA in call.accept:
+        return Page(arrow.encode(found.arrow()), arrow.MEDIA)
     return {"rows": found.rows, "silent": found.silent, "left_out": found.left_out}
 
 
@@ -248,6 +248,13 @@ def _keep(call: Call) -> Any:
     """Keep a dump of py-spy, for `/v1/pyspy_dumps/{id}`."""
     dump = {"proc_ref": call.text("proc_ref"), "result": call.text("pyspy_result_json")}
     call.program.keep_dump(call.text("dump_id"), dump)
+    return {"status": "ok"}
+
+
+@route("POST", "/api/ingest_snapshot/{table}", role=ACT, seconds=0, takes=arrow.MEDIA)
+def _ingest(call: Call) -> Any:
+    """Keep rows of a snapshot of the tree, for queries here."""
+    call.program.ingest(call.path["table"], call.content)
     return {"status": "ok"}
 
 

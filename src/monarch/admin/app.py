@@ -27,6 +27,7 @@ from starlette.responses import Response, StreamingResponse
 
 from ..errors import MonarchError, QueryError, SupervisionError
 from . import front, guard, routes, runs
+from .arrow import MOST_BODY as MOST_OF_ARROW
 from .feeds import Reader
 from .guard import Guard
 from .keys import may
@@ -117,15 +118,20 @@ class App:
                 "forbidden", f"this needs the role {chosen.role!r}, and yours is {role!r}"
             )
         try:
-            body = await asyncio.wait_for(_body(request), _BODY_LIMIT) if method == "POST" else {}
+            content = b""
+            if method == "POST":
+                content = await asyncio.wait_for(_content(request, chosen.takes), _BODY_LIMIT)
         except asyncio.TimeoutError:
             raise ApiError(
                 "request_timeout", f"the body did not come within {_BODY_LIMIT:g} s"
             ) from None
+        is_json = chosen.takes == routes.JSON
+        body = _object(content) if is_json else {}
         base = str(request.base_url).rstrip("/") + (f"/runs/{run}" if run else "")
         call = Call(
             self._program, names, dict(request.query_params), body, base, role,
             headers.get("accept", ""), headers.get("last-event-id", ""), threading.Event(),
+            b"" if is_json else content,
         )  # fmt: skip
         stranger = next((name for name in call.query if name not in chosen.fields), None)
         if stranger is not None and path.startswith("/v1/") and method != "POST":
@@ -279,15 +285,21 @@ def _path(request: Request) -> str:
     return raw.decode("latin-1").partition("?")[0].removeprefix(request.scope.get("root_path", ""))
 
 
-async def _body(request: Request) -> Mapping[str, Any]:
+async def _content(request: Request, takes: str) -> bytes:
+    """The body of a request, of the type that its route takes."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    content = b""
+    most = MOST_BODY if takes == routes.JSON else MOST_OF_ARROW
+    content = bytearray()
     async for piece in request.stream():
         content += piece
-        if len(content) > MOST_BODY:
-            raise ApiError("too_large", f"a body has at most {MOST_BODY:,} bytes")
-    if content and kind != "application/json":
-        raise ApiError("unsupported_media_type", f"a body is application/json, not {kind[:80]!r}")
+        if len(content) > most:
+            raise ApiError("too_large", f"a body has at most {most:,} bytes")
+    if content and kind != takes:
+        raise ApiError("unsupported_media_type", f"a body is {takes}, not {kind[:80]!r}")
+    return bytes(content)
+
+
+def _object(content: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(content or b"{}")
     except (ValueError, RecursionError) as error:

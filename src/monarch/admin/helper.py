@@ -105,7 +105,7 @@ def _die_with(parent: int) -> None:
 async def _serve(
     server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float
 ) -> None:
-    """Serve until the program or the parent process ends, or no request came for long enough."""
+    """Serve until the program or the parent process ends, or nobody needs this any more."""
     loop = asyncio.get_running_loop()
 
     def over() -> None:
@@ -122,7 +122,7 @@ async def _serve(
     serving = asyncio.ensure_future(server.serve([listener]))
     while not serving.done():
         await asyncio.wait([serving], timeout=min(idle, _LOOK_AGAIN))
-        if server.started and not _busy(server) and time.monotonic() - app.last_asked > idle:
+        if server.started and not needed(_busy(server), program, app.last_asked + idle):
             for each in server.servers:
                 each.close()  # who comes from now on waits for the next helper
             end = time.monotonic() + _SHUTDOWN
@@ -131,6 +131,17 @@ async def _serve(
             server.should_exit = True
             await serving
     serving.result()
+
+
+def needed(busy: bool, program: Watched, until: float) -> bool:
+    """Return whether the process must go on.
+
+    Args:
+        busy: Somebody is connected.
+        program: Who has sent snapshots of it finds them when he comes again, however late.
+        until: When nobody has come for long enough, as `time.monotonic` counts.
+    """
+    return busy or bool(program.snapshots) or time.monotonic() <= until
 
 
 def _busy(server: uvicorn.Server) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import schemas
-from .routes import NOBODY, ROUTES, STATUS, Route
+from .routes import JSON, NOBODY, ROUTES, STATUS, Route
 
 _INTRODUCTION = """\
 # The admin interface of a Monarch program
@@ -98,7 +98,9 @@ def _operation(each: Route) -> dict[str, Any]:
         found["security"] = []
     if parameters := list(_parameters(each)):
         found["parameters"] = parameters
-    if each.method == "POST":
+    if each.method == "POST" and each.takes != JSON:
+        found["requestBody"] = {"content": {each.takes: {}}, "required": True}
+    elif each.method == "POST":
         required = [name for name, field in each.fields.items() if field.required]
         properties = {
             name: {"type": field.kind, "description": field.about}

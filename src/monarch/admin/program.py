@@ -25,6 +25,7 @@ from ..telemetry.tables import ON_REQUEST
 from ..why import Verdict
 from ..why.gather import of_program as why
 from . import picture
+from .arrow import Beside, Snapshots
 from .feeds import Feed
 from .keys import ACT, VIEW
 from .routes import ApiError
@@ -80,6 +81,7 @@ class Watched:
         metrics: The tables of which metrics are made.
         feeds: That are there, by name.
         dumps: Those of py-spy that are kept, by id.
+        snapshots: Rows of snapshots that were sent here.
         at_fault: The rows of `picture.TABLES` when a failure that nobody handled ended the program.
     """
 
@@ -95,6 +97,7 @@ class Watched:
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
         self.feeds: dict[str, Feed] = {}
         self.dumps: dict[str, Any] = {}
+        self.snapshots = Snapshots()
         self.at_fault: Collected | None = None
         self._lock = threading.Lock()
         self._shared: dict[str, Shared[Any]] = {}
@@ -178,7 +181,9 @@ class Watched:
 
     def tables(self, role: str) -> Tables:
         """The source of the tables, for a role."""
-        return Processes(self.connection) if role == ACT else _Viewed(self.connection)
+        return Beside(
+            Processes(self.connection) if role == ACT else _Viewed(self.connection), self.snapshots
+        )
 
     def expect(self) -> None:
         """Look at what the front page shows, for a page that opens.
@@ -227,6 +232,10 @@ class Watched:
             raise ApiError("not_found", f"{reference!r} is no proc")
         name, _, host = reference.partition("@")
         return ProcAddress(host, name)
+
+    def ingest(self, table: str, stream: bytes) -> None:
+        """Keep rows of a snapshot; see `Snapshots.add`."""
+        self.snapshots.add(table, stream)
 
     def keep_dump(self, name: str, dump: Any) -> None:
         """Keep what py-spy has said; the oldest goes where there are too many."""

@@ -121,6 +121,7 @@ class Call(NamedTuple):
         accept: Types of the answer that are taken, as the header has them.
         place: Where a stream goes on that was cut off; see `feeds.Event`.
         abandoned: Set when nobody waits for the answer any more.
+        content: The body as it was sent, where the route takes no JSON.
     """
 
     program: Watched
@@ -132,6 +133,7 @@ class Call(NamedTuple):
     accept: str = ""
     place: str = ""
     abandoned: threading.Event | None = None
+    content: bytes = b""
 
     def number(self, name: str, default: float, low: float, high: float) -> float:
         """A number from the body, or the query.
@@ -224,6 +226,7 @@ class Route(NamedTuple):
             the configuration that says so. 0: it asks no process, and needs no place in the queue.
         reads: Whether it reads files alone, and so does not wait in the queue of those that ask the
             program.
+        takes: Media type of the body of a POST.
     """
 
     method: str
@@ -235,6 +238,7 @@ class Route(NamedTuple):
     fields: Mapping[str, Field]
     seconds: float | str
     reads: bool = False
+    takes: str = "application/json"
 
     @property
     def segments(self) -> list[str]:
@@ -272,6 +276,7 @@ def route(
     seconds: float | str = 15.0,
     fields: Mapping[str, Field] = MappingProxyType({}),
     reads: bool = False,
+    takes: str = JSON,
 ) -> Callable[[Handler], Handler]:
     """Add a handler to the table; its docstring says what the route is for.
 
@@ -280,7 +285,9 @@ def route(
 
     def add(handler: Handler) -> Handler:
         about = " ".join((handler.__doc__ or "").split())
-        ROUTES.append(Route(method, path, role, handler, about, answers, fields, seconds, reads))
+        ROUTES.append(
+            Route(method, path, role, handler, about, answers, fields, seconds, reads, takes)
+        )
         return handler
 
     return add

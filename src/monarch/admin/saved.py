@@ -31,6 +31,7 @@ from .routes import ApiError
 
 T = TypeVar("T")
 
+_ENDED = "this needs a program that runs, and what is looked at is the file of one that has ended"
 _READ = 30.0  # seconds in which tables of the file are read
 
 
@@ -118,6 +119,14 @@ class SavedRun(Watched):
         found = Collected(columns, silent, left_out)
         return found if lines is None else matching(found, lines)
 
+    def ingest(self, table: str, stream: bytes) -> NoReturn:
+        """Refuse: what a file says is what was.
+
+        Raises:
+            ApiError: Always.
+        """
+        raise ApiError("conflict", _ENDED)
+
     def _read(self, table: str) -> Collected:
         answer = run(f"SELECT * FROM {table}", RunFile(self._path), Limits(seconds=_READ))
         columns = {name: [row[name] for row in answer.rows] for name in TABLES[table].columns}
@@ -152,11 +161,7 @@ class _NoProgram:
     """Stands for a connection where there is no program."""
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise ApiError(
-            "conflict",
-            "this needs a program that runs, and what is looked at is the file of one that has"
-            " ended",
-        )
+        raise ApiError("conflict", _ENDED)
 
 
 class _Viewed(RunFile):

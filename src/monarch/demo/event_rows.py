@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from ..telemetry.host_history import KEPT, PERIOD
 from ..telemetry.ids import event_id, mesh_id, message_id
 from ..telemetry.rows import event_row, log_row
 from . import logs
@@ -13,6 +14,7 @@ from .question import MOST, Question, Row, fills
 from .world import Proc
 
 _BYTES = 1340  # of a message
+_GIB = 1 << 30
 
 
 @fills("history")
@@ -24,6 +26,20 @@ def _history(asked: Question) -> Iterator[Row]:
         for second in range(max(int(asked.now) - kept, int(asked.since)), int(asked.now)):
             count = int(world.steps(second + 1, odd)) - int(world.steps(second, odd))
             yield second * 1_000_000, proc.actor_id, proc.id, 1, count, world.queue(proc, second)
+
+
+@fills("host_history")
+def _host_history(asked: Question) -> Iterator[Row]:
+    """Of one proc that stands for the others of its host."""
+    world, alive = asked.world, asked.alive[:1]
+    begin = max(asked.now - PERIOD * KEPT, asked.since)
+    for back in range(int((asked.now - begin) / PERIOD), -1, -1):
+        at, many = asked.now - back * PERIOD, len(asked.alive)
+        load = 1.1 * many * sum(bool(world.does(proc, at)[0]) for proc in alive)
+        used = 40 * _GIB + many * sum(world.memory(proc, at) for proc in alive)
+        cpu = many * sum(world.busy(proc, at) for proc in alive)
+        sent = int(world.steps(at)) * 1_400_000_000
+        yield int(at * 1e6), asked.host.id, load, used, 0, cpu, sent, sent
 
 
 @fills("actor_status_events")

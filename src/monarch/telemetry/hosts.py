@@ -15,6 +15,7 @@ from typing import Any
 from .._core.plane import SYSTEM
 from .._proc_stat import RESIDENT, STATE, SYSTEM_TICKS, THREADS, USER_TICKS, VIRTUAL, stat_of
 from . import dead
+from .host_history import Figures, begin
 from .ids import actor_id, host_id, mesh_id, proc_id
 from .processes import status_events
 from .registry import AGENT, Asked, produces
@@ -43,24 +44,20 @@ _STATES = {
 @produces("hosts", AGENT)
 def _hosts(asked: Asked) -> Iterator[Row]:
     description = asked.description
-    memory = _fields("/proc/meminfo")
-    swap = memory.get("SwapTotal"), memory.get("SwapFree")
-    used = swap[0] - swap[1] if swap[0] is not None and swap[1] is not None else None
-    load, cpu, started = None, None, None
-    with suppress(OSError, ValueError):
-        load = os.getloadavg()[0]
-    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
-        lines = file.read().splitlines()
-        times = list(map(int, lines[0].split()[1:9]))
-        cpu = (sum(times) - times[3] - times[4]) / _TICK
-        started = (
-            next(int(line.split()[1]) for line in lines if line.startswith("btime")) * 1_000_000
-        )
-    received, sent = _network()
+    begin(asked, _figures)  # who looks at hosts will want to know what was
+    memory, now = _fields("/proc/meminfo"), _figures()
     yield (
         host_id(description.agent.host), asked.now_us, description.agent.host, description.machine, description.pid,
-        os.cpu_count() or 1, load, memory.get("MemTotal"), memory.get("MemAvailable"), used, cpu, received, sent, started,
+        os.cpu_count() or 1, now.load, memory.get("MemTotal"), memory.get("MemAvailable"), now.swap, now.cpu, now.received, now.sent,
+        _started(),
     )  # fmt: skip
+
+
+@produces("host_history", AGENT)
+def _history(asked: Asked) -> Iterator[Row]:
+    host = host_id(asked.description.agent.host)
+    for at, figures in begin(asked, _figures).rows():
+        yield at, host, *figures
 
 
 @produces("meshes", AGENT)
@@ -127,6 +124,32 @@ def _process(pid: int) -> Row:
     cpu = (int(stat[USER_TICKS]) + int(stat[SYSTEM_TICKS])) / _TICK
     rss, state = int(stat[RESIDENT]) * _PAGE, stat[STATE]
     return cpu, rss, int(stat[VIRTUAL]), int(stat[THREADS]), descriptors, _STATES.get(state, state)
+
+
+def _figures() -> Figures:
+    memory = _fields("/proc/meminfo")
+    load, cpu = None, None
+    with suppress(OSError, ValueError):
+        load = os.getloadavg()[0]
+    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
+        times = list(map(int, file.readline().split()[1:9]))
+        cpu = (sum(times) - times[3] - times[4]) / _TICK
+    used, swap = _used(memory, "MemTotal", "MemAvailable"), _used(memory, "SwapTotal", "SwapFree")
+    return Figures(load, used, swap, cpu, *_network())
+
+
+def _used(memory: dict[str, int], all_of_it: str, free: str) -> int | None:
+    total, left = memory.get(all_of_it), memory.get(free)
+    return total - left if total is not None and left is not None else None
+
+
+def _started() -> int | None:
+    """When the machine was started, in microseconds since 1970."""
+    with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
+        return next(
+            (int(line.split()[1]) * 1_000_000 for line in file if line[:5] == "btime"), None
+        )
+    return None
 
 
 def _fields(path: str) -> dict[str, int]:

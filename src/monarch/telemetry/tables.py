@@ -66,6 +66,12 @@ TABLES: dict[str, Table] = {
         memory_available_bytes u64?, swap_used_bytes u64?, cpu_seconds f64?, rx_bytes u64?, tx_bytes u64?, started_us i64?
         """,
     ),
+    "host_history": _table(
+        "Load and memory of each host, by ten seconds for ten minutes, from when somebody first asks.",
+        EVENTS,
+        "timestamp_us i64, host_id u64, load_1m f64?, memory_used_bytes u64?, swap_used_bytes u64?,"
+        " cpu_seconds f64?, rx_bytes u64?, tx_bytes u64?",
+    ),
     "procs": _table(
         "Processes that run actors, as their host agent sees them; also those that have ended.",
         STATE,

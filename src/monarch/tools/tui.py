@@ -30,7 +30,13 @@ class _Theme(str, Enum):
     dark = "textual-dark"
     light = "textual-light"
     nord = "nord"
+    doom_nord_light = "doom-nord-light"
     gruvbox = "gruvbox"
+
+
+class _Language(str, Enum):
+    english = "en"
+    chinese = "zh"
 
 
 @app.command(epilog="Example: monarch tui")
@@ -50,6 +56,9 @@ def tui(
     admin_port: Annotated[int, typer.Option(help="The port, where --addr names none.")] = 1729,
     refresh_ms: Annotated[int, typer.Option(min=100, help="Milliseconds between looks.")] = 2000,
     theme: Annotated[_Theme, typer.Option(help="Colours; NO_COLOR=1 for none.")] = _Theme.dark,
+    lang: Annotated[
+        _Language, typer.Option(help="Of the dashboard's own words.")
+    ] = _Language.english,
     tls_ca: Annotated[
         Path | None, typer.Option(help="CA certificates by which to know the server.")
     ] = None,
@@ -89,7 +98,7 @@ def tui(
             raise typer.Exit(faces.diagnose(access))
         # what they say would stand in the middle of the screen
         logging.getLogger().handlers.clear()
-        faces.run(access, refresh_ms / 1000, theme.value)
+        faces.run(access, refresh_ms / 1000, theme.value, lang.value)
 
 
 def _tls(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext | None:

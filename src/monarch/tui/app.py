@@ -20,6 +20,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from . import themes
 from .failures import Failures
 from .feed import Feed
 from .http import Access, Line, told, unreadable
@@ -34,6 +35,7 @@ from .stacks import Stacks
 from .text import Row, duration, plain, wrapped
 from .tree import Tree
 from .waits import Waits
+from .words import help_of, said, speak
 
 REFRESH = 2.0
 """Seconds between looks."""
@@ -94,7 +96,8 @@ class Overlay(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         box = Container(self._listing)
-        box.border_title = Content(plain(f"{self._title}, Esc closes")).markup
+        title = said("{title}, Esc closes", title=self._title)
+        box.border_title = Content(plain(title)).markup
         yield box
 
     def on_mount(self) -> None:
@@ -111,7 +114,8 @@ class Dashboard(App[None]):
     Args:
         access: To the server.
         refresh: Seconds between looks.
-        theme: One of Textual's.
+        theme: One of Textual's, or `themes.NAME`.
+        lang: ``en`` or ``zh``; see `words`.
     """
 
     ENABLE_COMMAND_PALETTE = False
@@ -133,10 +137,20 @@ class Dashboard(App[None]):
         Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
-    def __init__(self, access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        refresh: float = REFRESH,
+        theme: str | None = None,
+        lang: str = "en",
+    ) -> None:
+        speak(lang)
         super().__init__()
+        self.register_theme(themes.THEME)
         if theme is not None:
             self.theme = theme
+        if theme == themes.NAME:
+            self.ansi_theme_light = themes.ANSI
         self._access = access
         self._pause = refresh
         now, why = NowSource(), WhySource()
@@ -146,7 +160,7 @@ class Dashboard(App[None]):
         self._tabs, self._status, self._keys = (
             Static(classes="line", markup=False) for _ in range(3)
         )
-        self._prompt = Input(id="find", placeholder="find", compact=True)
+        self._prompt = Input(id="find", placeholder=said("find"), compact=True)
         self._pane = self.panes[0]
         self._feed: Feed | None = None
         self._held = False
@@ -229,7 +243,7 @@ class Dashboard(App[None]):
         if not callable(question):
             self.push_screen(Overlay(title, question))
             return
-        shown = Overlay(title, [[("asking ...", "dim")]])
+        shown = Overlay(title, [[(said("asking ..."), "dim")]])
         self.push_screen(shown)
 
         def take(lines: Any, trouble: str) -> None:
@@ -273,7 +287,7 @@ class Dashboard(App[None]):
         event.input.display = False
         self._pane.listing.focus()
         if not self._pane.listing.find(event.value) and event.value:
-            self.say(f"no line here has {event.value!r}")
+            self.say(said("no line here has {text!r}", text=event.value))
 
     def on_key(self) -> None:
         self._said = ""
@@ -309,9 +323,11 @@ class Dashboard(App[None]):
 
     def action_help(self) -> None:
         """Show what this screen is, and all keys."""
-        text = f"{self._pane.TITLE}: {self._pane.HELP}\n\n{self._pane.HINTS}\n\n{KEYS}"
+        pane = self._pane
+        about, keys = help_of(pane.TITLE, pane.HELP, KEYS)
+        text = f"{said(pane.TITLE)}: {about}\n\n{said(pane.HINTS)}\n\n{keys}"
         self.push_screen(
-            Overlay("help", list(wrapped(text, max(40, self.size.width * 96 // 100 - 4))))
+            Overlay(said("help"), list(wrapped(text, max(40, self.size.width * 96 // 100 - 4))))
         )
 
     def _open(self, pane: Pane) -> None:
@@ -339,7 +355,9 @@ class Dashboard(App[None]):
     def _show_status(self) -> None:
         tabs = Text("")
         for number, pane in enumerate(self.panes, 1):
-            tabs.append(f" {number} {pane.TITLE} ", "bold reverse" if pane is self._pane else "")
+            tabs.append(
+                f" {number} {said(pane.TITLE)} ", "bold reverse" if pane is self._pane else ""
+            )
         status = Text("")
         note = ""
         with self._pane.reading():
@@ -352,32 +370,36 @@ class Dashboard(App[None]):
                 status.append(plain(text))
         self._tabs.update(tabs)
         self._status.update(status)
-        keys = f"? help  q quit  / find  f hold  {self._pane.HINTS}"
+        keys = f"{said('? help  q quit  / find  f hold')}  {said(self._pane.HINTS)}"
         self._keys.update(Text(keys, "dim"))
 
     def _connection(self) -> tuple[bool, str]:
         """Return whether the connection is lost, and the text about it."""
         source = self._pane.source
         if source is None:
-            return False, "asks when told to"
+            return False, said("asks when told to")
         age = duration(time.monotonic() - source.heard)
         if source.ended:
-            return True, f" ENDED: what is shown is the last of the program, {age} old "
-        if trouble := source.trouble or source.odd:
-            return True, f" LOST: {trouble} " + (
-                f"- what is shown is {age} old " if source.heard else ""
+            return True, said(
+                " ENDED: what is shown is the last of the program, {age} old ", age=age
             )
+        if trouble := source.trouble or source.odd:
+            since = said("- what is shown is {age} old ", age=age) if source.heard else ""
+            return True, said(" LOST: {trouble} ", trouble=trouble) + since
         if self._held:
-            return False, f"HELD, {age} old; f goes on"
-        return False, "live" if source.heard else "connecting"
+            return False, said("HELD, {age} old; f goes on", age=age)
+        return False, said("live" if source.heard else "connecting")
 
 
-def run(access: Access, refresh: float = REFRESH, theme: str | None = None) -> None:
+def run(
+    access: Access, refresh: float = REFRESH, theme: str | None = None, lang: str = "en"
+) -> None:
     """Show the dashboard until somebody quits.
 
     Args:
         access: To the server.
         refresh: Seconds between looks.
-        theme: One of Textual's; None for the usual one.
+        theme: One of Textual's, or ``doom-nord-light``; None for the usual one.
+        lang: ``en`` or ``zh``.
     """
-    Dashboard(access, refresh, theme).run()
+    Dashboard(access, refresh, theme, lang).run()

@@ -9,7 +9,8 @@ from typing import Any
 from .http import Line
 from .pane import Folded
 from .sources import NowSource
-from .text import LOOKING, Row, wrapped
+from .text import Row, looking, wrapped
+from .words import said
 
 
 class Failures(Folded):
@@ -29,12 +30,12 @@ class Failures(Folded):
     def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
         parts = self._picture.parts
         if not parts:
-            yield None, LOOKING, ()
+            yield None, looking(), ()
             return
         failures = parts["failures"]
         width = max(20, self.listing.size.width - 4)
         if not failures:
-            yield None, [("nothing has failed", "green")], ()
+            yield None, [(said("nothing has failed"), "green")], ()
         for each in failures:
             if not each["is_propagated"]:
                 whole = list(wrapped(each["message"], width, "", "    "))
@@ -43,7 +44,7 @@ class Failures(Folded):
         if following:
             yield (
                 "following",
-                [(f"{len(following):,} that follow from these", "bold")],
+                [(said("{count:,} that follow from these", count=len(following)), "bold")],
                 [[("    ", ""), *_head(each)] for each in following],
             )
         for host, reason in parts["silent"].items():

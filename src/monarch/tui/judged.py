@@ -8,7 +8,7 @@ from typing import Any
 from .now import STATUS
 from .pane import Folded
 from .sources import WhySource
-from .text import LOOKING, Row, wrapped
+from .text import Row, looking, wrapped
 
 
 class Judged(Folded):
@@ -21,7 +21,7 @@ class Judged(Folded):
     def groups(self) -> Iterator[tuple[Any, Row, Sequence[Row]]]:
         found = self._why.verdict
         if not found:
-            yield None, LOOKING, ()
+            yield None, looking(), ()
             return
         for row in wrapped(
             found["sentence"], max(20, self.listing.size.width), STATUS.get(found["status"], "bold")

@@ -10,7 +10,8 @@ from ..logs.ranks import runs
 from .pane import Pane
 from .picture import BLAMED, LOOKS, Look, drawn
 from .sources import NowSource
-from .text import LOOKING, Row, duration, size, wrapped
+from .text import Row, duration, looking, size, wrapped
+from .words import said
 
 STATUS = {"fine": "bold green", "slow": "bold yellow", "stuck": "bold red"}
 _RAMP = [f"{text} on {color}" for color, text in (
@@ -51,7 +52,7 @@ class Now(Pane):
     def rows(self) -> tuple[Sequence[Row], Row]:
         parts = self._picture.parts
         if not parts:
-            return [LOOKING], ()
+            return [looking()], ()
         width = max(20, self.listing.size.width)
         above = [("stacks", row) for row in verdict(parts["verdict"], width)]
         above += [
@@ -79,7 +80,7 @@ class Now(Pane):
             self.dashboard.open(self._abouts[self.listing.cursor])
 
     def note(self) -> str:
-        return "" if self._figure == "state" else f"map: {self._figure}"
+        return "" if self._figure == "state" else said("map: {figure}", figure=said(self._figure))
 
     def action_view(self) -> None:
         """Show another figure in the map."""
@@ -93,9 +94,10 @@ class Now(Pane):
         look, legend = self._looks(mesh)
         found = drawn(mesh, look, width - digits - 2, height)
         shape = " × ".join(f"{name} {count}" for name, count in mesh["shape"].items())
-        shared = f"a cell is {found.per_cell} ranks" if found.per_cell > 1 else ""
-        said = "  ".join(filter(None, (f"{ranks:,} ranks" if ranks > 1 else "", shape, shared)))
-        yield [(mesh["name"], "bold"), (f"  {said}  " if said else "  ", "dim"), *legend]
+        shared = said("a cell is {count} ranks", count=found.per_cell) if found.per_cell > 1 else ""
+        many = said("{count:,} ranks", count=ranks) if ranks > 1 else ""
+        about = "  ".join(filter(None, (many, shape, shared)))
+        yield [(mesh["name"], "bold"), (f"  {about}  " if about else "  ", "dim"), *legend]
         for first, cells in found.rows:
             yield [(f"{first:{digits}} ", "dim"), *cells]
 
@@ -105,12 +107,13 @@ class Now(Pane):
             counts = Counter(self._picture.state(mesh, number) for number in range(mesh["size"]))
             legend: list[tuple[str, str]] = []
             if blamed := sum(map(bool, mesh["columns"]["blamed"])):
-                legend += [(BLAMED.letter, BLAMED.style), (f" {blamed:,} in the way  ", "")]
+                held_up = said("{count:,} in the way", count=blamed)
+                legend += [(BLAMED.letter, BLAMED.style), (f" {held_up}  ", "")]
             for state, count in counts.most_common():
                 look = LOOKS.get(state)
                 legend += [
                     (look.letter if look else "?", look.style if look else ""),
-                    (f" {count:,} {state}  ", ""),
+                    (f" {count:,} {said(state)}  ", ""),
                 ]
             return lambda number: self._picture.look(mesh, number), legend
         column = mesh["columns"][self._figure]
@@ -126,7 +129,17 @@ class Now(Pane):
 
         text = _FIGURES[self._figure]
         return look_at, [
-            (f"{self._figure} {text(low)} to {text(high)}" if known else "not known", "")
+            (
+                said(
+                    "{figure} {low} to {high}",
+                    figure=said(self._figure),
+                    low=text(low),
+                    high=text(high),
+                )
+                if known
+                else said("not known"),
+                "",
+            )
         ]
 
 
@@ -169,7 +182,7 @@ def who(standing: Mapping[str, Any]) -> Row:
 
 def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     if failures:
-        yield [(f"{len(failures):,} failures, the first one first", "bold")]
+        yield [(said("{count:,} failures, the first one first", count=len(failures)), "bold")]
     for each in failures[:_MOST_FAILURES]:
         message = each["message"].partition("\n")[0]
         style = "dim" if each["is_propagated"] else "red"
@@ -178,4 +191,5 @@ def _failures(failures: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
             (f"  {message}", style),
         ]
     if len(failures) > _MOST_FAILURES:
-        yield [(f"  and {len(failures) - _MOST_FAILURES:,} more", "dim")]
+        more = said("and {count:,} more", count=len(failures) - _MOST_FAILURES)
+        yield [(f"  {more}", "dim")]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rich.cells import cell_len, set_cell_size
+
 from .._namedtuple import NamedTuple
 from .pane import Pane
 from .picture import Rank
 from .sources import NowSource
 from .text import Made, Row, duration, plain, size
+from .words import said
 
 
 class _Column(NamedTuple):
@@ -63,7 +66,9 @@ class Ranks(Pane):
         head = []
         for each in _COLUMNS:
             mark = ("▼" if falling else "▲") if each == column else ""
-            head.append((_aligned(each, each.title + mark), "reverse" if each == column else ""))
+            head.append(
+                (_aligned(each, said(each.title) + mark), "reverse" if each == column else "")
+            )
         return Made(len(self._order), self._row), head
 
     def about(self) -> Any:
@@ -73,7 +78,8 @@ class Ranks(Pane):
         return self._order.index(about) if self.listing.cursor and about in self._order else None
 
     def note(self) -> str:
-        return f"{self.listing.cursor + 1 if self._order else 0:,} of {len(self._order):,}"
+        at = self.listing.cursor + 1 if self._order else 0
+        return said("{at:,} of {count:,}", at=at, count=len(self._order))
 
     def choose(self) -> None:
         """Show where the marked rank stands."""
@@ -104,7 +110,7 @@ class Ranks(Pane):
             picture.value(rank, name) for name in _FIGURES.values()
         )
         texts = (
-            picture.name(rank), f"{look.letter} {picture.state(mesh, rank.number)}", duration(seconds), _count(queue),
+            picture.name(rank), f"{look.letter} {said(picture.state(mesh, rank.number))}", duration(seconds), _count(queue),
             _count(handled), size(rss), duration(cpu), str(pid or ""), picture.host(rank),
         )  # fmt: skip
         styles = ("bold", look.style, "", "", "", "", "", "", "dim")
@@ -127,10 +133,11 @@ class Ranks(Pane):
 
 def _aligned(column: _Column, text: str) -> str:
     if column.title in _FIGURES:
-        return f"{text:>{column.width}} "
+        return " " * (column.width - cell_len(text)) + text + " "
     shown = plain(text)
-    shown = shown if len(shown) < column.width else f"{shown[: column.width - 2]}…"
-    return f"{shown:<{column.width}}" if column != _COLUMNS[-1] else f" {text}"
+    if cell_len(shown) >= column.width:
+        shown = f"{set_cell_size(shown, column.width - 2)}…"
+    return set_cell_size(shown, column.width) if column != _COLUMNS[-1] else f" {text}"
 
 
 def _count(number: int | None) -> str:

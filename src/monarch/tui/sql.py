@@ -13,6 +13,7 @@ from textual.widgets import Input
 from .http import Line
 from .pane import Pane
 from .text import Made, Row, plain, wrapped
+from .words import said
 
 SAVED = {
     "which tables there are": "SHOW TABLES",
@@ -65,7 +66,8 @@ class Sql(Pane):
             return list(wrapped(self._said, self.listing.size.width, "bold red")), ()
         if self._answer is None:
             return [
-                [(title, "bold"), (f"   {statement}", "dim")] for title, statement in SAVED.items()
+                [(said(title), "bold"), (f"   {statement}", "dim")]
+                for title, statement in SAVED.items()
             ], ()
         columns, rows = self._answer["columns"], self._answer["rows"]
         texts = [[*map(_text, (row[name] for name in columns))] for row in rows[:200]]
@@ -83,7 +85,7 @@ class Sql(Pane):
         if self._answer is None:
             return ""
         silent = "".join(f"; {who} did not answer" for who in self._answer["silent"])
-        return f"{len(self._answer['rows']):,} rows{silent}"
+        return said("{count:,} rows", count=len(self._answer["rows"])) + silent
 
     def choose(self) -> None:
         """Ask the saved question that is marked; of a row, show all of it."""
@@ -95,7 +97,7 @@ class Sql(Pane):
             row = self._answer["rows"][self.listing.cursor]
             width = max(40, self.app.size.width - 10)
             self.dashboard.overlay(
-                "row",
+                said("row"),
                 [
                     line
                     for name, value in row.items()
@@ -138,7 +140,7 @@ class Sql(Pane):
         def question(line: Line) -> Any:
             return line.post("/v1/query", {"sql": statement})
 
-        self.dashboard.say("asking ...")
+        self.dashboard.say(said("asking ..."))
         self.dashboard.ask(question, take)
 
     def _row(self, index: int) -> Row:

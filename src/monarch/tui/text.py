@@ -8,14 +8,17 @@ from typing import overload
 
 from .. import _words
 from ..logs.terminal import tame
+from .words import said
 
 Piece = tuple[str, str]
 """A text, and its style as Rich has it: ``bold red``; empty for none."""
 Row = Sequence[Piece]
 """A line on the screen."""
 
-LOOKING: Row = [("looking ...", "dim")]
-"""What stands where nothing has come yet."""
+
+def looking() -> Row:
+    """The line where nothing has come yet."""
+    return [(said("looking ..."), "dim")]
 
 
 class Made(Sequence[Row]):

@@ -18,7 +18,8 @@ from .health import report
 from .listing import Listing
 from .pane import Pane
 from .sources import Node, TreeSource
-from .text import LOOKING, Row, duration, wrapped
+from .text import Row, duration, looking, wrapped
+from .words import said
 
 _STATUS = {"failed": "bold red", "processing": "yellow", "stopped": "dim", "idle": "green"}
 
@@ -62,7 +63,7 @@ class Tree(Pane):
         self._details.show(
             list(self._about(self._tree.details, max(20, self._details.size.width - 2)))
         )
-        return [self._row(node) for node in self._shown] or [LOOKING], ()
+        return [self._row(node) for node in self._shown] or [looking()], ()
 
     def about(self) -> Any:
         node = self._node()
@@ -74,17 +75,16 @@ class Tree(Pane):
         )
 
     def note(self) -> str:
-        on = {True: "on", False: "off"}
+        on = {True: said("on"), False: said("off")}
         root = self._tree.root.get("properties", {}).get("Root", {})
         since = root.get("started_at")
-        up = (
-            f"up {duration(time.time() - datetime.fromisoformat(since.replace('Z', '+00:00')).timestamp())} • "
-            if since
-            else ""
-        )
+        up = ""
+        if since:
+            began = datetime.fromisoformat(since.replace("Z", "+00:00")).timestamp()
+            up = said("up {time}", time=duration(time.time() - began)) + " • "
         return (
-            f"{up}@{root.get('started_by', '?')} • sys:{on[self._system]} •"
-            f" stopped:{on[self._stopped]}"
+            f"{up}@{root.get('started_by', '?')} • {said('sys')}:{on[self._system]} •"
+            f" {said('stopped')}:{on[self._stopped]}"
         )
 
     def on_listing_moved(self) -> None:
@@ -96,7 +96,7 @@ class Tree(Pane):
     def choose(self) -> None:
         """Show all details of the marked node."""
         self.dashboard.overlay(
-            "details", list(self._about(self._tree.details, self.app.size.width - 10))
+            said("details"), list(self._about(self._tree.details, self.app.size.width - 10))
         )
 
     def action_expand(self) -> None:
@@ -124,20 +124,21 @@ class Tree(Pane):
         """Show what py-spy says of the marked process, or of that of the marked actor."""
         if (proc := self._proc()) is not None:
             self.dashboard.overlay(
-                f"py-spy of {proc}", lambda line: _stacks(line.get(_path("pyspy", proc)))
+                said("py-spy of {proc}", proc=proc),
+                lambda line: _stacks(line.get(_path("pyspy", proc))),
             )
 
     def action_config(self) -> None:
         """Show the configuration of the marked process."""
         if (proc := self._proc()) is not None:
             self.dashboard.overlay(
-                f"configuration of {proc}",
+                said("configuration of {proc}", proc=proc),
                 lambda line: _settings(line.get(_path("config", proc))["entries"]),
             )
 
     def action_diagnose(self) -> None:
         """Show how the server and all nodes answer."""
-        self.dashboard.overlay("diagnostics", lambda line: _diagnostics(report(line)))
+        self.dashboard.overlay(said("diagnostics"), lambda line: _diagnostics(report(line)))
 
     def _node(self) -> Node | None:
         return self._shown[self.listing.cursor] if self.listing.cursor < len(self._shown) else None
@@ -173,7 +174,7 @@ class Tree(Pane):
 
     def _about(self, node: Mapping[str, Any], width: int) -> Iterator[Row]:
         for kind, properties in node.get("properties", {}).items():
-            yield [(f"{kind} details", "bold underline")]
+            yield [(said("{kind} details", kind=kind), "bold underline")]
             yield from wrapped(str(node.get("identity", "")), width, "dim")
             yield from _fields(properties, width)
 

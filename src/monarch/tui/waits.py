@@ -8,6 +8,7 @@ from typing import Any
 from .judged import Judged
 from .now import who
 from .text import Row, duration
+from .words import said
 
 
 class Waits(Judged):
@@ -41,7 +42,7 @@ class Waits(Judged):
         for title in ("full", "frozen", "swapping"):
             yield from ((None, [(f"{title}: {text}", "yellow")], ()) for text in verdict[title])
         if not verdict["waits"]:
-            yield None, [("nobody waits for anybody", "dim")], ()
+            yield None, [(said("nobody waits for anybody"), "dim")], ()
 
     def choose(self) -> None:
         """Show the stack of the marked group."""
@@ -59,7 +60,7 @@ def _below(
     for each in waiting.get(number, ()):
         standing = classes[each]
         since = f" for {duration(standing['seconds'])}" if standing["seconds"] is not None else ""
-        again = "  (see above)" if each in seen else ""
+        again = f"  {said('(see above)')}" if each in seen else ""
         yield [
             ("  " * depth + "└ ", "dim"),
             *who(standing),

@@ -48,25 +48,83 @@ const ASKED = (from: string, until: string, fine: number) => `
   SELECT CASE WHEN least(by_handled, by_waiting) <= 20 THEN actor END AS actor, part, sum(handled)::BIGINT AS handled, sum(waiting)::BIGINT AS waiting
   FROM ranked GROUP BY ALL ORDER BY part`;
 
-/** Asks for all ten minutes once, then, as long as they are live, for what is new. */
-export class Activities {
-  #points: Point[] = [];
+/** Points of ten minutes: asks for all of them once, then, as long as they are live, for what is new. */
+class Points<P extends { part: number }> {
+  protected points: P[] = [];
   #from = 0;
 
-  question(until: string): string {
-    if (!past.live) this.#points = [];
-    const last = this.#points.at(-1)?.part;
+  /** From when on is to be asked, in SQL. */
+  protected since(until: string): string {
+    if (!past.live) this.points = [];
+    const last = this.points.at(-1)?.part;
     this.#from = last === undefined ? 0 : last - LATE;
-    const from = last === undefined ? `(${until} // 10000000 - ${POINTS}) * 10000000` : String(this.#from * WIDE * 1e6);
-    return ASKED(from, until, Math.floor(past.end / WIDE) - POINTS);
+    return last === undefined ? `(${until} // 10000000 - ${POINTS}) * 10000000` : String(this.#from * WIDE * 1e6);
+  }
+
+  /** Take what came; the part behind the last one. */
+  protected add(found: P[]): number {
+    const end = Math.max(Math.floor(past.moment / WIDE), (found.at(-1)?.part ?? 0) + 1);
+    this.points = [...this.points.filter(({ part }) => part < this.#from), ...found].filter(({ part }) => part >= end - POINTS);
+    return end;
+  }
+}
+
+export class Activities extends Points<Point> {
+  question(until: string): string {
+    return ASKED(this.since(until), until, Math.floor(past.end / WIDE) - POINTS);
   }
 
   /** What is known with the answer to the last question. */
   take({ rows, left_out }: Answer): Activity {
-    const found = rows as unknown as Point[];
-    const end = Math.max(Math.floor(past.moment / WIDE), (found.at(-1)?.part ?? 0) + 1);
-    this.#points = [...this.#points.filter(({ part }) => part < this.#from), ...found].filter(({ part }) => part >= end - POINTS);
-    return { ...charted(this.#points, end), left_out };
+    const end = this.add(rows as unknown as Point[]);
+    return { ...charted(this.points, end), left_out };
+  }
+}
+
+/** Load and memory of machines over the last ten minutes. */
+export interface Machines extends Pick<Answer, "left_out"> {
+  at: number[];
+  load: Series[];
+  memory: Series[];
+}
+
+interface MachinePoint {
+  machine: string;
+  part: number;
+  load: number | null;
+  memory: number | null;
+}
+
+/** A line for each machine; of more than eight the highest, the median and the lowest. Agents of one machine say the same. */
+const OF_MACHINES = (from: string, until: string) => `
+  WITH points AS (
+    SELECT h.machine, y.timestamp_us // 10000000 AS part, avg(y.load_1m) AS load, avg(y.memory_used_bytes) AS memory
+    FROM host_history y JOIN hosts h ON h.id = y.host_id
+    WHERE y.timestamp_us >= ${from} AND y.timestamp_us < ${until} // 10000000 * 10000000 GROUP BY ALL),
+  many AS (SELECT count(DISTINCT machine) > ${LINES} AS are FROM hosts)
+  SELECT machine, part, load, memory FROM points, many WHERE NOT are
+  UNION ALL SELECT 'highest', part, max(load), max(memory) FROM points, many WHERE are GROUP BY part
+  UNION ALL SELECT 'median', part, median(load), median(memory) FROM points, many WHERE are GROUP BY part
+  UNION ALL SELECT 'lowest', part, min(load), min(memory) FROM points, many WHERE are GROUP BY part
+  ORDER BY part`;
+
+export class MachineHistory extends Points<MachinePoint> {
+  question(until: string): string {
+    return OF_MACHINES(this.since(until), until);
+  }
+
+  /** What is known with the answer to the last question. */
+  take({ rows, left_out }: Answer): Machines {
+    this.add(rows as unknown as MachinePoint[]);
+    const begin = this.points[0]?.part ?? 0;
+    const count = this.points.length ? this.points.at(-1)!.part - begin + 1 : 0;
+    const names = [...new Set(this.points.map(({ machine }) => machine))].sort();
+    const line = (what: "load" | "memory"): Series[] => {
+      const found = names.map((name) => ({ name, values: new Array<number | null>(count).fill(null) }));
+      for (const point of this.points) found[names.indexOf(point.machine)]!.values[point.part - begin] = point[what];
+      return found;
+    };
+    return { at: Array.from({ length: count }, (_, part) => (begin + part) * WIDE), load: line("load"), memory: line("memory"), left_out };
   }
 }
 

@@ -1,0 +1,70 @@
+"""Load and memory of a host over the last ten minutes: what is kept of it, and for how long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from monarch.telemetry import host_history
+from monarch.telemetry.host_history import KEPT, PERIOD, Figures, HostHistory, begin
+
+
+class Timers:
+    """Those of a poller, whose time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.due: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
+        self.due.append((self.now + seconds, callback))
+
+    def pass_time(self, until: float) -> None:
+        while self.due and self.due[0][0] <= until:
+            self.now, callback = self.due.pop(0)
+            callback()
+        self.now = until
+
+
+def looking() -> Callable[[], Figures]:
+    """Loads 0, 1, 2, ..."""
+    loads = itertools.count()
+    return lambda: Figures(float(next(loads)), 1, 0, 1.0, 0, 0)
+
+
+def test_a_row_comes_each_ten_seconds_and_the_last_one_is_of_now() -> None:
+    timers = Timers()
+    history = HostHistory(timers, looking(), lambda: timers.now)
+    timers.pass_time(1025)
+    assert [(at, row.load) for at, row in history.rows()] == [
+        (1_000_000_000, 0), (1_010_000_000, 1), (1_020_000_000, 2), (1_025_000_000, 3),
+    ]  # fmt: skip
+    timers.pass_time(1030.5)
+    assert [at for at, _ in history.rows()][-1] == 1_030_000_000  # which is now, nearly
+
+
+def test_ten_minutes_are_kept_however_long_it_goes_on() -> None:
+    timers = Timers()
+    history = HostHistory(timers, looking(), lambda: timers.now)
+    timers.pass_time(1000 + 5000 * PERIOD)
+    rows = history.rows()
+    assert len(rows) == KEPT and rows[-1][0] - rows[0][0] == (KEPT - 1) * PERIOD * 1e6
+    assert len(timers.due) == 1  # one timer, also after long
+
+
+def test_an_agent_has_one_history_however_often_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host_history, "_own", None)
+
+    def asked(timers: Timers) -> Any:
+        return SimpleNamespace(service=SimpleNamespace(hub=SimpleNamespace(poller=timers)))
+
+    timers = Timers()
+    first = begin(asked(timers), looking())
+    assert begin(asked(timers), looking()) is first and len(timers.due) == 1
+    assert begin(asked(Timers()), looking()) is not first  # of an engine that started anew
