@@ -138,7 +138,8 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what
 # the lines are for. (It was 29,761 of up to 120 columns.)
-MOST_LINES_OF_THE_CORE = 31_300
+MOST_LINES_OF_THE_CORE = 31_310
+MOST_LINES_OF_CODE_OF_THE_CORE = 19_740  # to become 19,000
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.
@@ -445,9 +446,21 @@ def test_no_file_is_longer_than_500_lines() -> None:
 
 
 def test_growth_of_the_core_is_a_decision() -> None:
-    lines = sum(
-        len(path.read_text().splitlines())
-        for path in SOURCES
-        if module_name(path).startswith("monarch._core")
+    texts = [path.read_text() for path in SOURCES if module_name(path).startswith("monarch._core")]
+    assert sum(len(text.splitlines()) for text in texts) <= MOST_LINES_OF_THE_CORE
+    assert sum(map(lines_of_code, texts)) <= MOST_LINES_OF_CODE_OF_THE_CORE
+
+
+def lines_of_code(text: str) -> int:
+    """How many lines are neither blank nor a comment, nor of a docstring."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        number
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None
+        for number in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    return sum(
+        bool(line.strip()) and not line.lstrip().startswith("#") and number not in docstrings
+        for number, line in enumerate(text.splitlines(), 1)
     )
-    assert lines <= MOST_LINES_OF_THE_CORE

@@ -15,7 +15,7 @@ from typing import Any
 from .._namedtuple import NamedTuple
 from ..telemetry.programs import SCHEMA
 from ..telemetry.query import Found, Needs, Schema, as_columns, library, quoted
-from ..telemetry.query import Source as Tables
+from ..telemetry.query import TableSource as Tables
 from ..telemetry.tables import TABLES
 
 MEDIA = "application/vnd.apache.arrow.stream"
