@@ -138,8 +138,8 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 
 # Of `_core`, blank lines and docstrings included. To raise it is a decision: say in the commit what
 # the lines are for. (It was 29,761 of up to 120 columns.)
-MOST_LINES_OF_THE_CORE = 31_310
-MOST_LINES_OF_CODE_OF_THE_CORE = 19_740  # to become 19,000
+MOST_LINES_OF_THE_CORE = 31_320
+MOST_LINES_OF_CODE_OF_THE_CORE = 19_745  # to become 19,000
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

@@ -10,7 +10,8 @@ import typer
 from .. import job
 from ..job import current, telemetry
 from .json_option import JSON, say
-from .scale import CONTEXT, applied
+from .scale import applied
+from .status import CONTEXT
 
 app = typer.Typer()
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 
 from ..._lazy import lazy_logger
 
@@ -71,8 +70,10 @@ class Poller:
     def remove(self, fd: int) -> None:
         """Forget `fd`; call before it is closed. Harmless when it is not there."""
         if self._handlers.pop(fd, None) is not None:
-            with suppress(OSError, ValueError):  # closed already, by us or with the poller
+            try:  # not `suppress`, which takes three calls: this is on the path of each loan
                 self._epoll.unregister(fd)
+            except (OSError, ValueError):  # closed already, by us or with the poller
+                pass
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call `callback` on the poller's thread.

@@ -51,10 +51,14 @@ def listen(address: ProcAddress) -> socket.socket:
     Raises:
         OSError: Somebody has that name, or no descriptor is left.
     """
-    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as listener:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:  # not `closed_on_error`, which takes calls: each proc does this at its start
         listener.bind(f"{_folder(address.host) or _make_folder(address.host)}/{address.proc}")
         listener.listen(BACKLOG)
         listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
     return listener
 
 
@@ -66,13 +70,17 @@ def connect(address: ProcAddress) -> socket.socket:
         BlockingIOError: Its backlog is full; try again.
         PeerRefused: It runs as another user.
     """
-    with closed_on_error(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as sock:
-        sock.setblocking(False)
-        try:
-            sock.connect(path_of(address))
-        except FileNotFoundError:
-            raise _nobody_listens() from None
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    try:  # as above
+        sock.connect(path_of(address))
         check_peer(sock)
+    except FileNotFoundError:
+        sock.close()
+        raise _nobody_listens() from None
+    except BaseException:
+        sock.close()
+        raise
     widen(sock)
     return sock
 
