@@ -195,16 +195,20 @@ class Torn(Sharded):
         self, model: torch.nn.Module, optimizer: Any, mine: list[int], ranks: int, step: int
     ) -> None:
         barrier, rank = dist.barrier, dist.get_rank()
+        folder: Path = self.moment.folder  # type: ignore[attr-defined]  # `Deaths`
 
         def torn() -> None:
             barrier()
+            (folder / f"passed.{rank}").touch()
             if rank == 3:
+                # one that dies within the barrier would keep others from getting out of it
+                while not all((folder / f"passed.{other}").exists() for other in range(3)):
+                    time.sleep(0.001)
                 self.moment("prepared")
             if rank == 1:
                 raise RuntimeError("connection closed by peer")
 
-        # `Deaths`
-        if step == 5 and not (self.moment.folder / "prepared.0").exists():  # type: ignore[attr-defined]
+        if step == 5 and not (folder / "prepared.0").exists():
             dist.barrier = torn  # type: ignore[assignment]
         try:
             super().learn(model, optimizer, mine, ranks, step)

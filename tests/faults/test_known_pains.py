@@ -78,9 +78,7 @@ Each is listed with the tests that hold it; those of this module are what no oth
     procs/test_ports.py
         test_an_actor_that_is_stopped_releases_callers_it_never_answered
     procs/test_futures.py
-        test_a_sync_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do
-    procs/test_async_actors.py
-        test_a_self_call_that_would_wait_for_ever_raises_and_says_what_to_do
+        test_an_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do
     faults/test_deadlocks.py
         test_actors_that_wait_for_each_other_are_told_so_and_go_on
     faults/test_known_pains.py

@@ -314,7 +314,7 @@ class Console:
             elif kind == TAKEN:
                 self._terminal.write(f"{text}\n")
                 return False
-            elif kind == PROMPT:
+            elif kind == PROMPT and not link.over:  # what ended it comes next
                 try:
                     with link.typing():
                         line = self._terminal.read(
