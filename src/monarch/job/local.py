@@ -95,6 +95,8 @@ class LocalJob(JobTrait):
         if self._runs_script and self._apply_id is not None:
             processes.end(self._apply_id)
         if self._process is not None:
+            if self._process.poll() is None:  # just started: its environment could not be read yet
+                self._process.kill()
             self._process.wait()
         self._runs_script = False
 
