@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
-import time
-from contextlib import closing
-from urllib.parse import urlsplit
 
 import pytest
 
 from helpers.browsers import Tab, chromium
-from helpers.path_proxy import PATH, proxy
+from helpers.path_proxy import PATH, demo_behind_proxy
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 
-from monarch.admin.door import Door
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.may_keep("threads", "descriptors")  # of requests that go on when the test ends
 def test_behind_a_path_of_a_proxy_pages_ask_for_nothing_beside_it() -> None:
-    simulated = {"ranks": 16, "fault": "missing-collective", "began": time.time(), "after": None}
-    door = Door(
-        os.getpid(), "127.0.0.1:0", root_path=PATH, helper="monarch.demo.helper", more={"simulated": simulated}
-    )  # fmt: skip
-    with chromium() as browser, closing(door), proxy(urlsplit(door.url).port or 0) as url:
+    with chromium() as browser, demo_behind_proxy() as (door, url):
         context = browser.new_context()
         tab = Tab(context, url)
         asked: list[str] = []

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import http.client
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from monarch.admin.door import Door
 
 PATH = "/user/me/proxy/1729"
 
@@ -59,3 +65,16 @@ def proxy(port: int) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+@contextmanager
+def demo_behind_proxy() -> Iterator[tuple[Door, str]]:
+    """A demo of a program that is stuck, and where its admin interface is behind the proxy."""
+    from monarch.admin.door import Door  # whose libraries may be missing
+
+    simulated = {"ranks": 16, "fault": "missing-collective", "began": time.time(), "after": None}
+    door = Door(
+        os.getpid(), "127.0.0.1:0", root_path=PATH, helper="monarch.demo.helper", more={"simulated": simulated}
+    )  # fmt: skip
+    with closing(door), proxy(urlsplit(door.url).port or 0) as url:
+        yield door, url

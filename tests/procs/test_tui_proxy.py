@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import time
-from contextlib import closing
-from urllib.parse import urlsplit
-
 import pytest
 
-from helpers.path_proxy import PATH, proxy
+from helpers.path_proxy import PATH, demo_behind_proxy
 
 pytest.importorskip("textual")
 pytest.importorskip("starlette")
@@ -18,7 +13,6 @@ pytest.importorskip("duckdb")  # here, as it starts threads
 pytest.importorskip("arro3.core")
 
 from helpers.dashboards import Seen, watching
-from monarch.admin.door import Door
 from monarch.tui import open_access
 from monarch.tui.http import AdminError, Line
 
@@ -27,11 +21,7 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.mark.may_keep("threads", "descriptors")  # of requests that go on when the test ends
 def test_every_screen_is_there_below_the_path_of_a_proxy() -> None:
-    simulated = {"ranks": 16, "fault": "missing-collective", "began": time.time(), "after": None}
-    door = Door(
-        os.getpid(), "127.0.0.1:0", root_path=PATH, helper="monarch.demo.helper", more={"simulated": simulated}
-    )  # fmt: skip
-    with closing(door), proxy(urlsplit(door.url).port or 0) as url:
+    with demo_behind_proxy() as (door, url):
 
         async def typed(seen: Seen) -> None:
             await seen.until("Stuck", url[:30])

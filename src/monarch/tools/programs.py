@@ -17,6 +17,7 @@ from rich.table import Table
 from .._words import duration
 from ..errors import SupervisionError
 from ..programs import Connection, Program, connect, find, procs_of
+from .json_option import JSON
 
 PROGRAM = Annotated[
     str | None,
@@ -52,9 +53,7 @@ def reach(program: str | None) -> Connection:
 
 @app.command("list", epilog="Example: monarch list")
 def list_programs(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for other programs.")
-    ] = False,
+    as_json: JSON = False,
 ) -> None:
     """Show your running programs and workers on this machine, with their hosts and meshes."""
     rows = [_row(program) for program in find()]

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from ..stacks import report
 from ..stacks.gather import of_program
+from .json_option import JSON
 from .programs import PROGRAM, console, reach
 
 _STYLES = {
@@ -37,9 +38,7 @@ def stacks(
     everything: Annotated[
         bool, typer.Option("--all", help="Also idle threads, and all frames of Monarch.")
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for other programs.")
-    ] = False,
+    as_json: JSON = False,
 ) -> None:
     """Show the Python stacks of all ranks, equal ones together: for a program that hangs.
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from ..why import report
 from ..why.gather import of_program
 from ..why.run import of_run
+from .json_option import JSON
 from .programs import PROGRAM, console, reach
 
 _STYLES = {
@@ -39,9 +40,7 @@ def why(
         Path | None,
         typer.Option("--run", help="Look at the file of a run, not at a running program."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON, for other programs.")
-    ] = False,
+    as_json: JSON = False,
 ) -> None:
     """Say in one sentence why a program does not go on, or that it does.
 

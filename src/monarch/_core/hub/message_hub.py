@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ...errors import BackpressureError
 from ..calls.failed_call import Reply
+from ..calls.message import answer_to
 from ..calls.waits import Detector
 from ..net import unix
 from ..net.asked import Asked
@@ -277,9 +278,8 @@ class MessageHub(Peers):
     def refuse(self, origin: Origin, frame: Frame, failure: Failure) -> None:
         """Answer a call that nobody will handle."""
         content, _ = pickling.dumps(failure)
-        _, _, rank, target, sender, number, *_ = frame
         with suppress(BackpressureError):  # it is queued, for when the caller reads
-            origin.send(Frame(REPLY, DEAD, rank, target, sender, number, b"", content))
+            origin.send(answer_to(frame, DEAD, content))
 
     def refuse_open_responses(self, uid: int, failure: Failure) -> None:
         """An actor has ended: answer the calls whose response ports it left unanswered."""
