@@ -20,6 +20,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +81,25 @@ def output(path: Path) -> str:
     return done.stdout
 
 
+def run_examples() -> list[str]:
+    """What is wrong with the programs of docs/examples. They mostly wait, so two run at a time."""
+
+    def problem(path: Path) -> str | None:
+        try:
+            output(path)
+        except DocsError as error:
+            return str(error)
+        return None
+
+    paths = sorted((ROOT / "docs" / "examples").glob("*.py"))
+    problems = []
+    with ThreadPoolExecutor(2) as threads:
+        for path, found in zip(paths, threads.map(problem, paths), strict=True):
+            print(f"run    {path.relative_to(ROOT)}", flush=True)
+            problems += [found] if found else []
+    return problems
+
+
 def expand(page: str) -> str:
     """The page with the body of each marked block replaced by what its marker asks for."""
 
@@ -137,13 +157,7 @@ def main() -> int:
         return site()
     check = options.check
 
-    problems = []
-    for path in sorted((ROOT / "docs" / "examples").glob("*.py")):
-        print(f"run    {path.relative_to(ROOT)}", flush=True)
-        try:
-            output(path)
-        except DocsError as error:
-            problems.append(str(error))
+    problems = run_examples()
     for page in pages():
         name, text = page.relative_to(ROOT), page.read_text()
         print(f"check  {name}", flush=True)

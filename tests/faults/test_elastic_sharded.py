@@ -68,7 +68,7 @@ class Sharded:
         self.write = checkpoint.write
         checkpoint.write = self.noted  # type: ignore[assignment]
 
-    def noted(self, state: Any, folder: Path, rank: int) -> checkpoint.Part:
+    def noted(self, state: Any, folder: Path, rank: int) -> checkpoint.CheckpointPart:
         part = self.write(state, folder, rank)
         self.moment("written " + folder.name.split("-")[1])
         return part

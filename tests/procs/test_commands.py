@@ -10,7 +10,7 @@ import pytest
 
 from monarch.actor import Channel, this_host
 from monarch.job import exec_command
-from monarch.job.commands import BashActor, Command, places_of, start
+from monarch.job.commands import BashActor, RunningCommand, places_of, start
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -46,7 +46,7 @@ def test_an_unstartable_command_has_a_shells_status_and_the_job_ends(
 
 @pytest.mark.usefixtures("_process_test")
 def test_a_signal_that_comes_before_the_command_has_started_ends_it() -> None:
-    running = start(this_host(), Command(("sleep", "600")), places_of({}))
+    running = start(this_host(), RunningCommand(("sleep", "600")), places_of({}))
     running.signal(signal.SIGINT)
     assert running.status.get(timeout=60) == 128 + signal.SIGINT
 

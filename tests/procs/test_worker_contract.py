@@ -22,7 +22,7 @@ from monarch.job.contract import (
     read_reports,
     worker_command,
 )
-from monarch.job.worker_spec import KEEP, KILLED, Report, WorkerSpec
+from monarch.job.worker_spec import KEEP, KILLED, WorkerReport, WorkerSpec
 
 if TYPE_CHECKING:
     from helpers.jobs import Home
@@ -72,8 +72,8 @@ class Launched:
                 stderr=log,
             )
 
-    def report(self) -> Report:
-        def found() -> list[Report]:
+    def report(self) -> WorkerReport:
+        def found() -> list[WorkerReport]:
             assert self.process.poll() is None, "the worker has ended"
             return [*read_reports(self.folder)]
 

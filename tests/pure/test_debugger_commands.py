@@ -10,7 +10,7 @@ import pytest
 
 from helpers.waiting import PATIENCE, wait_until
 from monarch.debugger import notices, views
-from monarch.debugger.commands import HELP, NAMES, Command, parse
+from monarch.debugger.commands import HELP, NAMES, DebuggerCommand, parse
 from monarch.debugger.notices import due, news
 from monarch.debugger.protocol import Row, StackLine, StopPlace, Who
 
@@ -18,34 +18,36 @@ from monarch.debugger.protocol import Row, StackLine, StopPlace, Who
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("l", Command("list")),
-        ("  list ", Command("list")),
-        ("attach trainer 3", Command("attach", "trainer", "3")),
+        ("l", DebuggerCommand("list")),
+        ("  list ", DebuggerCommand("list")),
+        ("attach trainer 3", DebuggerCommand("attach", "trainer", "3")),
         (
             "a trainer gpus=1,hosts=0 --take",
-            Command("attach", "trainer", "gpus=1,hosts=0", flag=True),
+            DebuggerCommand("attach", "trainer", "gpus=1,hosts=0", flag=True),
         ),
-        ("a trainer 3/2", Command("attach", "trainer", "3/2")),
-        ("cast t-1 ranks(0:8:2) p x", Command("cast", "t-1", "0:8:2", "p x")),
+        ("a trainer 3/2", DebuggerCommand("attach", "trainer", "3/2")),
+        ("cast t-1 ranks(0:8:2) p x", DebuggerCommand("cast", "t-1", "0:8:2", "p x")),
         (
             "cast t ranks(gpus=(0,2),hosts=1) p f(x)",
-            Command("cast", "t", "gpus=(0,2),hosts=1", "p f(x)"),
+            DebuggerCommand("cast", "t", "gpus=(0,2),hosts=1", "p f(x)"),
         ),
-        ("b train.py:88", Command("break", file="train.py", line=88)),
+        ("b train.py:88", DebuggerCommand("break", file="train.py", line=88)),
         (
             "break a/train.py:8 if x > f(3) ranks(1,gpus=2)".replace("1,gpus=2", "gpus=(1,2)"),
-            Command("break", ranks="gpus=(1,2)", text="x > f(3)", file="a/train.py", line=8),
+            DebuggerCommand(
+                "break", ranks="gpus=(1,2)", text="x > f(3)", file="a/train.py", line=8
+            ),
         ),
-        ("clear train.py:88", Command("clear", file="train.py", line=88)),
-        ("interrupt t", Command("interrupt", "t")),
-        ("i t ranks(0:2)", Command("interrupt", "t", "0:2")),
-        ("w", Command("where", flag=True)),
-        ("where --all", Command("where", flag=True)),
+        ("clear train.py:88", DebuggerCommand("clear", file="train.py", line=88)),
+        ("interrupt t", DebuggerCommand("interrupt", "t")),
+        ("i t ranks(0:2)", DebuggerCommand("interrupt", "t", "0:2")),
+        ("w", DebuggerCommand("where", flag=True)),
+        ("where --all", DebuggerCommand("where", flag=True)),
         ("", None),
         ("   ", None),
     ],
 )
-def test_a_line_is_read_as_a_command(text: str, wanted: Command | None) -> None:
+def test_a_line_is_read_as_a_command(text: str, wanted: DebuggerCommand | None) -> None:
     assert parse(text) == wanted
 
 

@@ -27,7 +27,9 @@ def trained(steps: int) -> dict[str, Any]:
     return {"model": model, "optimizer": optimizer}
 
 
-def write(folder: Path, step: int, steps: int = 1, world: int = 1) -> list[checkpoint.Part]:
+def write(
+    folder: Path, step: int, steps: int = 1, world: int = 1
+) -> list[checkpoint.CheckpointPart]:
     part = checkpoint.unfinished(folder, step, world)
     return [
         checkpoint.write(checkpoint.snapshot(trained(steps), rank), part, rank) for rank in range(2)

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("anywidget")
 
 from monarch.jupyter import rank_map
-from monarch.jupyter.rank_map import RankMap, Watch
+from monarch.jupyter.rank_map import RankMap, RankMapWatch
 
 SOURCE = Path(rank_map.__file__).with_name("rank_map.js")
 
@@ -39,7 +39,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_a_map_is_watched_for_a_minute_after_a_sign_and_a_cell_stops_the_clock(
     clock: Clock,
 ) -> None:
-    watch = Watch()
+    watch = RankMapWatch()
     assert watch.is_watched
     clock.now += 61
     assert not watch.is_watched

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from monarch.logs import aggregate
 from monarch.logs.aggregate import Aggregator, parse
-from monarch.logs.entry import Entry
+from monarch.logs.entry import LogEntry
 from monarch.logs.line import LogLine
 
 WINDOW = 3.0
@@ -23,7 +23,7 @@ def line(text: str, rank: int = 0, level: int = 0, stream: str = "stdout") -> Lo
     return LogLine(0.0, stream, level, text, "host", "trainers", rank, f"gpus={rank}")
 
 
-def said(entries: list[Entry]) -> list[str]:
+def said(entries: list[LogEntry]) -> list[str]:
     """Entries as people see them: who, what, and how often where it was more than once each."""
     return [f"[{each.who}] {each.text}" for each in entries]
 
@@ -33,7 +33,7 @@ class Terminal:
     """An aggregator, and all that it has shown."""
 
     lines: Aggregator = field(default_factory=lambda: Aggregator(WINDOW))
-    shown: list[Entry] = field(default_factory=list)
+    shown: list[LogEntry] = field(default_factory=list)
     now: float = 0.0
 
     def say(self, text: str, *ranks: int, stream: str = "stdout", level: int = 0) -> list[str]:
@@ -264,7 +264,7 @@ def test_the_kinds_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_ranks_are_written_in_the_coordinates_of_their_mesh(points: list[str], text: str) -> None:
-    entry = Entry(line(""), "", 1, dict(enumerate(points)))
+    entry = LogEntry(line(""), "", 1, dict(enumerate(points)))
     assert entry.who == text if text[0] in "rgh" else entry.who == f"gpus {text}"
 
 
@@ -294,7 +294,7 @@ def test_nothing_is_lost_invented_late_or_out_of_order(happened: list[LogLine | 
     lines, now = Aggregator(WINDOW), 0.0
     waiting: list[tuple[float, LogLine]] = []  # said, and not shown
 
-    def check(entries: list[Entry], new: LogLine | None) -> None:
+    def check(entries: list[LogEntry], new: LogLine | None) -> None:
         for entry in entries:
             mine = _taken(entry, waiting)
             assert len(mine) == entry.lines
@@ -334,7 +334,7 @@ def test_nothing_is_lost_invented_late_or_out_of_order(happened: list[LogLine | 
     assert not waiting
 
 
-def _taken(entry: Entry, waiting: list[tuple[float, LogLine]]) -> list[LogLine]:
+def _taken(entry: LogEntry, waiting: list[tuple[float, LogLine]]) -> list[LogLine]:
     """The lines of an entry: the oldest ones that look like it."""
     start = next(at for at, (_, each) in enumerate(waiting) if each is entry.line)
     found = [

@@ -10,7 +10,7 @@ import pytest
 
 from monarch._core.hub.prints import NOBODY
 from monarch._core.processes.output import Output, Source
-from monarch.logs.view import View
+from monarch.logs.view import LogView
 
 
 class Broken:
@@ -37,7 +37,7 @@ def test_lines_are_shown_once_beside_a_bar_that_is_broken(
     )
     monkeypatch.setitem(sys.modules, "tqdm.std", tqdm)
     written: list[str] = []
-    view = View(lambda stream, text: written.append(text))
+    view = LogView(lambda stream, text: written.append(text))
     for rank in range(2):
         source = Source("trainers", rank, f"gpus={rank}", "machine", 0, 2, False, f"uid.{rank}")
         view.show(Output(source, "stdout", 1.0, [(NOBODY, "hello")], collect=window))

@@ -17,7 +17,7 @@ import pytest
 from helpers.commands import Type, Typed, prompt
 from monarch.job import JobError, JobState, JobTrait, job_load
 from monarch.job.find_logs import find_logs
-from monarch.logs.entry import Entry
+from monarch.logs.entry import LogEntry
 from monarch.logs.filter import parse_since
 from monarch.logs.line import LogLine
 from monarch.logs.terminal import tame
@@ -72,7 +72,7 @@ def line(
 
 
 def show(each: LogLine, colours: bool = False) -> str:
-    return dated(Entry(each, each.text, 1, {each.rank: each.point}), colours)
+    return dated(LogEntry(each, each.text, 1, {each.rank: each.point}), colours)
 
 
 def write(job: str, lines: Iterable[LogLine], folder: Path = Path(".monarch/logs")) -> Path:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from monarch.logs import reader
 from monarch.logs.filter import LineFilter
 from monarch.logs.line import LogLine
-from monarch.logs.reader import RankFile, Reader
+from monarch.logs.reader import MergedLines, RankFile
 from monarch.telemetry import log_lines
 from monarch.telemetry.answer import of_rows
 from monarch.telemetry.registry import Asked
@@ -26,14 +26,14 @@ from monarch.telemetry.registry import Asked
 
 @pytest.fixture(autouse=True)
 def _close_readers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made: list[Reader] = []
-    begin = Reader.__init__
+    made: list[MergedLines] = []
+    begin = MergedLines.__init__
 
-    def noted(self: Reader, *args: Any) -> None:
+    def noted(self: MergedLines, *args: Any) -> None:
         made.append(self)
         begin(self, *args)
 
-    monkeypatch.setattr(Reader, "__init__", noted)
+    monkeypatch.setattr(MergedLines, "__init__", noted)
     yield
     for each in made:
         each.close()
@@ -77,7 +77,7 @@ def test_lines_of_all_ranks_and_hosts_are_merged_by_time(tmp_path: Path) -> None
     write(path_of(tmp_path, 0), [line(1), line(4)])
     write(path_of(tmp_path, 1), [line(2, rank=1), line(5, rank=1)])
     write(path_of(tmp_path, 2, "h1"), [line(3, rank=2, host="h1"), line(6, rank=2, host="h1")])
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     assert [(each.time, each.rank) for each in lines.read()] == [
         (1, 0),
         (2, 1),
@@ -94,13 +94,13 @@ def test_lines_of_one_rank_stay_in_order_whatever_their_times_say(tmp_path: Path
         path_of(tmp_path, 0), [line(5, "made first"), line(3, "made second"), line(6, "made third")]
     )
     write(path_of(tmp_path, 1), [line(4, "of another", rank=1), line(5.5, "of another", rank=1)])
-    found = texts(each for each in Reader(tmp_path).read() if each.rank == 0)
+    found = texts(each for each in MergedLines(tmp_path).read() if each.rank == 0)
     assert found == ["made first", "made second", "made third"]
 
 
 def test_what_was_read_is_not_read_again_and_what_is_added_is(tmp_path: Path) -> None:
     path = path_of(tmp_path)
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     assert texts(lines.read()) == []
     write(path, [line(1)])
     assert texts(lines.read()) == ["at 1"]
@@ -112,7 +112,7 @@ def test_what_was_read_is_not_read_again_and_what_is_added_is(tmp_path: Path) ->
 
 def test_a_line_that_is_written_in_two_pieces_is_read_once_it_is_whole(tmp_path: Path) -> None:
     text = line(1, "whole").to_json() + "\n"
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     write(path_of(tmp_path), [text[:20]])
     assert texts(lines.read()) == []
     write(path_of(tmp_path), [text[20:-1]])
@@ -124,25 +124,25 @@ def test_a_line_that_is_written_in_two_pieces_is_read_once_it_is_whole(tmp_path:
 def test_files_of_some_hosts_can_be_left_to_others(tmp_path: Path) -> None:
     write(path_of(tmp_path, 0, "h0"), [line(1)])
     write(path_of(tmp_path, 0, "h1"), [line(2)])
-    assert times(Reader(tmp_path, LineFilter(), ["h0"]).read()) == [2]
+    assert times(MergedLines(tmp_path, LineFilter(), ["h0"]).read()) == [2]
 
 
 def test_rotated_files_are_read_first(tmp_path: Path) -> None:
     for part, time in ((2, 1.0), (1, 2.0), (0, 3.0)):
         write(path_of(tmp_path, part=part), [line(time), line(time + 0.5)])
-    assert times(Reader(tmp_path).read()) == [1, 1.5, 2, 2.5, 3, 3.5]
+    assert times(MergedLines(tmp_path).read()) == [1, 1.5, 2, 2.5, 3, 3.5]
 
 
 def test_a_file_that_is_missing_for_a_moment_hides_no_older_one(tmp_path: Path) -> None:
     write(path_of(tmp_path, part=2), [line(1)])
     write(path_of(tmp_path), [line(3)])
-    assert times(Reader(tmp_path).read()) == [1, 3]
+    assert times(MergedLines(tmp_path).read()) == [1, 3]
 
 
 @pytest.mark.parametrize("rotations", [1, 2, 3])
 def test_rotation_between_two_reads_loses_nothing(tmp_path: Path, rotations: int) -> None:
     path = path_of(tmp_path)
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     write(path, [line(1)])
     assert times(lines.read()) == [1]
     write(path, [line(2)])
@@ -160,7 +160,7 @@ def test_what_was_rotated_away_between_two_reads_is_skipped_and_the_rest_is_read
     tmp_path: Path,
 ) -> None:
     path = path_of(tmp_path)
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     write(path, [line(1)])
     assert times(lines.read()) == [1]
     write(path, [line(2)])  # is read even so: the file is open
@@ -172,7 +172,7 @@ def test_what_was_rotated_away_between_two_reads_is_skipped_and_the_rest_is_read
 
 def test_a_file_that_was_emptied_is_read_from_its_start(tmp_path: Path) -> None:
     path = path_of(tmp_path)
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     write(path, [line(1), line(2), b'{"time": 3, "torn'])
     assert times(lines.read()) == [1, 2]
     os.truncate(path, 0)
@@ -201,19 +201,19 @@ RUBBISH = [
 @pytest.mark.parametrize("rubbish", RUBBISH, ids=range(len(RUBBISH)))
 def test_rubbish_between_lines_is_passed_over_and_counted(tmp_path: Path, rubbish: bytes) -> None:
     write(path_of(tmp_path), [line(1), rubbish, line(2)])
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     assert times(lines.read()) == [1, 2] and lines.rubbish == 1
 
 
 def test_empty_lines_and_what_a_crash_leaves_as_zeros_are_not_counted(tmp_path: Path) -> None:
     write(path_of(tmp_path), [line(1), b"\n\r\n" + b"\0" * 4096 + b"\n", line(2)])
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     assert times(lines.read()) == [1, 2] and lines.rubbish == 0
 
 
 def test_the_next_line_behind_a_torn_one_is_found(tmp_path: Path) -> None:
     write(path_of(tmp_path), [line(1), line(2, 'she said {"time": 3}').to_json()[:-4], line(4)])
-    assert times(Reader(tmp_path).read()) == [1, 4]
+    assert times(MergedLines(tmp_path).read()) == [1, 4]
 
 
 @given(junk=st.binary(max_size=200))
@@ -222,13 +222,13 @@ def test_any_bytes_between_lines_leave_the_others_as_they_are(
 ) -> None:
     folder = tmp_path_factory.mktemp("logs")
     write(path_of(folder), [line(1), junk + b"\n", line(2)])
-    assert times(Reader(folder).read()) == [1, 2]
+    assert times(MergedLines(folder).read()) == [1, 2]
 
 
 def test_a_line_of_10_mb_is_read(tmp_path: Path) -> None:
     long = "x" * 10_000_000
     write(path_of(tmp_path), [line(1), line(2, long), line(3)])
-    assert texts(Reader(tmp_path).read()) == ["at 1", long, "at 3"]
+    assert texts(MergedLines(tmp_path).read()) == ["at 1", long, "at 3"]
 
 
 def test_a_line_without_end_is_not_kept_in_memory(
@@ -236,7 +236,7 @@ def test_a_line_without_end_is_not_kept_in_memory(
 ) -> None:
     monkeypatch.setattr(reader, "_LONGEST", 100_000)
     write(path_of(tmp_path), [line(1), b"x" * 1_000_000, b"\n", line(2)])
-    lines = Reader(tmp_path)
+    lines = MergedLines(tmp_path)
     assert times(lines.read()) == [1, 2] and lines.rubbish == 1
     write(path_of(tmp_path), [b"y" * 1_000_000])
     assert times(lines.read()) == []
@@ -248,13 +248,16 @@ def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
     path_of(tmp_path, 2).mkdir()
     path_of(tmp_path, 3).symlink_to("nowhere")
     write(path_of(tmp_path, 0), [line(1)])
-    assert times(Reader(tmp_path).read()) == [1]
+    assert times(MergedLines(tmp_path).read()) == [1]
 
 
 def test_a_filter_lets_through_what_it_matches(tmp_path: Path) -> None:
     for rank in range(4):
         write(path_of(tmp_path, rank), [line(rank, rank=rank), line(rank + 10, "loss", rank=rank)])
-    assert times(Reader(tmp_path, LineFilter(ranks="gpus=1:3", grep="los+")).read()) == [11, 12]
+    assert times(MergedLines(tmp_path, LineFilter(ranks="gpus=1:3", grep="los+")).read()) == [
+        11,
+        12,
+    ]
 
 
 def test_since_begins_where_it_should_and_reads_little(
@@ -274,7 +277,9 @@ def test_since_begins_where_it_should_and_reads_little(
         return parse(text)
 
     monkeypatch.setattr(reader, "_parse", counted)
-    assert times(Reader(tmp_path, LineFilter(since=25_000)).read()) == list(range(25_000, 40_000))
+    assert times(MergedLines(tmp_path, LineFilter(since=25_000)).read()) == list(
+        range(25_000, 40_000)
+    )
     assert parsed < 15_000 + 600  # one piece of 64 KiB has 330 lines
 
 
@@ -297,7 +302,7 @@ def test_since_finds_each_line_also_among_rubbish_and_long_ones(
                 [random_.choice([b"", b"rubbish\n", b"\0\xff" * 500 + b"\n"]), written],
             )
     for since in [0.0, 100.0, now, now + 100, *(random_.uniform(100, now) for _ in range(20))]:
-        found = list(Reader(tmp_path, LineFilter(since=since)).read())
+        found = list(MergedLines(tmp_path, LineFilter(since=since)).read())
         assert found == [each for each in all_lines if each.time >= since], (seed, since)
 
 
@@ -329,7 +334,7 @@ def test_following_a_file_that_is_written_and_rotated_at_random_finds_each_line_
 ) -> None:
     random_ = random.Random(7)
     path = path_of(tmp_path)
-    lines, found, written = Reader(tmp_path), [], 0
+    lines, found, written = MergedLines(tmp_path), [], 0
     for _ in range(2000):
         action = random_.random()
         if action < 0.8:
@@ -347,7 +352,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
     write(path_of(tmp_path), [line(each, "x" * 1000) for each in range(20_000)])
     tracemalloc.start()
     try:
-        assert sum(1 for _ in Reader(tmp_path).read()) == 20_000
+        assert sum(1 for _ in MergedLines(tmp_path).read()) == 20_000
         assert tracemalloc.get_traced_memory()[1] < 2_000_000
     finally:
         tracemalloc.stop()
@@ -372,7 +377,7 @@ def test_a_line_is_the_same_after_its_way_through_a_file(tmp_path: Path) -> None
     )
     bare = LogLine(2.0, "stdout", 0, "", "", "", 0, "")
     write(path_of(tmp_path), [full, bare])
-    assert list(Reader(tmp_path).read()) == [full, bare]
+    assert list(MergedLines(tmp_path).read()) == [full, bare]
     assert json.loads(full.to_json())["text"] == full.text
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monarch.logs.entry import Entry, alone
+from monarch.logs.entry import LogEntry, alone
 from monarch.logs.line import LogLine
-from monarch.logs.terminal import Look, coloured, tame
+from monarch.logs.terminal import TerminalStyle, coloured, tame
 
 
 class Terminal(io.StringIO):
@@ -24,7 +24,7 @@ class Broken(io.StringIO):
         raise RuntimeError("this is none of yours")
 
 
-def entry(text: str, rank: int = 3, level: int = 0) -> Entry:
+def entry(text: str, rank: int = 3, level: int = 0) -> LogEntry:
     return alone(LogLine(0.0, "stdout", level, text, "host", "trainers", rank, f"gpus={rank}"))
 
 
@@ -112,7 +112,7 @@ def test_colours_of_ranks_stay_where_colours_are_shown_and_end_with_their_line()
 
 
 def test_the_prefix_is_coloured_by_rank_and_the_text_by_level() -> None:
-    look = Look(colours=True, screen=True)
+    look = TerminalStyle(colours=True, screen=True)
     assert look.render(entry("hello", 0)) == "\x1b[36m[trainers 0] \x1b[0mhello\n"
     assert look.render(entry("hello", 1)) == "\x1b[32m[trainers 1] \x1b[0mhello\n"
     assert look.render(entry("late", 0, 30)) == "\x1b[36m[trainers 0] \x1b[0m\x1b[33mlate\x1b[0m\n"
@@ -127,11 +127,11 @@ def test_the_prefix_is_coloured_by_rank_and_the_text_by_level() -> None:
 def test_a_name_of_a_mesh_neither_splits_a_line_nor_moves_the_cursor(screen: bool) -> None:
     strange = entry("text")
     strange = strange._replace(line=strange.line._replace(mesh="a\nb\x1b[2J"))
-    assert Look(False, screen).render(strange) == "[a_b_[2J 3] text\n"
+    assert TerminalStyle(False, screen).render(strange) == "[a_b_[2J 3] text\n"
 
 
 def test_files_get_plain_text_as_it_was_printed() -> None:
-    look = Look(colours=False, screen=False)
+    look = TerminalStyle(colours=False, screen=False)
     assert look.render(entry("late", 0, 30)) == "[trainers 0] late\n"
     assert (
         look.render(entry("\x1b[31mred\x1b[0m\nagain"))
@@ -140,14 +140,14 @@ def test_files_get_plain_text_as_it_was_printed() -> None:
 
 
 def test_an_entry_of_several_ranks_says_which_and_how_often() -> None:
-    look = Look(colours=False, screen=False)
-    both = Entry(entry("step 1").line, "step 1..2", 2, {0: "gpus=0", 1: "gpus=1"})
+    look = TerminalStyle(colours=False, screen=False)
+    both = LogEntry(entry("step 1").line, "step 1..2", 2, {0: "gpus=0", 1: "gpus=1"})
     assert look.render(both) == "[trainers gpus 0-1] step 1..2\n"
     assert look.render(both._replace(lines=9)) == "[trainers gpus 0-1] step 1..2 (9 lines)\n"
 
 
 def test_without_a_mesh_to_name_only_several_ranks_are_named() -> None:
-    look = Look(colours=False, screen=False)
+    look = TerminalStyle(colours=False, screen=False)
     line = entry("x").line._replace(mesh="")
     assert look.render(alone(line)) == "x\n"
-    assert look.render(Entry(line, "x", 2, {0: "gpus=0", 1: "gpus=1"})) == "[gpus 0-1] x\n"
+    assert look.render(LogEntry(line, "x", 2, {0: "gpus=0", 1: "gpus=1"})) == "[gpus 0-1] x\n"

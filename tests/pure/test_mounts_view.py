@@ -25,8 +25,8 @@ from monarch.mounts import Mount, show_folder, table, view
 from monarch.mounts.blocks import BLOCK, Memory
 from monarch.mounts.folder import Folder
 from monarch.mounts.source import tried
-from monarch.mounts.tree import Tree
-from monarch.mounts.view import OpenFile, View
+from monarch.mounts.tree import MountTree
+from monarch.mounts.view import MountView, OpenFile
 
 
 class Asked:
@@ -56,13 +56,13 @@ def refused(function: Callable[..., object], *args: Any) -> int | None:
     return caught.value.errno
 
 
-def operations_of(seen: View, live: bool) -> Any:
+def operations_of(seen: MountView, live: bool) -> Any:
     """What answers the kernel, which is played here."""
     try:
         from monarch.mounts.fuse import Operations
     except (ImportError, OSError) as error:
         pytest.skip(f"libfuse is missing: {error}")
-    return Operations(Tree({"": seen}), 1, threading.Event(), live)
+    return Operations(MountTree({"": seen}), 1, threading.Event(), live)
 
 
 def test_nothing_outside_of_a_folder_is_read_by_way_of_its_symlinks(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_hidden_names_are_there_nowhere(tmp_path: Path) -> None:
 def test_a_kept_view_asks_once_for_a_folder_and_never_for_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     asked = Asked(tmp_path)
-    kept = View(asked, live=False)
+    kept = MountView(asked, live=False)
     assert kept.stat("a").size == 1
     for absent in ("b", "c"):
         assert refused(kept.stat, absent) == errno.ENOENT
@@ -114,7 +114,7 @@ def test_an_import_asks_once_for_names_and_once_for_compiled_modules(tmp_path: P
         (compiled / f"{module}.pyc").write_text(module)
     (compiled / "large.pyc").write_bytes(bytes(3 << 20))
     asked = Asked(tmp_path)
-    kept = View(asked, live=False)
+    kept = MountView(asked, live=False)
     assert stat.S_ISDIR(kept.stat("package").mode) and stat.S_ISLNK(kept.stat("link").mode)
     for module in ("a", "b", "a"):
         assert kept.stat(f"package/sub/{module}.py").size == 0
@@ -129,7 +129,7 @@ def test_an_import_asks_once_for_names_and_once_for_compiled_modules(tmp_path: P
 def test_a_live_view_follows_a_file_that_grows_once_it_is_told(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a")
-    live = View(Asked(tmp_path), live=True)
+    live = MountView(Asked(tmp_path), live=True)
     file = live.open("log")
     assert read(file, 0, 100) == b"a"
     data = os.urandom(3 * BLOCK)
@@ -145,7 +145,7 @@ def test_a_live_view_follows_a_file_that_grows_once_it_is_told(tmp_path: Path) -
 def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path, live: bool) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 * BLOCK))
-    seen = View(Asked(tmp_path), live)
+    seen = MountView(Asked(tmp_path), live)
     file = seen.open("file")
     (tmp_path / "new").write_bytes(bytes(4 * BLOCK))
     os.replace(tmp_path / "new", path)
@@ -159,7 +159,7 @@ def test_content_that_is_not_what_was_opened_is_an_error_and_growth_is_none(
 ) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(3 * BLOCK))
-    file = View(Asked(tmp_path), live=False).open("file")
+    file = MountView(Asked(tmp_path), live=False).open("file")
     with path.open("ab" if change == "grown" else "r+b") as changed:
         changed.write(b"more")
     os.utime(path, (1, 1))
@@ -174,7 +174,7 @@ def test_a_file_that_was_edited_since_it_was_listed_is_opened_as_it_is_now(
 ) -> None:
     path = tmp_path / "file"
     path.write_text("old")
-    kept = View(Asked(tmp_path), live=False)
+    kept = MountView(Asked(tmp_path), live=False)
     assert read(kept.open("file"), 0, 10) == b"old"
     path.write_text("edited")
     monkeypatch.setattr(view, "_LIFE", 0.0)
@@ -192,7 +192,7 @@ def test_who_does_not_answer_is_an_error_within_its_bound_and_is_asked_again(
     asked = Asked(tmp_path)
     silent: Promise[Any] = Promise("an answer")
     hangs = True
-    seen = View(lambda *question: silent.future if hangs else asked(*question), live=True)
+    seen = MountView(lambda *question: silent.future if hangs else asked(*question), live=True)
     for function in (seen.stat, seen.names, seen.link, seen.open):
         assert refused(function, "file") == errno.EIO
     hangs = False
@@ -204,7 +204,7 @@ def test_who_does_not_answer_is_an_error_within_its_bound_and_is_asked_again(
 def test_the_kernel_is_told_no_end_of_file_that_is_not_of_the_one_open(
     tmp_path: Path, live: bool
 ) -> None:
-    operations = operations_of(View(Asked(tmp_path), live), live)
+    operations = operations_of(MountView(Asked(tmp_path), live), live)
     (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
     assert operations.getattr("/file")["st_size"] == 3 * BLOCK
     reader, late = SimpleNamespace(), SimpleNamespace()
@@ -222,7 +222,7 @@ def test_the_kernel_is_told_no_end_of_file_that_is_not_of_the_one_open(
 
 
 def test_a_live_file_that_is_truncated_is_shown_as_short_as_it_is(tmp_path: Path) -> None:
-    operations = operations_of(View(Asked(tmp_path), live=True), live=True)
+    operations = operations_of(MountView(Asked(tmp_path), live=True), live=True)
     (tmp_path / "file").write_bytes(bytes(3 * BLOCK))
     operations.getattr("/file")
     operations.open("/file", SimpleNamespace())
@@ -234,7 +234,7 @@ def test_a_live_file_that_is_truncated_is_shown_as_short_as_it_is(tmp_path: Path
 def test_blocks_are_fetched_ahead_of_who_reads_in_order(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(bytes(40 * BLOCK))
     asked = Asked(tmp_path)
-    file = View(asked, live=False).open("file")
+    file = MountView(asked, live=False).open("file")
 
     def fetched() -> list[int]:
         runs = [
@@ -264,7 +264,7 @@ def test_a_kept_file_that_is_rewritten_in_place_is_an_error_for_who_has_it_open(
     path = tmp_path / "file"
     path.write_bytes(b"a" * 30 * BLOCK)
     before = path.stat()
-    kept = View(Asked(tmp_path), live=False)
+    kept = MountView(Asked(tmp_path), live=False)
     file = kept.open("file")
     assert read(file, 0, 3) == b"aaa"
     path.write_bytes(b"b" * (31 if change == "larger" else 30) * BLOCK)
@@ -278,7 +278,7 @@ def test_a_kept_file_that_is_rewritten_in_place_is_an_error_for_who_has_it_open(
 def test_a_kept_file_that_gets_another_name_meanwhile_is_still_the_same(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(os.urandom(30 * BLOCK))
-    file = View(Asked(tmp_path), live=False, memory=Memory(16)).open("file")
+    file = MountView(Asked(tmp_path), live=False, memory=Memory(16)).open("file")
     content = read(file, 0, 12 * BLOCK)
     (tmp_path / "other").hardlink_to(path)
     for index in range(12, 30):
@@ -290,7 +290,7 @@ def test_of_a_file_that_grows_only_what_is_new_is_sent(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(os.urandom(BLOCK // 2))
     asked = Asked(tmp_path)
-    live = View(asked, live=True)
+    live = MountView(asked, live=True)
     file = live.open("log")
     seen = read(file, 0, BLOCK)
     asked.sent = 0
@@ -314,7 +314,7 @@ def test_of_a_folder_that_is_silent_a_few_are_waited_for_and_no_more(
     monkeypatch.setattr(view, "MOST_PATIENT", 3)
     monkeypatch.setattr(view, "SILENCE", 0.05)
     silent: Promise[Any] = Promise("an answer")
-    seen = View(lambda *_: silent.future, live=True)
+    seen = MountView(lambda *_: silent.future, live=True)
     with ThreadPoolExecutor(8) as threads:
         waiting = {threads.submit(seen.stat, "file") for _ in range(8)}
         refused_at_once, patient = wait(waiting, return_when="FIRST_EXCEPTION")
@@ -331,8 +331,8 @@ def test_of_a_folder_that_is_silent_a_few_are_waited_for_and_no_more(
 
 def test_views_are_folders_of_a_tree_which_are_there_whatever_happens(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("text")
-    gone = View(lambda *_: completed(errno.EIO), live=True)
-    tree = Tree({"a/x": View(Asked(tmp_path), live=True), "a/y": gone})
+    gone = MountView(lambda *_: completed(errno.EIO), live=True)
+    tree = MountTree({"a/x": MountView(Asked(tmp_path), live=True), "a/y": gone})
     assert {name for name, _ in tree.list("")} == {"a"} and {
         name for name, _ in tree.list("a")
     } == {"x", "y"}
@@ -348,7 +348,7 @@ def test_memory_does_not_grow_with_the_files_that_are_opened(tmp_path: Path) -> 
         (tmp_path / f"file{index}").write_text("text")
         (tmp_path / "__pycache__" / f"file{index}").write_text("text")
     memory = Memory(4)
-    seen = [View(Asked(tmp_path), live, memory) for live in (True, False)]
+    seen = [MountView(Asked(tmp_path), live, memory) for live in (True, False)]
     for index in range(8):
         for each in seen:
             each.open(f"file{index}")
@@ -361,7 +361,7 @@ def test_readers_of_many_files_at_once_get_each_block_once(tmp_path: Path) -> No
         (tmp_path / f"file{index}").write_bytes(bytes(8 * BLOCK))
     asked = Asked(tmp_path)
     memory = Memory(12)
-    views = [View(asked, live=False, memory=memory) for _ in range(2)]
+    views = [MountView(asked, live=False, memory=memory) for _ in range(2)]
     files = [views[index % 2].open(f"file{index}") for index in range(6)]
     for half in range(16):
         for file in files:
@@ -385,7 +385,7 @@ def test_while_content_hangs_and_names_are_answered_each_wait_ends(
         threading.Timer(0.001, lambda: promise.resolve(asked(what, *args).get())).start()
         return promise.future
 
-    seen = View(ask, live=True)
+    seen = MountView(ask, live=True)
     end = time.monotonic() + 60
     with ThreadPoolExecutor(1) as threads:
         reader = threads.submit(seen.open, "file")
@@ -418,7 +418,7 @@ def test_what_was_asked_before_a_change_is_not_kept_after_it(
             seen.forget(changed)
         return answer
 
-    seen = View(ask, live)
+    seen = MountView(ask, live)
     seen.stat("a")
     path.write_text("old")
     (tmp_path / "b").unlink()
@@ -432,7 +432,7 @@ def test_without_proof_a_kept_file_whose_ctime_has_changed_is_an_error(tmp_path:
     path.write_bytes(b"a" * 12 * BLOCK)
     (tmp_path / "other").write_bytes(bytes(12 * BLOCK))
     before = path.stat()
-    kept = View(Asked(tmp_path), live=False, memory=Memory(2))
+    kept = MountView(Asked(tmp_path), live=False, memory=Memory(2))
     file = kept.open("file")
     assert read(file, 0, 3) == b"aaa"
     read(kept.open("other"), 0, 12 * BLOCK)
@@ -445,7 +445,7 @@ def test_without_proof_a_kept_file_whose_ctime_has_changed_is_an_error(tmp_path:
 def test_a_kept_file_may_grow_more_than_once(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"a" * 30 * BLOCK)
-    file = View(Asked(tmp_path), live=False).open("file")
+    file = MountView(Asked(tmp_path), live=False).open("file")
     for index in (0, 10, 20):
         assert read(file, index * BLOCK, 3) == b"aaa"
         with path.open("ab") as end:
@@ -456,7 +456,7 @@ def test_a_kept_file_may_grow_more_than_once(tmp_path: Path) -> None:
 def test_a_live_file_that_was_truncated_ends_with_its_first_short_block(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a" * 4 * BLOCK)
-    live = View(Asked(tmp_path), live=True, memory=Memory(2))
+    live = MountView(Asked(tmp_path), live=True, memory=Memory(2))
     file = live.open("log")
     read(file, 2 * BLOCK, 10)
     live._blocks._memory.drop((live._blocks, "log", 1))
@@ -473,7 +473,7 @@ def test_folders_that_were_listed_first_are_forgotten_first(
         for index in range(3):
             (tmp_path / folder / str(index)).touch()
     asked = Asked(tmp_path)
-    live = View(asked, live=True)
+    live = MountView(asked, live=True)
     monkeypatch.setattr(live, "_life", 1e9)
     for folder in ("a", "b", "c", "b", "c", "a"):
         assert set(live.names(folder)) == {"0", "1", "2"} and len(live._known) <= 8
@@ -495,7 +495,7 @@ def test_folders_that_come_along_with_another_are_not_listed_if_they_are_large(
     listed, _ = asked.folder.tree("")
     assert "" in listed and "b" not in listed
     assert sum(map(len, listed.values())) <= 10 and len(listed) > 1
-    assert len(View(asked, live=False).names("b")) == 9
+    assert len(MountView(asked, live=False).names("b")) == 9
 
 
 @pytest.mark.parametrize("written", ["before", "after", "always"])
@@ -552,7 +552,7 @@ def test_a_folder_or_interpreter_that_is_not_there_is_refused_when_it_is_asked_f
 def test_a_block_that_grew_is_joined_once(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a" * 1000)
-    live = View(Asked(tmp_path), live=True)
+    live = MountView(Asked(tmp_path), live=True)
     file = live.open("log")
     with path.open("ab") as end:
         end.write(b"b")

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from monarch._core.wire.address import ProcAddress
-from monarch.rdma.directory import FANOUT, Copy, Directory, Reader, Wish
+from monarch.rdma.directory import FANOUT, Copy, Directory, ReplicaReader, Wish
 
 
 class Readers:
@@ -14,13 +14,13 @@ class Readers:
 
     def __init__(self) -> None:
         self.directory = Directory()
-        self.routes: dict[Reader, Copy | None] = {}
+        self.routes: dict[ReplicaReader, Copy | None] = {}
         self.from_sources = 0
         self.serving: dict[Any, int] = {}
 
     def seek(
         self,
-        reader: Reader,
+        reader: ReplicaReader,
         versions: tuple[int, ...] = (1,),
         layout: bytes = b"a",
         near: bool = False,
@@ -33,18 +33,18 @@ class Readers:
             )
         )
 
-    def arrive(self, reader: Reader, versions: tuple[int, ...] = (1,)) -> None:
+    def arrive(self, reader: ReplicaReader, versions: tuple[int, ...] = (1,)) -> None:
         del self.routes[reader]
         self._give(self.directory.arrived(reader, Copy(repr(reader).encode(), 1, versions)))
 
-    def fail(self, reader: Reader) -> None:
+    def fail(self, reader: ReplicaReader) -> None:
         del self.routes[reader]
         self._give(self.directory.failed(reader))
 
-    def lose(self, reader: Reader) -> None:
+    def lose(self, reader: ReplicaReader) -> None:
         self._give(self.directory.lost(reader.process))
 
-    def served_by(self, reader: Reader) -> Reader | None:
+    def served_by(self, reader: ReplicaReader) -> ReplicaReader | None:
         """From whom it was told to read; None for the sources."""
         copy = self.routes[reader]
         return None if copy is None else eval(copy.handle)
@@ -54,8 +54,8 @@ class Readers:
             answer()
 
 
-def reader(host: int, number: int = 0) -> Reader:
-    return Reader(ProcAddress(f"tcp://10.0.0.{host}:1", f"p{number}"), number)
+def reader(host: int, number: int = 0) -> ReplicaReader:
+    return ReplicaReader(ProcAddress(f"tcp://10.0.0.{host}:1", f"p{number}"), number)
 
 
 def test_the_sources_serve_few_and_copies_serve_the_others() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from monarch._core.supervision.failure import Failure
 from monarch._core.wire.address import ProcAddress
-from monarch.service.calls import Call, Message
+from monarch.service.calls import Message, ReplicaCall
 from monarch.service.records import LEAST_LOADED, Way
 from monarch.service.router import Replica, Router
 
@@ -53,7 +53,7 @@ def test_a_call_that_is_cancelled_while_its_replica_is_lost_is_not_repeated() ->
     for place, actors in enumerate(replicas):
         router._replicas.append(Replica(router, place, actors))
     message: Message = ("service.work()", (None, 0), cell, b"work", 0, (b"", []))
-    call = Call(message, router, session=None, timeout=None, retries=1)
+    call = ReplicaCall(message, router, session=None, timeout=None, retries=1)
     router.begin(call)
     assert call.future.cancel()
     while soon:

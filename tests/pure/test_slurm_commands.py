@@ -9,7 +9,7 @@ import pytest
 
 from monarch.errors import JobError
 from monarch.job import SlurmJob, slurm_commands, slurm_wait
-from monarch.job.slurm_commands import NOT_FOUND, Watched
+from monarch.job.slurm_commands import NOT_FOUND, WatchedJob
 
 ANSWER = "JobId=7 JobState={} Reason=None Restarts=0 StartTime=Unknown NodeList=n0 NumNodes=1"
 REFUSED = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
@@ -36,7 +36,7 @@ def test_while_slurm_does_not_answer_its_last_answer_counts(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     slurm_says(monkeypatch, ANSWER.format("PENDING"))
-    job = Watched("7")
+    job = WatchedJob("7")
     slurm_says(monkeypatch, "", REFUSED)
     for clock[0] in (60.0, 599.0):
         job.ask()
@@ -55,7 +55,7 @@ def test_a_slurm_that_does_not_answer_for_ten_minutes_is_an_error(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     slurm_says(monkeypatch, ANSWER.format("PENDING"))
-    job = Watched("7")
+    job = WatchedJob("7")
     slurm_says(monkeypatch, "", REFUSED)
     clock[0] = 601.0
     with pytest.raises(JobError, match="connect failure"):
@@ -66,7 +66,7 @@ def test_a_job_that_slurm_has_forgotten_is_an_error_at_once(
     monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     slurm_says(monkeypatch, ANSWER.format("PENDING"))
-    job = Watched("7")
+    job = WatchedJob("7")
     slurm_says(monkeypatch, "", f"{NOT_FOUND} specified")
     with pytest.raises(JobError, match=NOT_FOUND):
         job.ask()

@@ -12,10 +12,10 @@ import pytest
 from monarch.config._units import read_duration
 from monarch.job import SlurmJob
 from monarch.job.contract import IDLE_LIMIT
-from monarch.job.slurm_script import Group, Resources, Script, Status, first_error, parse_status
+from monarch.job.slurm_script import NodeGroup, Resources, Script, Status, first_error, parse_status
 
 
-def script(*groups: Group, client: str = "", **changed: object) -> Script:
+def script(*groups: NodeGroup, client: str = "", **changed: object) -> Script:
     plain = Script(
         groups=groups,
         options=["--time=1:00:00"],
@@ -36,7 +36,7 @@ def script(*groups: Group, client: str = "", **changed: object) -> Script:
     return plain._replace(**changed)  # type: ignore[arg-type]
 
 
-ALIKE = Group(
+ALIKE = NodeGroup(
     {"a": 2, "b": 1},
     Resources(gpus_per_node=8, slurm_args=("--constraint=h100", "--mail-type", "END")),
 )
@@ -72,7 +72,9 @@ def test_the_options_of_a_user_come_last_and_whole() -> None:
     ["--comment=nvcr.io#nvidia/x", '--comment=say "hi" \\ it\'s', "--comment=#", "-J my#job"],
 )
 def test_no_character_of_an_option_is_lost(option: str) -> None:
-    assert option in directives(script(Group({"a": 1}, Resources(slurm_args=(option,)))).render())
+    assert option in directives(
+        script(NodeGroup({"a": 1}, Resources(slurm_args=(option,)))).render()
+    )
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.25, 60.0, 1234567.0, 14 * 24 * 3600.0])
@@ -97,7 +99,7 @@ def test_each_mesh_is_a_step_of_its_own_with_one_worker_on_each_node() -> None:
 
 def test_meshes_with_other_resources_make_a_heterogeneous_job() -> None:
     text = script(
-        Group({"a": 1}, Resources()), Group({"b": 2}, Resources("cpu", exclusive=False))
+        NodeGroup({"a": 1}, Resources()), NodeGroup({"b": 2}, Resources("cpu", exclusive=False))
     ).render()
     assert "hetjob" in directives(text)
     assert directives(text)[-3:] == ["--nodes=2", "--ntasks-per-node=1", "--partition=cpu"]

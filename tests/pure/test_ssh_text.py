@@ -11,7 +11,7 @@ import pytest
 
 from monarch.errors import JobError
 from monarch.job import ssh_connection
-from monarch.job.ssh_connection import Session, hear
+from monarch.job.ssh_connection import SshCommand, hear
 from monarch.job.ssh_text import (
     Start,
     check_hosts,
@@ -148,7 +148,9 @@ def test_what_is_waited_for_is_not_written_anew_for_each_that_speaks(
     shown: list[str] = []
     waiting = Waiting("hosts")
     monkeypatch.setattr(waiting, "show", lambda state, rows: shown.append(state))
-    sessions = [Session(str(number), ["cat"], tmp_path / "log", os.environ) for number in range(10)]
+    sessions = [
+        SshCommand(str(number), ["cat"], tmp_path / "log", os.environ) for number in range(10)
+    ]
     sessions[0].write(b"0\n")
 
     def speak(line: str) -> str:

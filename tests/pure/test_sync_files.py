@@ -19,7 +19,7 @@ from monarch.sync import Scanner, Workspace
 from monarch.sync.build import Build
 from monarch.sync.manifest import File, Manifest, decode
 from monarch.sync.scan import Scan
-from monarch.sync.store import Store, base_folder, changes
+from monarch.sync.store import WorkspaceStore, base_folder, changes
 
 NOTHING = hashlib.sha256(b"").hexdigest()
 
@@ -37,9 +37,9 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> WorkspaceStore:
     (tmp_path / "hosts").mkdir()
-    return Store(tmp_path / "hosts", "project-1")
+    return WorkspaceStore(tmp_path / "hosts", "project-1")
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -60,7 +60,7 @@ def paths(found: Scan) -> set[str]:
     return {file.path for file in found.manifest.files}
 
 
-def bring(store: Store, found: Scan) -> list[str]:
+def bring(store: WorkspaceStore, found: Scan) -> list[str]:
     """A version as a client brings it; which contents went."""
     build = store.begin(decode(found.manifest.encoded))
     sent = list(build.missing)
@@ -282,7 +282,9 @@ def test_a_workspace_says_what_is_wrong_with_its_folders(tmp_path: Path) -> None
 # what a host makes of it
 
 
-def test_a_host_has_what_the_client_has_with_modes_and_times(project: Path, store: Store) -> None:
+def test_a_host_has_what_the_client_has_with_modes_and_times(
+    project: Path, store: WorkspaceStore
+) -> None:
     write(
         project,
         {
@@ -313,7 +315,7 @@ def test_a_host_has_what_the_client_has_with_modes_and_times(project: Path, stor
 
 
 def test_only_what_a_host_lacks_goes_there_and_the_rest_is_the_same_file(
-    project: Path, store: Store
+    project: Path, store: WorkspaceStore
 ) -> None:
     write(project, {"a.py": "1", "b.py": "2", "c.py": "3"})
     bring(store, scan(project))
@@ -326,7 +328,7 @@ def test_only_what_a_host_lacks_goes_there_and_the_rest_is_the_same_file(
     assert (store.current / "b.py").stat().st_ino != before["b.py"]
 
 
-def test_two_files_of_a_version_are_never_one_file(project: Path, store: Store) -> None:
+def test_two_files_of_a_version_are_never_one_file(project: Path, store: WorkspaceStore) -> None:
     write(project, {"a.py": "same", "b.py": "same", "c.py": "", "d.py": ""})
     bring(store, scan(project))
     assert (
@@ -335,7 +337,9 @@ def test_two_files_of_a_version_are_never_one_file(project: Path, store: Store) 
     )
 
 
-def test_what_a_program_has_changed_there_is_sent_again(project: Path, store: Store) -> None:
+def test_what_a_program_has_changed_there_is_sent_again(
+    project: Path, store: WorkspaceStore
+) -> None:
     write(project, {"a.py": "1", "b.py": "2"})
     found = scan(project)
     bring(store, found)
@@ -349,18 +353,18 @@ def test_what_a_program_has_changed_there_is_sent_again(project: Path, store: St
 
 
 def test_another_workspace_of_the_host_lends_what_it_has_as_copies(
-    project: Path, store: Store, tmp_path: Path
+    project: Path, store: WorkspaceStore, tmp_path: Path
 ) -> None:
     write(project, {"a.py": "1"})
     bring(store, scan(project))
-    other = Store(tmp_path / "hosts", "project-2")
+    other = WorkspaceStore(tmp_path / "hosts", "project-2")
     assert bring(other, scan(project)) == []
     assert (other.current / "a.py").read_text() == "1"
     assert (other.current / "a.py").stat().st_ino != (store.current / "a.py").stat().st_ino
 
 
 def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs(
-    project: Path, store: Store
+    project: Path, store: WorkspaceStore
 ) -> None:
     write(project, {"a.py": "0", "sub/b.py": "0", "old/c.py": "0"})
     (project / "link").symlink_to("a.py")
@@ -394,7 +398,7 @@ def test_old_versions_go_or_become_the_next_but_for_those_with_files_of_programs
 
 
 def test_a_spare_version_becomes_the_next_one_until_an_old_one_can(
-    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    project: Path, store: WorkspaceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spares() -> list[Path]:
         return [path for path in store.current.parent.glob("versions/spare*") if path.is_dir()]
@@ -419,7 +423,9 @@ def test_a_spare_version_becomes_the_next_one_until_an_old_one_can(
         assert len(spares()) == made
 
 
-def test_what_a_program_has_changed_is_in_no_spare_version(project: Path, store: Store) -> None:
+def test_what_a_program_has_changed_is_in_no_spare_version(
+    project: Path, store: WorkspaceStore
+) -> None:
     write(project, {"a.py": "1", "b.py": "2"})
     bring(store, scan(project))
     (store.current / "a.py").write_text("by a program")
@@ -428,7 +434,7 @@ def test_what_a_program_has_changed_is_in_no_spare_version(project: Path, store:
 
 
 def test_an_empty_file_that_was_only_touched_arrives_with_its_time(
-    project: Path, store: Store
+    project: Path, store: WorkspaceStore
 ) -> None:
     write(project, {"empty": ""})
     bring(store, scan(project))
@@ -437,7 +443,9 @@ def test_an_empty_file_that_was_only_touched_arrives_with_its_time(
     assert os.stat(store.current / "empty").st_mtime == 1
 
 
-def test_a_version_with_a_file_of_a_program_is_not_recycled(project: Path, store: Store) -> None:
+def test_a_version_with_a_file_of_a_program_is_not_recycled(
+    project: Path, store: WorkspaceStore
+) -> None:
     write(project, {"a.py": "0"})
     for number in range(1, 6):
         (project / "a.py").write_text(str(number))
@@ -450,7 +458,7 @@ def test_a_version_with_a_file_of_a_program_is_not_recycled(project: Path, store
 
 
 def test_what_programs_moved_or_put_in_the_place_of_links_outlives_its_version(
-    project: Path, store: Store, tmp_path: Path
+    project: Path, store: WorkspaceStore, tmp_path: Path
 ) -> None:
     write(project, {"a.py": "0", "data/d.txt": "precious"})
     (project / "latest").symlink_to("data")
@@ -470,14 +478,16 @@ def test_what_programs_moved_or_put_in_the_place_of_links_outlives_its_version(
     assert content(version) == {"data": str(outside), "latest": b"made by a program"}
 
 
-def test_old_versions_go_also_where_none_is_in_use(project: Path, store: Store) -> None:
+def test_old_versions_go_also_where_none_is_in_use(project: Path, store: WorkspaceStore) -> None:
     build = store.begin(scan(project).manifest)
     os.close(build._lock)  # as if its process had died
     store.clean_up()
     assert not build.path.exists()
 
 
-def test_a_version_that_breaks_off_leaves_the_one_in_use(project: Path, store: Store) -> None:
+def test_a_version_that_breaks_off_leaves_the_one_in_use(
+    project: Path, store: WorkspaceStore
+) -> None:
     write(project, {"a.py": "1", "b.py": "2"})
     first = scan(project)
     bring(store, first)
@@ -495,7 +505,7 @@ def test_a_version_that_breaks_off_leaves_the_one_in_use(project: Path, store: S
 
 
 def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(
-    project: Path, store: Store
+    project: Path, store: WorkspaceStore
 ) -> None:
     write(project, {"a.py": "1"})
     found = scan(project)
@@ -511,7 +521,9 @@ def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(
     assert store.current.resolve() == build.path
 
 
-def test_content_that_is_not_what_its_digest_says_is_refused(project: Path, store: Store) -> None:
+def test_content_that_is_not_what_its_digest_says_is_refused(
+    project: Path, store: WorkspaceStore
+) -> None:
     write(project, {"a.py": "right"})
     build = store.begin(scan(project).manifest)
     (digest,) = build.missing
@@ -527,7 +539,7 @@ def test_content_that_is_not_what_its_digest_says_is_refused(project: Path, stor
     assert not store.current.exists()
 
 
-def test_pieces_of_a_large_file_are_put_together(project: Path, store: Store) -> None:
+def test_pieces_of_a_large_file_are_put_together(project: Path, store: WorkspaceStore) -> None:
     data = os.urandom(300_000)
     (project / "large.bin").write_bytes(data)
     build = store.begin(scan(project).manifest)
@@ -539,7 +551,7 @@ def test_pieces_of_a_large_file_are_put_together(project: Path, store: Store) ->
 
 
 def test_without_room_nothing_begins_and_the_error_says_how_much_is_wanted(
-    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    project: Path, store: WorkspaceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(project, {"a.py": "1"})
     first = scan(project)
@@ -558,7 +570,7 @@ def test_without_room_nothing_begins_and_the_error_says_how_much_is_wanted(
 
 
 def test_a_disk_that_is_full_at_the_last_step_is_said_and_nothing_is_left(
-    project: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+    project: Path, store: WorkspaceStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(project, {"a.py": "1"})
     first = scan(project)
@@ -628,7 +640,7 @@ def test_a_host_refuses_what_is_no_manifest_and_names_that_are_none(tmp_path: Pa
             decode(data)
     for key in ("", "..", "a/b", ".hidden", "-x"):
         with pytest.raises(ValueError, match="no name of a workspace"):
-            Store(tmp_path, key)
+            WorkspaceStore(tmp_path, key)
 
 
 def test_a_folder_of_somebody_else_is_no_place_for_code(

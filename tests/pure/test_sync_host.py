@@ -11,9 +11,9 @@ import pytest
 
 from monarch._core.plane import HostedProc, ProcAddress
 from monarch.sync import Scanner, Workspace
-from monarch.sync.host import Lagging, Look, Offer, Pieces, Reloaded, Settle, _Host
+from monarch.sync.host import FindWorkspace, Lagging, Offer, Pieces, Reloaded, SettleVersion, _Host
 from monarch.sync.manifest import File, Manifest
-from monarch.sync.store import Store
+from monarch.sync.store import WorkspaceStore
 
 
 class Proc:
@@ -40,7 +40,7 @@ def host(tmp_path: Path) -> _Host:
 
 def activate(host: _Host, base: Path, key: str, digest: str, *paths: str) -> None:
     files = [File(path, 0o644, 1, 3, digest * 64) for path in paths or ("m.py",)]
-    host._activate(Store(base, key), key, {f"/client/{key}": ""}, Manifest(files, {}, {}))
+    host._activate(WorkspaceStore(base, key), key, {f"/client/{key}": ""}, Manifest(files, {}, {}))
 
 
 def lagging(host: _Host, key: str, root: Any = None, procs: Any = BOTH) -> list[Lagging]:
@@ -136,17 +136,17 @@ class Client:
         for digest in list(host._builds["b"][0].missing):
             content = Path(found.sources[digest]).read_bytes()
             host.write(Pieces("b", [(digest, 0, len(content))], content))
-        host.settle(Settle("b", True))
+        host.settle(SettleVersion("b", True))
         self.scanner.keep(found.manifest)
 
-    def look(self, *contents: str) -> Look:
+    def look(self, *contents: str) -> FindWorkspace:
         """What has changed since what was sent, with some contents."""
         found = self.scanner.scan()
         change = self.scanner.change(found.manifest)
         assert change is not None
         data = [text.encode() for text in contents]
         table = [(hashlib.sha256(each).hexdigest(), 0, len(each)) for each in data]
-        return Look(
+        return FindWorkspace(
             self.workspace.key, found.manifest.id, {}, change[0], Pieces("", table, b"".join(data))
         )
 

@@ -46,7 +46,7 @@ _BREAK = re.compile(
 )
 
 
-class Command(NamedTuple):
+class DebuggerCommand(NamedTuple):
     """A command that was understood.
 
     Attributes:
@@ -68,7 +68,7 @@ class Command(NamedTuple):
     flag: bool = False
 
 
-def parse(text: str) -> Command | None:
+def parse(text: str) -> DebuggerCommand | None:
     """Read a line; None for an empty one.
 
     Raises:
@@ -82,20 +82,20 @@ def parse(text: str) -> Command | None:
     if verb in ("list", "help", "continue", "quit"):
         if rest:
             raise ValueError(f"{verb} takes nothing, got {rest!r}")
-        return Command(verb)
+        return DebuggerCommand(verb)
     reader = _READERS.get(verb)
     if reader is None:
         raise ValueError(f"no command {word!r}; `help` lists them")
     return reader(rest)
 
 
-def _where(rest: str) -> Command:
+def _where(rest: str) -> DebuggerCommand:
     if rest not in ("", "--all"):
         raise ValueError(f"where takes --all, got {rest!r}")
-    return Command("where", flag=True)
+    return DebuggerCommand("where", flag=True)
 
 
-def _attach(rest: str) -> Command:
+def _attach(rest: str) -> DebuggerCommand:
     words = rest.split()
     take = "--take" in words
     words = [word for word in words if word != "--take"]
@@ -105,10 +105,10 @@ def _attach(rest: str) -> Command:
         )
     if not re.fullmatch(r"\d+/\d+", words[1]):
         RankSelector(words[1])
-    return Command("attach", name=words[0], ranks=words[1], flag=take)
+    return DebuggerCommand("attach", name=words[0], ranks=words[1], flag=take)
 
 
-def _cast(rest: str) -> Command:
+def _cast(rest: str) -> DebuggerCommand:
     found = _CAST.match(rest)
     if found is None:
         raise ValueError(
@@ -117,12 +117,14 @@ def _cast(rest: str) -> Command:
         )
     if found["ranks"].strip():
         RankSelector(found["ranks"])
-    return Command("cast", name=found["name"], ranks=found["ranks"].strip(), text=found["line"])
+    return DebuggerCommand(
+        "cast", name=found["name"], ranks=found["ranks"].strip(), text=found["line"]
+    )
 
 
-def _break(rest: str) -> Command:
+def _break(rest: str) -> DebuggerCommand:
     if not rest:
-        return Command("break")
+        return DebuggerCommand("break")
     found = _BREAK.match(rest)
     if found is None:
         raise ValueError(
@@ -131,7 +133,7 @@ def _break(rest: str) -> Command:
     ranks = (found["ranks"] or "").strip()
     if ranks:
         RankSelector(ranks)
-    return Command(
+    return DebuggerCommand(
         "break",
         ranks=ranks,
         text=found["condition"] or "",
@@ -140,14 +142,14 @@ def _break(rest: str) -> Command:
     )
 
 
-def _clear(rest: str) -> Command:
+def _clear(rest: str) -> DebuggerCommand:
     found = _BREAK.match(rest)
     if found is None or found["condition"] or found["ranks"]:
         raise ValueError(f"clear takes a place, such as `clear train.py:88`, got {rest!r}")
-    return Command("clear", file=found["file"], line=int(found["line"]))
+    return DebuggerCommand("clear", file=found["file"], line=int(found["line"]))
 
 
-def _interrupt(rest: str) -> Command:
+def _interrupt(rest: str) -> DebuggerCommand:
     name, _, ranks = rest.partition(" ")
     ranks = ranks.strip()
     inner = re.fullmatch(r"ranks\((.*)\)", ranks)
@@ -156,7 +158,7 @@ def _interrupt(rest: str) -> Command:
         raise ValueError("interrupt takes a name and ranks, such as `interrupt trainer 3`")
     if ranks:
         RankSelector(ranks)
-    return Command("interrupt", name=name, ranks=ranks)
+    return DebuggerCommand("interrupt", name=name, ranks=ranks)
 
 
 _READERS = {

@@ -34,7 +34,7 @@ from .._rank_selector import RankSelector
 from ..errors import SupervisionError
 from ..programs import PATIENCE, agents_of, ask, procs_of
 from . import views
-from .commands import HELP, NAMES, Command, parse
+from .commands import HELP, NAMES, DebuggerCommand, parse
 from .protocol import (
     ENDED,
     OUTPUT,
@@ -181,22 +181,22 @@ class Console:
 
     # commands
 
-    def _do_help(self, command: Command) -> None:
+    def _do_help(self, command: DebuggerCommand) -> None:
         self._terminal.write(HELP + "\n")
 
-    def _do_list(self, command: Command) -> None:
+    def _do_list(self, command: DebuggerCommand) -> None:
         rows = self.rows()
         self._terminal.write(views.table(rows) + "\n")
         if not rows:
             self._terminal.write("Nobody is in the debugger.\n")
 
-    def _do_where(self, command: Command) -> None:
+    def _do_where(self, command: DebuggerCommand) -> None:
         self._terminal.write((views.stacks(self.rows()) or "Nobody has stopped.") + "\n")
 
-    def _do_attach(self, command: Command) -> None:
+    def _do_attach(self, command: DebuggerCommand) -> None:
         self._attach(self._find(command), command.flag)
 
-    def _do_cast(self, command: Command) -> None:
+    def _do_cast(self, command: DebuggerCommand) -> None:
         wanted = RankSelector(command.ranks) if command.ranks else None
         for row in self.rows():
             if row.who.name == command.name and (
@@ -204,7 +204,7 @@ class Console:
             ):
                 self._send(row, command.text)
 
-    def _do_continue(self, command: Command) -> None:
+    def _do_continue(self, command: DebuggerCommand) -> None:
         for row in self.rows():
             if row.stopped and not row.in_editor:
                 self._send(row, "clear ;; continue")
@@ -214,7 +214,7 @@ class Console:
         if refused:
             self._terminal.write(f"{row.who.name} {row.label}: {refused}\n")
 
-    def _find(self, command: Command) -> Row:
+    def _find(self, command: DebuggerCommand) -> Row:
         named = [row for row in self.rows() if row.who.name == command.name]
         if "/" in command.ranks:
             found = [row for row in named if row.label == command.ranks]
@@ -230,7 +230,7 @@ class Console:
             )
         return found[0]
 
-    def _do_break(self, command: Command) -> None:
+    def _do_break(self, command: DebuggerCommand) -> None:
         if not command.file:
             self._list_breakpoints()
             return
@@ -263,13 +263,13 @@ class Console:
         if not found:
             self._terminal.write("There are no breakpoints.\n")
 
-    def _do_clear(self, command: Command) -> None:
+    def _do_clear(self, command: DebuggerCommand) -> None:
         count = sum(
             answer for _, answer in self._ask_procs(ClearBreakpoint(command.file, command.line))
         )
         self._terminal.write(f"Cleared {count} {'breakpoint' if count == 1 else 'breakpoints'}\n")
 
-    def _do_interrupt(self, command: Command) -> None:
+    def _do_interrupt(self, command: DebuggerCommand) -> None:
         answers = self._ask_procs(Interrupt(command.name, command.ranks))
         found = sorted(each for _, several in answers for each in several)
         if not found:

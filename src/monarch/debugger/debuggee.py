@@ -27,11 +27,11 @@ from .protocol import (
     Opened,
     SetBreakpoint,
     StopPlace,
+    TerminalAttached,
     Type,
-    Watched,
     Who,
 )
-from .session import Followed, Question, Session, Typed
+from .session import CompletionRequest, DebugSession, Followed, Typed
 
 T = TypeVar("T", bound=Followed)
 
@@ -66,9 +66,9 @@ def keep(error: BaseException) -> None:
             session.end("its error goes to the caller now")
 
 
-def begin() -> Session:
+def begin() -> DebugSession:
     """The session of what runs here; a new one if it has none."""
-    return opened(Session, tracing.sessions)
+    return opened(DebugSession, tracing.sessions)
 
 
 def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str = "") -> T:
@@ -141,20 +141,20 @@ def _follow(request: ControlRequest, record: Follow) -> None:
 
 def _type(request: ControlRequest, record: Type) -> None:
     session = _sessions.get(record.number)
-    if isinstance(session, Session):
+    if isinstance(session, DebugSession):
         session.put(Typed(record.line))
 
 
-def _watched(request: ControlRequest, record: Watched) -> None:
+def _watched(request: ControlRequest, record: TerminalAttached) -> None:
     session = _sessions.get(record.number)
-    if isinstance(session, Session):
+    if isinstance(session, DebugSession):
         session.watch(record.watched)
 
 
 def _complete(request: ControlRequest, record: Complete) -> None:
     session = _sessions.get(record.number)
-    if isinstance(session, Session):
-        session.put(Question(request, record.line, record.begin, record.end))
+    if isinstance(session, DebugSession):
+        session.put(CompletionRequest(request, record.line, record.begin, record.end))
     else:
         request.answer([])
 
@@ -184,7 +184,7 @@ def _where(thread: int) -> str:
 _TAKERS: dict[type, Callable[[ControlRequest, Any], None]] = {
     Follow: _follow,
     Type: _type,
-    Watched: _watched,
+    TerminalAttached: _watched,
     Complete: _complete,
     Interrupt: _interrupt,
     SetBreakpoint: breakpoints.set_breakpoint,

@@ -198,7 +198,7 @@ class Type(NamedTuple):
     line: str
 
 
-class Watched(NamedTuple):
+class TerminalAttached(NamedTuple):
     """Tell whether a terminal is attached.
 
     Sessions that are kept only until one looks are kept as long as it does. Root client ──▶
@@ -316,7 +316,7 @@ register(
         (
             Follow,
             Type,
-            Watched,
+            TerminalAttached,
             Complete,
             SetBreakpoint,
             ListBreakpoints,

@@ -42,7 +42,7 @@ class Typed(NamedTuple):
     line: str
 
 
-class Question(NamedTuple):
+class CompletionRequest(NamedTuple):
     """How may a line go on?"""
 
     request: ControlRequest
@@ -94,7 +94,7 @@ class Followed:
                 self._follower.answer(event)
 
 
-class Session(Followed, pdb.Pdb):
+class DebugSession(Followed, pdb.Pdb):
     """A session of the debugger, in the process that it debugs.
 
     Args:
@@ -121,7 +121,7 @@ class Session(Followed, pdb.Pdb):
         self._owner = owner
         self._aside = aside
         self._thread = threading.get_ident()
-        self._inbox: SimpleQueue[Typed | Question] = SimpleQueue()
+        self._inbox: SimpleQueue[Typed | CompletionRequest] = SimpleQueue()
         self._why = ""
         self._place = StopPlace("", ())
         self._limit: float | None = None  # seconds for which it waits without anybody attached
@@ -130,7 +130,7 @@ class Session(Followed, pdb.Pdb):
 
     # what it is told, on the I/O thread
 
-    def put(self, item: Typed | Question) -> None:
+    def put(self, item: Typed | CompletionRequest) -> None:
         self._inbox.put(item)
 
     def watch(self, watched: bool) -> None:
@@ -255,7 +255,7 @@ class Session(Followed, pdb.Pdb):
             limit is not None and not self._watched and time.monotonic() > self._alone_since + limit
         )
 
-    def _answer(self, question: Question) -> None:
+    def _answer(self, question: CompletionRequest) -> None:
         try:
             question.request.answer(self._completions(question.line, question.begin, question.end))
         except Exception as error:  # of the code of a class whose attributes are looked at
@@ -325,7 +325,7 @@ class Session(Followed, pdb.Pdb):
 class _Output:
     """The file that pdb writes to and reads from."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: DebugSession) -> None:
         self._session = session
         self._parts: list[str] = []
         self._left = _MOST_OUTPUT
@@ -426,7 +426,7 @@ _streams = _Streams()
 
 
 class _Console(code.InteractiveConsole):
-    def __init__(self, session: Session, names: dict[str, Any]) -> None:
+    def __init__(self, session: DebugSession, names: dict[str, Any]) -> None:
         super().__init__(names)
         self._session = session
 

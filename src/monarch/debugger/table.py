@@ -45,8 +45,8 @@ from .protocol import (
     Row,
     Send,
     StopPlace,
+    TerminalAttached,
     Type,
-    Watched,
     Who,
 )
 
@@ -54,7 +54,7 @@ _KEPT = 1 << 18  # characters of output since the last line that was typed
 _NO_TERMINAL = -1  # is attached, but an editor
 
 
-class Entry:
+class SessionEntry:
     """A session, as the root client knows it."""
 
     def __init__(
@@ -102,7 +102,7 @@ class Table:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, SessionEntry] = {}
         self._numbers = itertools.count(1)
         self._notices = Notices(self.rows, hub)
         self._patience = Patience(hub)
@@ -128,7 +128,7 @@ class Table:
     # what ranks say
 
     def opened(self, request: ControlRequest, record: Opened) -> None:
-        entry = Entry(
+        entry = SessionEntry(
             next(self._numbers),
             request.peer,
             record.number,
@@ -145,7 +145,7 @@ class Table:
             _Following(entry.proc, lambda e: self._said(entry, e)),
         )
 
-    def _said(self, entry: Entry, event: Event) -> None:
+    def _said(self, entry: SessionEntry, event: Event) -> None:
         kind, text, place = event
         if kind == OUTPUT:
             entry.output = (entry.output + text)[-_KEPT:]
@@ -194,7 +194,7 @@ class Table:
             request.answer((OUTPUT, entry.output, None))
         if entry.stopped and not entry.owed:
             request.answer((PROMPT, entry.prompt, entry.place))
-        send_record(self._hub, entry.proc, Watched(entry.name, True))
+        send_record(self._hub, entry.proc, TerminalAttached(entry.name, True))
 
     def release(self, request: ControlRequest, record: Release) -> None:
         entry = self._entries.get(record.session)
@@ -202,9 +202,9 @@ class Table:
             self._detach(entry)
         request.answer()
 
-    def _detach(self, entry: Entry) -> None:
+    def _detach(self, entry: SessionEntry) -> None:
         entry.attached, entry.terminal, entry.driver = None, 0, ""
-        send_record(self._hub, entry.proc, Watched(entry.name, False))
+        send_record(self._hub, entry.proc, TerminalAttached(entry.name, False))
 
     def _terminal_lost(self, address: ProcAddress) -> None:
         for entry in list(self._entries.values()):

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from .._core.plane import running_loop
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .session import DebugSession
 
 SKIPPED = (
     "monarch._core.*",
@@ -45,7 +45,7 @@ _PACKAGES = tuple(name.removesuffix("*") for name in SKIPPED)
 
 Activity = tuple[int, Any]  # a thread, and the task of its event loop that runs, if any does
 
-sessions: dict[Activity, Session] = {}
+sessions: dict[Activity, DebugSession] = {}
 # gives the session of the running activity, a new one if it has none; set by `debuggee`
 begin: Any = None
 interrupts: dict[int, str] = {}  # threads that are to stop at their next line, and why

@@ -35,7 +35,7 @@ _AS_IT_IS: Any = {
 }  # torch makes text of the numbers in keys
 
 
-class Part(NamedTuple):
+class CheckpointPart(NamedTuple):
     """The part of a checkpoint that a rank has written.
 
     Attributes:
@@ -97,7 +97,7 @@ def snapshot(state: Mapping[str, Any], rank: int) -> dict[str, Any]:
     return found
 
 
-def write(snapshot: dict[str, Any], folder: Path, rank: int) -> Part:
+def write(snapshot: dict[str, Any], folder: Path, rank: int) -> CheckpointPart:
     """Write a rank's part, to the disk."""
     dcp: Any = import_module(_FORMAT)
     planner = dcp.DefaultSavePlanner(**_AS_IT_IS)
@@ -108,10 +108,10 @@ def write(snapshot: dict[str, Any], folder: Path, rank: int) -> Part:
     # a file name of its own for each rank
     writer.set_up_storage_writer(rank == 0, rank=rank, use_collectives=False)
     plan = writer.prepare_local_plan(replace(plan, items=mine))
-    return Part(plan, writer.write_data(plan, planner).wait())
+    return CheckpointPart(plan, writer.write_data(plan, planner).wait())
 
 
-def commit(folder: Path, step: int, world: int, parts: Sequence[Part], keep: int) -> None:
+def commit(folder: Path, step: int, world: int, parts: Sequence[CheckpointPart], keep: int) -> None:
     """Make a checkpoint of its parts, which are all written, and remove those that are too old."""
     dcp: Any = import_module(_FORMAT)
     part = unfinished(folder, step, world)

@@ -43,7 +43,7 @@ from .world import Report, WorldPlace
 logger = lazy_logger("monarch.elastic")
 
 
-class Plan(NamedTuple):
+class GroupOptions(NamedTuple):
     """The arguments of `ElasticGroup`."""
 
     hosts: HostMesh
@@ -81,7 +81,7 @@ class Coordinator(Actor):
         plan: What is wanted.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: GroupOptions) -> None:
         self._plan = plan
         self._hosts = plan.hosts.flatten("host")
         self._per_host = -(-plan.ranks // len(self._hosts))
@@ -96,7 +96,7 @@ class Coordinator(Actor):
         self._members: Sequence[_Rank] = ()  # of the last world
         self._start = 0  # its first step
         # of checkpoints that are being written
-        self._parts: dict[tuple[int, int], dict[int, checkpoint.Part]] = {}
+        self._parts: dict[tuple[int, int], dict[int, checkpoint.CheckpointPart]] = {}
         # why it was: what others raise later comes of that
         self._broken_off: Exception | None = None
         self._changed = asyncio.Event()
@@ -147,7 +147,7 @@ class Coordinator(Actor):
 
     @concurrent_endpoint
     async def written(
-        self, step: int, number: int, rank: int, size: int, part: checkpoint.Part | str
+        self, step: int, number: int, rank: int, size: int, part: checkpoint.CheckpointPart | str
     ) -> None:
         """A rank has written its part of a checkpoint, or could not.
 

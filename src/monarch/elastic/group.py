@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from .._arguments import seconds, whole
 from ..actor import ActorError, Channel, HostMesh, SupervisionError, this_proc
-from .coordinator import Coordinator, Plan
+from .coordinator import Coordinator, GroupOptions
 from .world import Report, World
 
 
@@ -86,7 +86,7 @@ class ElasticGroup:
             raise TypeError(f"checkpoint={checkpoint!r}: expected the path of a folder")
         if min_ranks > ranks:
             raise ValueError(f"min_ranks={min_ranks}: expected 1 to ranks={ranks}")
-        self._plan = Plan(
+        self._plan = GroupOptions(
             hosts,
             make,
             ranks,

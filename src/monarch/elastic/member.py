@@ -230,7 +230,7 @@ class Member(Actor):
             )
 
     def _write(self, world: World, step: int, state: Any, folder: Path) -> None:
-        part: checkpoint.Part | str
+        part: checkpoint.CheckpointPart | str
         try:
             part = checkpoint.write(
                 state, checkpoint.unfinished(folder, step, world.number), world.rank

@@ -67,7 +67,7 @@ class WorldChanged(BaseException):
     """
 
 
-class Keeper(Protocol):
+class WorldKeeper(Protocol):
     """The protocol of a world's process, as the world uses it."""
 
     def restore(self, world: World, state: Mapping[str, Any]) -> None:
@@ -92,7 +92,7 @@ class World:
         step: The one that is done now, or next.
     """
 
-    def __init__(self, place: WorldPlace, keeper: Keeper) -> None:
+    def __init__(self, place: WorldPlace, keeper: WorldKeeper) -> None:
         self.place = place
         self.number = place.number
         self.rank = place.rank

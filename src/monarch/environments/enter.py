@@ -22,7 +22,7 @@ from .._namedtuple import NamedTuple
 from ..errors import EnvironmentFailed
 from ..sync.host import start_procs_in
 from ..sync.manifest import Manifest
-from ..sync.store import Store, base_folder
+from ..sync.store import WorkspaceStore, base_folder
 from .prefix import relocate
 from .venv import COMPLETE, made_once, of_worker
 
@@ -63,7 +63,7 @@ def _enter(service: Any, request: ControlRequest, record: Enter) -> None:
 
 
 def _made(record: Enter) -> str:
-    store = Store(base_folder(), record.key)
+    store = WorkspaceStore(base_folder(), record.key)
     version, manifest = store.in_use()
     if manifest is None:
         raise EnvironmentFailed("the environment that was synced is not there any more")

@@ -65,7 +65,7 @@ def in_environment(
         wanted = Wanted(str(source.conda_prefix), "", offline, source.export())
     else:
         wanted = Wanted(os.fspath(source), "" if wheels is None else os.fspath(wheels), offline)
-    owner: Any = this_proc().spawn("environments", _Owner)
+    owner: Any = this_proc().spawn("environments", _EnvironmentOwner)
     try:
         with _shown(f"environment of {wanted.source} on {len(hosts)} hosts"):
             made: list[Made] = owner.make.call_one(hosts, wanted).get()
@@ -81,7 +81,7 @@ def in_environment(
     return hosts.with_python_executable(pythons.pop())
 
 
-class _Owner(Actor):
+class _EnvironmentOwner(Actor):
     """Owns the procs on the hosts, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:

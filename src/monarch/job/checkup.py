@@ -31,7 +31,7 @@ _MOST_SKEW = 1.0
 _FEWEST_FILES = 4096  # open files: a host with many procs, or a program with many hosts, needs them
 
 
-class Host(NamedTuple):
+class HostReport(NamedTuple):
     """A host's report on itself.
 
     Attributes:
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
     """
 
     name: str
-    host: Host
+    host: HostReport
     skew: float
 
 
@@ -87,7 +87,7 @@ class Checkup(Actor):
         self._addresses = addresses
 
     @endpoint
-    def look(self) -> Host:
+    def look(self) -> HostReport:
         """Say what there is."""
         neighbour = (
             self._addresses[(current_rank().rank + 1) % len(self._addresses)]
@@ -104,7 +104,9 @@ class _Doctor(Actor):
         return True  # who waits for the answers is told
 
     @endpoint
-    async def look(self, hosts: HostMesh, addresses: Sequence[str]) -> list[tuple[Host, float]]:
+    async def look(
+        self, hosts: HostMesh, addresses: Sequence[str]
+    ) -> list[tuple[HostReport, float]]:
         """Each host, and the time here when it has answered, less half the way."""
         procs = hosts.spawn_procs(name="doctor")
         try:
@@ -141,9 +143,9 @@ def examine(name: str, hosts: HostMesh, addresses: Sequence[str]) -> list[Findin
     ]
 
 
-def look(next_host: str = "") -> Host:
+def look(next_host: str = "") -> HostReport:
     """Survey this machine."""
-    return Host(
+    return HostReport(
         socket.gethostname(),
         platform.python_version(),
         version("pymonarch") or "",
@@ -158,7 +160,7 @@ def look(next_host: str = "") -> Host:
     )
 
 
-def problems(here: Host, findings: Sequence[Finding]) -> list[str]:
+def problems(here: HostReport, findings: Sequence[Finding]) -> list[str]:
     """List the findings that would make a program fail, or slow, one line each.
 
     Args:

@@ -79,11 +79,11 @@ def exec_command(
         )
     if not cmd:
         raise ValueError("cmd is the command and its arguments, and there is none")
-    command = Command(tuple(cmd), dict(env or {}), workdir, output_dir)
+    command = RunningCommand(tuple(cmd), dict(env or {}), workdir, output_dir)
     return start(host_mesh, command, places_of(host_mesh.sizes, rank, point), per_host).status
 
 
-class Command(NamedTuple):
+class RunningCommand(NamedTuple):
     """A command that runs.
 
     Attributes:
@@ -114,7 +114,7 @@ class Running(NamedTuple):
 
 def start(
     host_mesh: HostMesh,
-    command: Command,
+    command: RunningCommand,
     places: Sequence[RankPlace],
     per_host: Mapping[str, int] | None = None,
 ) -> Running:
@@ -141,7 +141,7 @@ def start(
 class _Runner(Actor):
     """Owns the procs of one command, in the client."""
 
-    def __init__(self, command: Command, folder: str) -> None:
+    def __init__(self, command: RunningCommand, folder: str) -> None:
         self._command = command
         self._folder = folder
         self._ranks: Any = None
@@ -180,7 +180,7 @@ class _Runner(Actor):
 class _CommandRank(Actor):
     def __init__(
         self,
-        command: Command,
+        command: RunningCommand,
         folder: str,
         coordinates: list[dict[str, int]],
         sizes: dict[str, int],

@@ -36,7 +36,7 @@ from . import trusted
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import DEFAULT_JOB_PATH, JobTrait
-from .worker_spec import Report, WorkerSpec
+from .worker_spec import WorkerReport, WorkerSpec
 
 IDLE_LIMIT = "MONARCH_WORKER_IDLE_LIMIT"
 """Environment variable: the configuration key `worker_idle_limit` of a worker."""
@@ -75,15 +75,15 @@ def worker_command(spec: WorkerSpec, python: Sequence[str] = (sys.executable,)) 
     return [*python, "-c", _CODE, json.dumps(spec._asdict())]
 
 
-def parse_report(line: str) -> Report | None:
+def parse_report(line: str) -> WorkerReport | None:
     """The report in a line that a worker may have written; None if there is none."""
     try:
-        return Report(**json.loads(line))
+        return WorkerReport(**json.loads(line))
     except (ValueError, TypeError):
         return None
 
 
-def read_reports(folder: Path) -> Iterator[Report]:
+def read_reports(folder: Path) -> Iterator[WorkerReport]:
     """The reports in a folder; nothing if there is none."""
     try:
         # reads it anew on network file systems too, as looking for one file does not
@@ -92,7 +92,7 @@ def read_reports(folder: Path) -> Iterator[Report]:
         return
     for name in names:
         if not name.startswith("."):
-            yield Report.decode((folder / name).read_bytes())
+            yield WorkerReport.decode((folder / name).read_bytes())
 
 
 def unreachable(addresses: Iterable[str]) -> set[str]:

@@ -33,7 +33,7 @@ from .contract import (
 from .ray_control import Control
 from .trait import JobTrait
 from .waiting import Waiting
-from .worker_spec import Report
+from .worker_spec import WorkerReport
 
 _ASK = 0.2  # seconds between two questions to Ray
 
@@ -176,7 +176,7 @@ class RayJob(WorkersJob):
         """Keep what workers have said, so that the next run need not ask Ray."""
         assert self._folder is not None
         for report in reports:
-            Report.decode(report).leave(self._folder / "workers")
+            WorkerReport.decode(report).leave(self._folder / "workers")
 
     def _reported(self) -> Mapping[HostId, str]:
         if self._folder is None:

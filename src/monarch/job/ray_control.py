@@ -22,7 +22,7 @@ from typing import Any
 
 from ..errors import JobError
 from .contract import HostId
-from .ray_hosts import Keeper
+from .ray_hosts import RayHosts
 
 _NAMESPACE = "monarch"
 _LIMIT = 120.0  # seconds for an answer; Ray needs some to find out that a cluster does not answer
@@ -147,7 +147,7 @@ class _Cluster:
         import ray
 
         keeper = (
-            ray.remote(Keeper)
+            ray.remote(RayHosts)
             .options(
                 name=self._name,
                 lifetime="detached",

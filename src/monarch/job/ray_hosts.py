@@ -25,7 +25,7 @@ _LOOK = 1.0  # seconds
 _TELLING = 60.0  # seconds that a keeper whose hosts did not come up is there to say why
 
 
-class Host:
+class RayHost:
     """One worker, on the node where this actor is placed.
 
     Args:
@@ -72,7 +72,7 @@ class _Placed(NamedTuple):
     ended: Any
 
 
-class Keeper:
+class RayHosts:
     """Owner of the hosts of a job.
 
     Args:
@@ -113,7 +113,7 @@ class Keeper:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         actor = (
-            ray.remote(Host)
+            ray.remote(RayHost)
             .options(
                 **actor_resources(self._bundle),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, index),

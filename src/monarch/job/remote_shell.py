@@ -81,7 +81,7 @@ def shell(
         )
     size = _size()
     variables = {"TERM": os.environ.get("TERM", "dumb"), **(env or {})}
-    owner: Any = this_proc().spawn("shell", _Owner)
+    owner: Any = this_proc().spawn("shell", _ShellOwner)
     try:
         remote = owner.open.call_one(host_mesh, variables, workdir, os.getcwd(), size).get()
         with _typing(remote, at_terminal=size is not None):
@@ -95,7 +95,7 @@ def shell(
         owner.stop("the shell has ended").get()
 
 
-class _Owner(Actor):
+class _ShellOwner(Actor):
     """Owns the proc on the host, in the client."""
 
     def __supervise__(self, failure: MeshFailure) -> bool:

@@ -37,14 +37,14 @@ from .contract import (
 )
 from .local import BatchJob
 from .slurm_allocation import find_allocation, run_here
-from .slurm_commands import NOT_FOUND, Watched, ask, cancel, run, steps_of, submit
-from .slurm_parts import Part, attempt_here, holders, reported
-from .slurm_script import PENDING, Described, Group, Resources, Script, quoted
+from .slurm_commands import NOT_FOUND, WatchedJob, ask, cancel, run, steps_of, submit
+from .slurm_parts import SlurmPart, attempt_here, holders, reported
+from .slurm_script import PENDING, NodeGroup, Resources, Script, SlurmDescription, quoted
 from .slurm_wait import wait_for_workers
 from .slurm_watch import WarningWatch
 from .state import check_mesh_names
 from .trait import BATCH, BATCH_FILE, JobTrait, in_batch
-from .worker_spec import Report
+from .worker_spec import WorkerReport
 
 logger = logging.getLogger("monarch.job")
 
@@ -138,7 +138,7 @@ class SlurmJob(WorkersJob):
                 f"attach_to={attach_to!r} needs a monarch_port: with any free port it could not be"
                 " known"
             )
-        self._described = Described(
+        self._described = SlurmDescription(
             python_exe or sys.executable,
             check_strings("srun_args", srun_args),
             monarch_port,
@@ -168,7 +168,7 @@ class SlurmJob(WorkersJob):
         self._own_resources: dict[str, Resources] = {}
         self._job_start_timeout = job_start_timeout
         self._job_id: str | None = None
-        self._more: tuple[Part, ...] = ()  # what `scale` has added
+        self._more: tuple[SlurmPart, ...] = ()  # what `scale` has added
         self._folder: Path | None = None
         self._logs = ""
         self._is_batch = False
@@ -273,10 +273,10 @@ class SlurmJob(WorkersJob):
     ) -> Script:
         described = self._described
         alike = {mesh: size for mesh, size in meshes.items() if mesh not in self._own_resources}
-        groups = [Group(alike, self._resources)]
+        groups = [NodeGroup(alike, self._resources)]
         if len(alike) < len(meshes):  # each mesh is a component of its own, in their order
             groups = [
-                Group({mesh: size}, self._own_resources.get(mesh, self._resources))
+                NodeGroup({mesh: size}, self._own_resources.get(mesh, self._resources))
                 for mesh, size in meshes.items()
             ]
         for_all = {"time": described.time_limit, "account": described.account, "qos": described.qos}
@@ -319,11 +319,11 @@ class SlurmJob(WorkersJob):
             for mesh, size in self._meshes.items()
         }
 
-    def _wait_for_workers(self) -> dict[HostId, Report]:
+    def _wait_for_workers(self) -> dict[HostId, WorkerReport]:
         held = holders(self._parts(), hosts_of(self._meshes))
         return wait_for_workers(self._id, held, self._job_start_timeout, self._logs, self._give_up)
 
-    def _give_up(self, late: Sequence[Part]) -> None:
+    def _give_up(self, late: Sequence[SlurmPart]) -> None:
         """Workers have not come in time: end the job; or if they are additions to it, those."""
         if any(part.job == self._id for part in late):
             self.kill()
@@ -332,16 +332,16 @@ class SlurmJob(WorkersJob):
                 part.expect_end()
                 cancel(part.job)
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[SlurmPart]:
         assert self._folder is not None
         first = hosts_of(self._described_meshes or self._meshes)
         # there, steps are started once
         attempt = None if self._described.allocation is None else attempt_here()
-        return [Part(self._id, self._folder, tuple(first), attempt), *self._more]
+        return [SlurmPart(self._id, self._folder, tuple(first), attempt), *self._more]
 
-    def _reports(self) -> dict[HostId, Report]:
+    def _reports(self) -> dict[HostId, WorkerReport]:
         held = holders(self._parts(), hosts_of(self._meshes))
-        return reported(held, {part: Watched(part.job) for part in held.values()})
+        return reported(held, {part: WatchedJob(part.job) for part in held.values()})
 
     def _reported(self) -> Mapping[HostId, str]:
         return {host: report.address for host, report in self._reports().items()}
@@ -369,7 +369,7 @@ class SlurmJob(WorkersJob):
         script = folder / "job.sh"
         script.write_text(self._script(sizes, folder, f"{self._logs}more.{number}_").render())
         job = submit(script)
-        self._more += (Part(job, folder, tuple(ordered)),)
+        self._more += (SlurmPart(job, folder, tuple(ordered)),)
         logger.info(
             "submitted as Slurm job %s: %d more hosts of job %s", job, len(ordered), self._id
         )

@@ -33,7 +33,7 @@ def ask(job: str) -> Status:
         raise JobError(str(error)) from error
 
 
-class Watched:
+class WatchedJob:
     """A job of which is asked again and again.
 
     While Slurm does not answer, as when its controller restarts, the last answer counts, for ten

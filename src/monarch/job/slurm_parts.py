@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .contract import HostId, read_reports
-from .slurm_commands import Watched
+from .slurm_commands import WatchedJob
 from .slurm_script import COMPLETING, PENDING, Status
-from .worker_spec import KILLED, Report
+from .worker_spec import KILLED, WorkerReport
 
 _TAIL_LINES = 12
 
 
-class Part(NamedTuple):
+class SlurmPart(NamedTuple):
     """A Slurm job.
 
     Attributes:
@@ -36,7 +36,7 @@ class Part(NamedTuple):
     hosts: tuple[HostId, ...]
     attempt: int | None = None
 
-    def reports(self, status: Status) -> dict[HostId, Report]:
+    def reports(self, status: Status) -> dict[HostId, WorkerReport]:
         """Return the reports of its workers in their latest attempt, by host."""
         ranks: dict[str, list[int]] = {}
         for mesh, rank in self.hosts:
@@ -79,7 +79,7 @@ def attempt_here() -> int:
     return int(os.environ.get("SLURM_RESTART_COUNT", 0))
 
 
-def holders(parts: Sequence[Part], hosts: Iterable[HostId]) -> dict[HostId, Part]:
+def holders(parts: Sequence[SlurmPart], hosts: Iterable[HostId]) -> dict[HostId, SlurmPart]:
     """Which part has each host.
 
     The latest counts, as it was added in the place of one that was lost or given back.
@@ -88,7 +88,9 @@ def holders(parts: Sequence[Part], hosts: Iterable[HostId]) -> dict[HostId, Part
     return {host: latest[host] for host in hosts}
 
 
-def reported(held: Mapping[HostId, Part], watched: Mapping[Part, Watched]) -> dict[HostId, Report]:
+def reported(
+    held: Mapping[HostId, SlurmPart], watched: Mapping[SlurmPart, WatchedJob]
+) -> dict[HostId, WorkerReport]:
     """Return the reports of the workers of hosts, each from the part that has the host."""
     by_part = {part: part.reports(watched[part].status) for part in watched}
     return {host: by_part[part][host] for host, part in held.items() if host in by_part[part]}

@@ -72,7 +72,7 @@ class Resources(NamedTuple):
         return [*given, *(["--exclusive"] if self.exclusive else []), *_joined(self.slurm_args)]
 
 
-class Described(NamedTuple):
+class SlurmDescription(NamedTuple):
     """The user's description, beside the meshes.
 
     Jobs with equal descriptions can take each other's place.
@@ -94,7 +94,7 @@ class Described(NamedTuple):
     allocation: str | None
 
 
-class Group(NamedTuple):
+class NodeGroup(NamedTuple):
     """Meshes on nodes that are alike: all of a job, or one component of a heterogeneous job."""
 
     meshes: Mapping[str, int]
@@ -122,7 +122,7 @@ class Script(NamedTuple):
         batch: Environment variables for that.
     """
 
-    groups: Sequence[Group]
+    groups: Sequence[NodeGroup]
     options: Sequence[str]
     first_options: Sequence[str]
     folder: str

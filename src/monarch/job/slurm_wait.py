@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import JobError
 from .contract import HostId
-from .slurm_commands import Watched
-from .slurm_parts import Part, last_words, reported
+from .slurm_commands import WatchedJob
+from .slurm_parts import SlurmPart, last_words, reported
 from .slurm_script import PENDING, Status
 from .waiting import Waiting
-from .worker_spec import Report
+from .worker_spec import WorkerReport
 
 # seconds between two questions to Slurm; reports are looked for more often, as they cost it nothing
 _ASK = 1.0
@@ -20,11 +20,11 @@ _LOOK = 0.05
 
 def wait_for_workers(
     job: str,
-    held: Mapping[HostId, Part],
+    held: Mapping[HostId, SlurmPart],
     timeout: float | None,
     logs: str,
-    give_up: Callable[[Sequence[Part]], None],
-) -> dict[HostId, Report]:
+    give_up: Callable[[Sequence[SlurmPart]], None],
+) -> dict[HostId, WorkerReport]:
     """Wait until the workers of all hosts have reported, and show why some have not.
 
     Args:
@@ -39,7 +39,7 @@ def wait_for_workers(
     """
     waiting = Waiting(f"Slurm job {job}")
     try:
-        asked, watched = 0.0, {part: Watched(part.job) for part in held.values()}
+        asked, watched = 0.0, {part: WatchedJob(part.job) for part in held.values()}
         while True:
             found = reported(held, watched)
             if len(found) == len(held):
@@ -76,7 +76,7 @@ def wait_for_workers(
         waiting.end()
 
 
-def _check_that_they_come(part: Part, status: Status, job: str, logs: str) -> None:
+def _check_that_they_come(part: SlurmPart, status: Status, job: str, logs: str) -> None:
     if how := part.why_none_come(status):
         what = (
             "no workers"

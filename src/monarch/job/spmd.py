@@ -143,7 +143,7 @@ def _command(appdef: Any) -> list[str]:
     return [roles[0].entrypoint, *roles[0].args]
 
 
-class Store(Protocol):
+class TorchStore(Protocol):
     """The protocol of a store, as in `torch.distributed`."""
 
     def set(self, key: str, value: str) -> object: ...
@@ -168,7 +168,7 @@ class StoreJob(WorkersJob):
     @classmethod
     def from_store(
         cls,
-        store: Store,
+        store: TorchStore,
         *,
         monarch_port: int = 0,
         name: str = "monarch_worker",

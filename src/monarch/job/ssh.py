@@ -26,7 +26,7 @@ from ..errors import JobError
 from . import processes, ssh_text
 from .contract import HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
 from .launch import WorkerProcess
-from .ssh_workers import ANSWER, END, Described, SSHWorkers
+from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .state import check_mesh_names
 from .trait import JobTrait
 from .waiting import Waiting
@@ -96,7 +96,7 @@ class SSHJob(SSHWorkers):
                 monarch_port,
             )
         super().__init__(
-            Described(
+            SshDescription(
                 python_exe or sys.executable,
                 check_strings("ssh_args", ssh_args),
                 monarch_port or 0,

@@ -36,7 +36,7 @@ _TAIL = 16 * 1024
 T = TypeVar("T")
 
 
-class Session:
+class SshCommand:
     """An ssh that runs a command there.
 
     Args:
@@ -108,7 +108,7 @@ class Session:
         return status
 
 
-class Connection:
+class SshConnection:
     """One machine. Made by `start`, or by another program whose master is used.
 
     Args:
@@ -122,7 +122,7 @@ class Connection:
         self._control = control
         self._env = env
 
-    def start(self, ssh_args: Sequence[str], folder: str, log: Path, patience: float) -> Session:
+    def start(self, ssh_args: Sequence[str], folder: str, log: Path, patience: float) -> SshCommand:
         """Start the master, whose first line is to be heard."""
         ours = {
             "BatchMode": "yes",  # several at once can't ask, and nobody may be there
@@ -148,16 +148,16 @@ class Connection:
             self.host,
             keep,
         ]
-        return Session(self.host, command, log, self._env)
+        return SshCommand(self.host, command, log, self._env)
 
     @property
     def lives(self) -> bool:
         """True if the master answers."""
         return self._ask("-O", "check", self.host).returncode == 0
 
-    def session(self, what: str, command: str, log: Path) -> Session:
+    def session(self, what: str, command: str, log: Path) -> SshCommand:
         """Run a command there."""
-        return Session(self.host, self._command(self.host, command), log, self._env, what)
+        return SshCommand(self.host, self._command(self.host, command), log, self._env, what)
 
     def run(self, script: str, limit: float) -> str:
         """Run a script there, and return its output.
@@ -261,7 +261,7 @@ def hostname_of(host: str, ssh_args: Sequence[str]) -> str:
 
 
 def hear(
-    sessions: Sequence[Session],
+    sessions: Sequence[SshCommand],
     find: Callable[[str], T | None],
     python: str,
     end: float,
@@ -284,7 +284,7 @@ def hear(
     Raises:
         JobError: One has ended instead, or the time is over.
     """
-    heard: dict[Session, T] = {}
+    heard: dict[SshCommand, T] = {}
     poll = select.poll()
     silent = {
         session.process.stdout.fileno(): session

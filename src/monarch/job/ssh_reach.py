@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ..errors import JobError
 from . import ssh_text
 from .processes import TAG
-from .ssh_connection import AT_ONCE, Connection, Session, hear
+from .ssh_connection import AT_ONCE, SshCommand, SshConnection, hear
 from .waiting import Waiting
 
 FOLDER = "/tmp/monarch_ssh_"
@@ -71,10 +71,10 @@ class Reach:
         self._logs = logs
         self._env = {**os.environ, TAG: job}  # by which `kill` finds what runs here
         self._every = connections(self.folder, hosts, self._env)
-        self.connections: dict[str, Connection] = {}
+        self.connections: dict[str, SshConnection] = {}
         self.failed: dict[str, JobError] = {}
-        self._keeper: Session | None = None
-        self._masters: dict[str, Session] = {}
+        self._keeper: SshCommand | None = None
+        self._masters: dict[str, SshCommand] = {}
         # paths that lead somewhere, by the host of the connection
         self._forwarded: dict[str, set[str]] = {}
 
@@ -101,7 +101,7 @@ class Reach:
         """
         if self._keeper is None:
             keep = ["sh", "-c", ssh_text.keeper(self.folder, ssh_text.hang_up(self.folder))]
-            self._keeper = Session("this machine", keep, self._logs / "ssh.log", self._env)
+            self._keeper = SshCommand("this machine", keep, self._logs / "ssh.log", self._env)
             hear([self._keeper], _is_kept, "sh", end, waiting, "folders made")
         every = [self._every[host] for host in dict.fromkeys(hosts) if not self.lasts([host])]
         for some in (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE)):
@@ -203,13 +203,16 @@ class Reach:
         shutil.rmtree(self.folder, ignore_errors=True)  # should its keeper have been killed
 
 
-def connections(folder: str, hosts: Sequence[str], env: Mapping[str, str]) -> dict[str, Connection]:
+def connections(
+    folder: str, hosts: Sequence[str], env: Mapping[str, str]
+) -> dict[str, SshConnection]:
     """The connections that may have their sockets in a folder, by host.
 
     They are of this program or another one.
     """
     return {
-        host: Connection(host, f"{folder}/{number}.ssh", env) for number, host in enumerate(hosts)
+        host: SshConnection(host, f"{folder}/{number}.ssh", env)
+        for number, host in enumerate(hosts)
     }
 
 

@@ -15,10 +15,10 @@ from ..trust import read_secret_file
 from . import processes, ssh_text, trusted
 from .contract import HostId, WorkersJob, parse_report
 from .launch import WorkerProcess
-from .ssh_connection import AT_ONCE, Connection, Session, hear, hostname_of
+from .ssh_connection import AT_ONCE, SshCommand, SshConnection, hear, hostname_of
 from .ssh_reach import FOLDER, Reach, WorkerPlace, connections
 from .waiting import Waiting
-from .worker_spec import Report, WorkerSpec
+from .worker_spec import WorkerReport, WorkerSpec
 
 END = 5.0  # seconds in which ssh has to end
 ANSWER = 30.0  # seconds in which a machine that is connected runs a short command
@@ -33,7 +33,7 @@ hosts.
 """
 
 
-class Described(NamedTuple):
+class SshDescription(NamedTuple):
     """The user's description, beside the meshes.
 
     Jobs with equal descriptions can take each other's place.
@@ -58,11 +58,11 @@ class SSHWorkers(WorkersJob):
 
     _LIVE = (*WorkersJob._LIVE, "_reach", "_sessions", "_unkept")
     _reach: Reach | None = None
-    _sessions: tuple[Session, ...] = ()
+    _sessions: tuple[SshCommand, ...] = ()
     # those of them that have not been told to outlive the program, which happens once
-    _unkept: tuple[Session, ...] = ()
+    _unkept: tuple[SshCommand, ...] = ()
 
-    def __init__(self, described: Described, start_timeout: float) -> None:
+    def __init__(self, described: SshDescription, start_timeout: float) -> None:
         self._meshes: dict[str, int] = {}
         self._hosts: dict[str, list[str]] = {}
         self._described = described
@@ -72,7 +72,7 @@ class SSHWorkers(WorkersJob):
         # time
         self._begun = 0
         self._workers: dict[int, WorkerProcess] = {}
-        self._reports: dict[int, Report] = {}
+        self._reports: dict[int, WorkerReport] = {}
         self._folder = ""
         self._away: list[str] = []  # hosts that are other machines than this one, each of them once
 
@@ -142,7 +142,7 @@ class SSHWorkers(WorkersJob):
 
     def _hear(
         self,
-        sessions: Sequence[Session],
+        sessions: Sequence[SshCommand],
         find: Callable[[str], T | None],
         end: float,
         waiting: Waiting,
@@ -239,7 +239,7 @@ class SSHWorkers(WorkersJob):
                 failed[host] = error
         return failed
 
-    def _connections(self) -> tuple[Mapping[str, Connection], dict[str, JobError]]:
+    def _connections(self) -> tuple[Mapping[str, SshConnection], dict[str, JobError]]:
         """The connections that last, and the trouble of others that should; both by host."""
         if self._described.detach:
             reach = self._reach_again(ANSWER)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..actor import Future, start_worker_loop_forever
-from .worker_spec import KEEP, KILLED, START_AGAIN, Report, WorkerSpec
+from .worker_spec import KEEP, KILLED, START_AGAIN, WorkerReport, WorkerSpec
 
 _BACKLOG = 128
 
@@ -63,7 +63,7 @@ def serve(spec: WorkerSpec, again: Sequence[int] = (), **trust: Any) -> WorkerSp
         os.set_inheritable(fd, False)  # what runs here must not keep the lifeline open
     kept = threading.Event()
     serving, address = _start(spec, **trust)
-    report = Report(
+    report = WorkerReport(
         spec.mesh, int(spec.rank), address, spec.machine or socket.gethostname(), os.getpid()
     )
     try:

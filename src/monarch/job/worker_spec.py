@@ -59,7 +59,7 @@ class WorkerSpec(NamedTuple):
     warning: str = ""
 
 
-class Report(NamedTuple):
+class WorkerReport(NamedTuple):
     """A worker's report once it serves.
 
     It has the host, the address, and for people, the process and machine.
@@ -76,7 +76,7 @@ class Report(NamedTuple):
         return json.dumps(self._asdict()).encode() + b"\n"
 
     @classmethod
-    def decode(cls, line: str | bytes) -> Report:
+    def decode(cls, line: str | bytes) -> WorkerReport:
         """Read it back."""
         return cls(**json.loads(line))
 

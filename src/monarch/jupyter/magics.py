@@ -33,7 +33,7 @@ from .. import config
 from ..errors import MonarchError
 from ..logs import flush_logs
 from ..logs.aggregate import Aggregator
-from ..logs.entry import Entry
+from ..logs.entry import LogEntry
 from ..logs.filter import LineFilter, parse_level, parse_since
 from ..logs.line import LogLine
 from ..logs.terminal import tame
@@ -196,7 +196,7 @@ def _logs(arguments: argparse.Namespace) -> None:
         print(f"None of {len(rows)} lines matches.")
 
 
-def _merged(lines: Iterable[LogLine]) -> Iterator[Entry]:
+def _merged(lines: Iterable[LogLine]) -> Iterator[LogEntry]:
     """Merge equal lines of many ranks."""
     meshes: dict[str, Aggregator] = {}
     for line in lines:

@@ -39,7 +39,7 @@ _UNSEEN = 60.0
 _EASE = 4.0  # times as long as a picture has taken the thread rests
 
 
-class Watch:
+class RankMapWatch:
     """The signs of a view. While a cell runs none comes through, so its time does not count.
 
     Args:
@@ -132,7 +132,7 @@ class RankMap(anywidget.AnyWidget):
         if not 0 < seconds < math.inf:
             raise ValueError(f"seconds between two pictures are a positive number, got {seconds!r}")
         super().__init__()
-        self.watch = Watch(get_ipython())
+        self.watch = RankMapWatch(get_ipython())
         arguments = (weakref.ref(self), self.watch, seconds)
         threading.Thread(target=_feed, args=arguments, name="monarch-rank-map", daemon=True).start()
 
@@ -180,7 +180,7 @@ def _mesh(found: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _feed(shown: weakref.ref[RankMap], watch: Watch, seconds: float) -> None:
+def _feed(shown: weakref.ref[RankMap], watch: RankMapWatch, seconds: float) -> None:
     while not watch.is_over:
         begun = time.monotonic()
         widget = shown()

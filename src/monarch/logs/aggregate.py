@@ -3,7 +3,7 @@
 Lines and the time go in, what is to be shown comes out. No I/O, no clock.
 
 Lines are of one *kind* if they differ in numbers at most, and in who said them. The first line of a
-kind is shown at once, the others when the window ends, as one `Entry` with the ranks, the count and
+kind is shown at once, the others when the window ends, as one `LogEntry` with the ranks, the count and
 the range of each number that differs. A kind that goes on has one entry per window; one that was
 silent for a whole window begins anew.
 
@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 
-from .entry import Entry, alone
+from .entry import LogEntry, alone
 from .line import LogLine
 
 _MOST_KINDS = 4096  # that are remembered; the next one makes all of them new again
@@ -71,7 +71,7 @@ class Aggregator:
         self.due: float | None = None
         """When `expire` has something to do; None for not before the next line."""
 
-    def take(self, line: LogLine, now: float) -> list[Entry]:
+    def take(self, line: LogLine, now: float) -> list[LogEntry]:
         """A line has come."""
         shown = self.expire(now)
         text = _STYLE.sub("", line.text) if "\x1b" in line.text else line.text
@@ -94,7 +94,7 @@ class Aggregator:
             group.add(line, values)
         return shown
 
-    def expire(self, now: float) -> list[Entry]:
+    def expire(self, now: float) -> list[LogEntry]:
         """Time has passed."""
         if self.due is None or now < self.due:
             return []
@@ -102,12 +102,12 @@ class Aggregator:
         self.due = now + self.window if self._known else None
         return self._release(len(self._held))
 
-    def flush(self) -> list[Entry]:
+    def flush(self) -> list[LogEntry]:
         """Show all that is held back; every kind is new again."""
         self._known, self._said, self.due = set(), set(), None
         return self._release(len(self._held))
 
-    def _before(self, rank: int) -> list[Entry]:
+    def _before(self, rank: int) -> list[LogEntry]:
         """Return the entries that must be shown before a line of this rank."""
         last = max(
             (at for at, group in enumerate(self._held.values(), 1) if rank in group.ranks),
@@ -115,7 +115,7 @@ class Aggregator:
         )
         return self._release(last)
 
-    def _release(self, count: int) -> list[Entry]:
+    def _release(self, count: int) -> list[LogEntry]:
         """Take the oldest out."""
         oldest = list(self._held)[:count]
         return [self._held.pop(kind).entry() for kind in oldest]
@@ -191,9 +191,9 @@ class _Group:
             self._low = list(map(min, self._low, values))
             self._high = list(map(max, self._high, values))
 
-    def entry(self) -> Entry:
+    def entry(self) -> LogEntry:
         text = self.first.text if self._low == self._high else "".join(self._pieces())
-        return Entry(self.first, text, self.count, self.ranks)
+        return LogEntry(self.first, text, self.count, self.ranks)
 
     def _pieces(self) -> Iterator[str]:
         kinds = self._words[1::2]

@@ -8,7 +8,7 @@ from .line import LogLine
 from .ranks import describe
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """A line, or the common form of several, shown at once.
 
     Attributes:
@@ -29,6 +29,6 @@ class Entry(NamedTuple):
         return describe(self.ranks)
 
 
-def alone(line: LogLine) -> Entry:
+def alone(line: LogLine) -> LogEntry:
     """A line that is shown by itself."""
-    return Entry(line, line.text, 1, {line.rank: line.point})
+    return LogEntry(line, line.text, 1, {line.rank: line.point})

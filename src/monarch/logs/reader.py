@@ -32,7 +32,7 @@ _ALL = LineFilter()
 Timed = tuple[float, LogLine]
 
 
-class Reader:
+class MergedLines:
     """The lines of some files, merged by time. Lines of one rank stay in the order of its file.
 
     Args:

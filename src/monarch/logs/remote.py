@@ -18,7 +18,7 @@ from ..actor import Actor, HostMesh, endpoint
 from ..errors import MonarchError
 from .filter import LineFilter
 from .line import LogLine
-from .reader import Reader
+from .reader import MergedLines
 
 _MOST = 1 << 20  # characters of a piece
 _PATIENCE = 10.0  # seconds in which a host must answer first
@@ -33,18 +33,18 @@ class LogReader(Actor):
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
-        self._reader: Reader | None = None
+        self._reader: MergedLines | None = None
         self._lines: Iterator[LogLine] = iter(())
 
     @endpoint
     def hosts(self) -> list[str]:
         """Names of the hosts of which there are files here."""
-        return Reader(self._folder).find()
+        return MergedLines(self._folder).find()
 
     @endpoint
     def begin(self, wanted: LineFilter, without: list[str]) -> None:
         """Read from now on, but not the files of some hosts."""
-        self._reader = Reader(self._folder, wanted, without)
+        self._reader = MergedLines(self._folder, wanted, without)
         self._lines = self._reader.read()
 
     @endpoint
@@ -65,7 +65,7 @@ class LogReader(Actor):
 
 
 class RemoteFiles:
-    """The files of hosts that one host can read; used like a `Reader`.
+    """The files of hosts that one host can read; used like a `MergedLines`.
 
     Attributes:
         hosts: Names of these hosts.
@@ -94,7 +94,7 @@ def look_on() -> None:
     client().hosts.looks_on = True
 
 
-class Found(NamedTuple):
+class RemoteLogs(NamedTuple):
     """The readable logs of other hosts, and the reasons why the rest is missing."""
 
     files: list[RemoteFiles]
@@ -103,7 +103,7 @@ class Found(NamedTuple):
 
 def open_remote(
     meshes: Iterable[HostMesh], folder: Path, wanted: LineFilter, here: Sequence[str]
-) -> Found:
+) -> RemoteLogs:
     """Find the files that are not here on the hosts of a job.
 
     Each is read at one host, though several may see it.
@@ -131,4 +131,4 @@ def open_remote(
                 seen.update(hosts)
         except (MonarchError, RuntimeError, TimeoutError) as error:
             unreachable.append(f"{mesh._hosts[rank]}: {str(error).splitlines()[0]}")
-    return Found(files, unreachable)
+    return RemoteLogs(files, unreachable)

@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
-from .entry import Entry
+from .entry import LogEntry
 
 if TYPE_CHECKING:
     from .._core.plane import Output
@@ -47,7 +47,7 @@ def is_terminal(file: Any) -> bool:
         return False
 
 
-class Look:
+class TerminalStyle:
     """How entries are written to one file.
 
     Args:
@@ -59,7 +59,7 @@ class Look:
         self._colours = colours
         self._tames = colours or screen
 
-    def render(self, entry: Entry) -> str:
+    def render(self, entry: LogEntry) -> str:
         """The text of an entry, with who said it in front of each of its lines."""
         line, several = entry.line, len(entry.ranks) > 1
         who = (

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from datetime import datetime
 
-from .entry import Entry
-from .terminal import Look, tame
+from .entry import LogEntry
+from .terminal import TerminalStyle, tame
 
 
-def dated(entry: Entry, colours: bool) -> str:
+def dated(entry: LogEntry, colours: bool) -> str:
     """Return an entry as text, with time, host, mesh and ranks.
 
     Only its first line begins with the time.
@@ -30,7 +30,7 @@ def dated(entry: Entry, colours: bool) -> str:
     place = f"{time} {_name(line.host)}"
     if colours:
         place = f"\x1b[2m{place}\x1b[0m"
-    return f"{place} {Look(colours, screen=True).render(named)}"
+    return f"{place} {TerminalStyle(colours, screen=True).render(named)}"
 
 
 def _name(text: str) -> str:

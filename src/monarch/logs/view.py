@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 from .. import config
 from .aggregate import Aggregator
 from .captured import log_lines
-from .entry import Entry
+from .entry import LogEntry
 from .line import LogLine
-from .terminal import Look, coloured, is_terminal
+from .terminal import TerminalStyle, coloured, is_terminal
 
 if TYPE_CHECKING:
     from .._core.plane import Output
 
 
-class View:
+class LogView:
     """Shows what is given to it, or holds it until it is due.
 
     Args:
@@ -81,7 +81,7 @@ class View:
             self._meshes[mesh] = Aggregator(window)
         return self._meshes[mesh]
 
-    def _write(self, entries: Iterable[Entry]) -> None:
+    def _write(self, entries: Iterable[LogEntry]) -> None:
         for stream, together in groupby(entries, lambda entry: entry.line.stream):
             file = getattr(sys, stream)
             text = "".join(map(_look(file).render, together))
@@ -89,8 +89,8 @@ class View:
                 self._to(stream, text)
 
 
-def _look(file: Any) -> Look:
-    return Look(coloured(file), is_terminal(file))
+def _look(file: Any) -> TerminalStyle:
+    return TerminalStyle(coloured(file), is_terminal(file))
 
 
 def _name(output: Output) -> str:

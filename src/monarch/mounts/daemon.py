@@ -16,8 +16,8 @@ from .blocks import Ask, Memory
 from .content import Content
 from .place import FolderPlace, place_of
 from .table import check_fuse, find_mounts, mounting_alone, remove_stale, unmount
-from .tree import Tree
-from .view import STALE_SECONDS, View
+from .tree import MountTree
+from .view import STALE_SECONDS, MountView
 from .watch import Changes
 
 _BLOCKS = 128  # of 1 MiB, at most, that stay in memory, of all sources together
@@ -30,7 +30,7 @@ class Daemon(Actor):
     """
 
     def __init__(self) -> None:
-        self._tree = Tree({})
+        self._tree = MountTree({})
         self._serving = threading.Event()
         self._point = ""
 
@@ -55,7 +55,7 @@ class Daemon(Actor):
             point: Where. The folder is made if there is none.
             sources: By path in the mount: actors that answer for names, and for content.
             key: Stands in the table of mounts.
-            live: See `View`.
+            live: See `MountView`.
 
         Raises:
             MountError: It is a mount already, or the kernel refuses.
@@ -63,8 +63,8 @@ class Daemon(Actor):
         """
         self._point = os.path.realpath(point)
         memory = Memory(_BLOCKS)
-        self._tree = Tree(
-            {path: View(_asking(*actors), live, memory) for path, actors in sources.items()}
+        self._tree = MountTree(
+            {path: MountView(_asking(*actors), live, memory) for path, actors in sources.items()}
         )
         fuse = import_module(".fuse", __package__)
         # of two programs that mount at the same point, the second one sees the first one's

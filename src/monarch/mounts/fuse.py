@@ -25,7 +25,7 @@ import mfusepy
 from ..errors import MountError
 from .folder import Attributes
 from .table import find_mounts, own_name, unmount
-from .tree import Tree
+from .tree import MountTree
 from .view import MOST_PATIENT, STALE_SECONDS, OpenFile
 
 _LIVE_SECONDS = 0.05  # for which the kernel believes what it knows of files that others write
@@ -51,7 +51,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
 
     use_ns = True
 
-    def __init__(self, tree: Tree, threads: int, ready: threading.Event, live: bool) -> None:
+    def __init__(self, tree: MountTree, threads: int, ready: threading.Event, live: bool) -> None:
         self._tree = tree
         self._live = live
         self._threads = threads
@@ -163,7 +163,7 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         return filled
 
 
-def serve(tree: Tree, point: str, key: str, live: bool, ended: Callable[[], None]) -> None:
+def serve(tree: MountTree, point: str, key: str, live: bool, ended: Callable[[], None]) -> None:
     """Mount a tree, which a thread of this process serves until it is unmounted.
 
     Args:

@@ -44,7 +44,7 @@ SUBDIR = "$SUBDIR"
 logger = logging.getLogger("monarch.mounts")
 
 
-class Plan(NamedTuple):
+class MountPlan(NamedTuple):
     """The description of a mount.
 
     Attributes:
@@ -75,7 +75,7 @@ class Mount:
     It serves as a context manager.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MountPlan) -> None:
         self._plan = plan
         self._owner: Any = None
 
@@ -93,7 +93,7 @@ class Mount:
             SupervisionError: A host has died meanwhile.
         """
         if self._owner is None:
-            self._owner = this_proc().spawn(f"mount_{random_uid():x}", _Owner, self._plan)
+            self._owner = this_proc().spawn(f"mount_{random_uid():x}", _MountOwner, self._plan)
             try:
                 self._owner.open.call_one().get()
             except BaseException as error:
@@ -133,10 +133,10 @@ class Mount:
         return f"<Mount {self.point!r}{'' if self._owner is not None else ' (closed)'}>"
 
 
-class _Owner(Actor):
+class _MountOwner(Actor):
     """Owns the procs of a mount."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: MountPlan) -> None:
         self._plan = plan
         self._procs: list[ProcMesh] = []
         self._mounted: list[Any] = []  # daemons that have
@@ -223,7 +223,7 @@ def show_folder(
     """See `monarch.remotemount.remotemount`."""
     source = folder_here(source)
     where = os.path.abspath(os.path.expanduser(point)) if point is not None else source
-    return Mount(Plan(None, [source], [""], [".monarch"], hosts, where, False)).open()
+    return Mount(MountPlan(None, [source], [""], [".monarch"], hosts, where, False)).open()
 
 
 def gather_folders(
@@ -238,7 +238,7 @@ def gather_folders(
     paths = [remote.replace(SUBDIR, key) for key in keys]
     places = keys if len(keys) > 1 else [""]
     return Mount(
-        Plan(hosts, paths, places, [], None, os.path.abspath(os.path.expanduser(point)), True)
+        MountPlan(hosts, paths, places, [], None, os.path.abspath(os.path.expanduser(point)), True)
     ).open()
 
 

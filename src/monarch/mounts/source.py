@@ -16,7 +16,7 @@ from .._core.plane import subscribe
 from ..actor import Actor, Port, current_rank, endpoint
 from .folder import Attributes, Folder
 from .place import FolderPlace, place_of
-from .watch import Watch
+from .watch import FolderWatch
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class FolderSource(Actor):
     def __init__(self, paths: Collection[str], hidden: Collection[str]) -> None:
         self._path = list(paths)[current_rank().rank]
         self._folder = Folder(self._path, hidden)
-        self._watch: Watch | None = None
+        self._watch: FolderWatch | None = None
 
     @endpoint
     def place(self) -> FolderPlace:
@@ -46,7 +46,7 @@ class FolderSource(Actor):
     @endpoint
     def tell(self, daemon: Any, key: str) -> None:
         """Tell an actor from now on what changes in folders that have been looked at."""
-        self._watch = Watch(lambda changes: daemon.changed.broadcast(key, changes))
+        self._watch = FolderWatch(lambda changes: daemon.changed.broadcast(key, changes))
 
     @endpoint
     def stat(self, path: str) -> Attributes | int:

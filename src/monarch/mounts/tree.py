@@ -12,21 +12,21 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TypeVar
 
 from .folder import Attributes
-from .view import OpenFile, View
+from .view import MountView, OpenFile
 
 _OWN = Attributes(stat.S_IFDIR | 0o755, 0, 0, 0, 0)
 
 T = TypeVar("T")
 
 
-class Tree:
+class MountTree:
     """The views of one mount.
 
     Args:
         views: By the path of the folder that shows each; a single one may be at ``""``.
     """
 
-    def __init__(self, views: Mapping[str, View]) -> None:
+    def __init__(self, views: Mapping[str, MountView]) -> None:
         self.views = dict(views)
         # those that are no part of a view, and what is in them
         self._folders: dict[str, dict[str, None]] = {"": {}}
@@ -43,7 +43,7 @@ class Tree:
         """
         if path in self._folders or path in self.views:
             return _OWN
-        return self._at(path, View.stat)
+        return self._at(path, MountView.stat)
 
     def list(self, path: str) -> Collection[tuple[str, int]]:
         """Names in a folder, and what each is, as the mode says it."""
@@ -54,15 +54,15 @@ class Tree:
         return [(name, view.kind(prefix + name)) for name in view.names(below)]
 
     def link(self, path: str) -> str:
-        return self._at(path, View.link)
+        return self._at(path, MountView.link)
 
     def open(self, path: str) -> OpenFile:
-        return self._at(path, View.open)
+        return self._at(path, MountView.open)
 
-    def _at(self, path: str, function: Callable[[View, str], T]) -> T:
+    def _at(self, path: str, function: Callable[[MountView, str], T]) -> T:
         return function(*self._find(path))
 
-    def _find(self, path: str) -> tuple[View, str]:
+    def _find(self, path: str) -> tuple[MountView, str]:
         head, tail = path, ""
         while head not in self.views:
             if not head:

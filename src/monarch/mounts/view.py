@@ -49,7 +49,7 @@ _NEVER = -math.inf, None  # asked for
 _NAMES, _CONTENT = "names", "content"
 
 
-class View:
+class MountView:
     """A folder of another side, as it is seen here.
 
     Args:
@@ -265,7 +265,7 @@ class OpenFile:
         attributes: What it is now.
     """
 
-    def __init__(self, view: View, path: str, attributes: Attributes) -> None:
+    def __init__(self, view: MountView, path: str, attributes: Attributes) -> None:
         self._view = view
         self._path = path
         self.attributes = attributes

@@ -25,7 +25,7 @@ _MOST = 4096  # folders; more are looked at again when their time is over
 Changes = dict[str, set[str]]
 
 
-class Watch:
+class FolderWatch:
     """Tells of changes in folders.
 
     It says nothing of those that it can't see, as where another machine writes to a shared

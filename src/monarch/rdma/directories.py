@@ -10,8 +10,8 @@ from typing import Any
 
 from .._core.plane import ProcAddress
 from ..errors import BackpressureError
-from .directory import Directory, Reader
-from .records import Refusal, Seek, Settle
+from .directory import Directory, ReplicaReader
+from .records import Refusal, Seek, SeekOutcome
 from .registry import RefusedError, Registry
 from .seqlock_owner import WORDS_SIZE
 
@@ -34,16 +34,16 @@ class Directories:
             return
         with self._lock:
             directory = self._found.setdefault(record.claim.id, Directory())
-            answers = directory.seek(Reader(peer, record.number), record.wish, answer)
+            answers = directory.seek(ReplicaReader(peer, record.number), record.wish, answer)
         _give(answers)
         try:
             self._registry.memory(record.claim, 0, WORDS_SIZE, write=False)
         except RefusedError:  # freed meanwhile, perhaps before there was a directory
             self._freed(record.claim.id)
 
-    def settle(self, peer: ProcAddress, record: Settle) -> None:
+    def settle(self, peer: ProcAddress, record: SeekOutcome) -> None:
         """Note what a replica has."""
-        reader = Reader(peer, record.number)
+        reader = ReplicaReader(peer, record.number)
         with self._lock:
             directory = self._found.get(record.claim.id)
             if directory is None:

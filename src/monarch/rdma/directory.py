@@ -30,7 +30,7 @@ FANOUT = 2
 """Readers of other hosts that a source or a copy serves at one time."""
 
 
-class Reader(NamedTuple):
+class ReplicaReader(NamedTuple):
     """One replica: its process, and its number there."""
 
     process: ProcAddress
@@ -78,7 +78,7 @@ class _Entry:
         self.wish = wish
         self.answer: Answer | None = answer  # while it waits
         self.reads = False
-        self.server: Reader | None = None  # while it reads: from whom; None for the sources
+        self.server: ReplicaReader | None = None  # while it reads: from whom; None for the sources
         self.given: Copy | None = None
         self.is_far = False
         self.copy: Copy | None = None
@@ -87,7 +87,7 @@ class _Entry:
 class _View:
     """The state of one wish: copies, the hosts with one, the hosts that fetch one."""
 
-    def __init__(self, entries: Mapping[Reader, _Entry], wish: Wish) -> None:
+    def __init__(self, entries: Mapping[ReplicaReader, _Entry], wish: Wish) -> None:
         alike = [
             (reader, entry) for reader, entry in entries.items() if entry.wish.layout == wish.layout
         ]
@@ -114,10 +114,10 @@ class Directory:
 
     def __init__(self, fanout: int = FANOUT) -> None:
         self._fanout = fanout
-        self._entries: dict[Reader, _Entry] = {}
-        self._load: Counter[Reader | None] = Counter()
+        self._entries: dict[ReplicaReader, _Entry] = {}
+        self._load: Counter[ReplicaReader | None] = Counter()
 
-    def seek(self, reader: Reader, wish: Wish, answer: Answer) -> list[Callable[[], None]]:
+    def seek(self, reader: ReplicaReader, wish: Wish, answer: Answer) -> list[Callable[[], None]]:
         """A reader wants a version, and gives up the one it has.
 
         Returns:
@@ -127,7 +127,7 @@ class Directory:
         self._entries[reader] = _Entry(wish, answer)  # last in the line
         return self._assign()
 
-    def arrived(self, reader: Reader, copy: Copy) -> list[Callable[[], None]]:
+    def arrived(self, reader: ReplicaReader, copy: Copy) -> list[Callable[[], None]]:
         """A reader has what it was sent for, and serves others."""
         entry = self._entries.get(reader)
         if entry is None:  # taken for dead meanwhile
@@ -136,7 +136,7 @@ class Directory:
         entry.copy = copy
         return self._assign()
 
-    def failed(self, reader: Reader) -> list[Callable[[], None]]:
+    def failed(self, reader: ReplicaReader) -> list[Callable[[], None]]:
         """A reader did not get what it was sent for.
 
         The source is not given to others until it has something new.
@@ -148,7 +148,7 @@ class Directory:
                 server.copy = None
         return self.left(reader)
 
-    def left(self, reader: Reader) -> list[Callable[[], None]]:
+    def left(self, reader: ReplicaReader) -> list[Callable[[], None]]:
         """A reader wants nothing more, and serves nobody."""
         self._remove(reader)
         return self._assign()
@@ -163,7 +163,7 @@ class Directory:
         """The answers that are owed."""
         return [entry.answer for entry in self._entries.values() if entry.answer is not None]
 
-    def _remove(self, reader: Reader) -> None:
+    def _remove(self, reader: ReplicaReader) -> None:
         entry = self._entries.pop(reader, None)
         if entry is not None:
             self._release(entry)
@@ -195,7 +195,7 @@ class Directory:
             return self._read(entry, None if entry.wish.is_near else view.near[host], is_far=False)
         if host in view.fetching or view.is_full:
             return False
-        servers: list[Reader | None] = [*view.copies]
+        servers: list[ReplicaReader | None] = [*view.copies]
         if len(view.copies) + len(view.fetching) < self._fanout:  # the others wait for these
             servers.append(None)
         server = min(servers, key=lambda server: (self._load[server], server is None), default=None)
@@ -205,7 +205,7 @@ class Directory:
         view.fetching.add(host)
         return self._read(entry, server, is_far=True)
 
-    def _read(self, entry: _Entry, server: Reader | None, is_far: bool) -> bool:
+    def _read(self, entry: _Entry, server: ReplicaReader | None, is_far: bool) -> bool:
         entry.reads, entry.server, entry.is_far = True, server, is_far
         entry.given = None if server is None else self._entries[server].copy
         if is_far:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .shards import Shard
 
 
-class Part(NamedTuple):
+class LocalPart(NamedTuple):
     """A local tensor, and where in the whole it is."""
 
     tensor: Any
@@ -25,7 +25,7 @@ def is_distributed(value: Any) -> bool:
     return module is not None and isinstance(value, module.DTensor)
 
 
-def local_part(value: Any, name: str) -> Part | None:
+def local_part(value: Any, name: str) -> LocalPart | None:
     """Return this process's part of a distributed tensor; None if it has none.
 
     Args:
@@ -53,4 +53,4 @@ def local_part(value: Any, name: str) -> Part | None:
             f"{name} has a part of shape {tuple(tensor.shape)} here, where its placements"
             f" {value.placements} say {tuple(shape)}; give its local tensor, with a Shard"
         )
-    return Part(tensor, Shard(tuple(start), whole))
+    return LocalPart(tensor, Shard(tuple(start), whole))

@@ -42,7 +42,7 @@ from .records import (
     Recall,
     Refusal,
     Seek,
-    Settle,
+    SeekOutcome,
     WriteStep,
 )
 from .registry import RefusedError, Registry
@@ -197,8 +197,8 @@ def _seek(service: ControlService, request: ControlRequest, record: Seek) -> Non
     plane_of(service.hub).directories.seek(request.peer, record, request.answer)
 
 
-@handles(Settle)
-def _settle(service: ControlService, request: ControlRequest, record: Settle) -> None:
+@handles(SeekOutcome)
+def _settle(service: ControlService, request: ControlRequest, record: SeekOutcome) -> None:
     plane_of(service.hub).directories.settle(request.peer, record)
 
 

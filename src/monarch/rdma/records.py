@@ -191,7 +191,7 @@ class Seek(NamedTuple):
     wish: Any
 
 
-class Settle(NamedTuple):
+class SeekOutcome(NamedTuple):
     """Report the outcome of a `Seek`. Replica ──▶ owner. No answer.
 
     Attributes:

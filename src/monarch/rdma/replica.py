@@ -21,13 +21,13 @@ from .directory import Copy, Wish
 from .errors import RDMAError, TransferTimeoutError
 from .paths.path import Deadline
 from .plane import Plane
-from .records import Seek, Settle
-from .seqlock import Look
+from .records import Seek, SeekOutcome
+from .seqlock import VersionReader
 from .shards import Name, Shards, shown
 from .state import (
     BeingWrittenError,
     Pauses,
-    Plan,
+    ReadPlan,
     SharedState,
     States,
     checked_sources,
@@ -115,7 +115,7 @@ class Replica:
         return f"<Replica of {self._shared.nbytes} bytes, versions {self.versions}>"
 
     def _pull(self, plane: Plane, newer: bool, deadline: Deadline) -> Steps[tuple[int, ...]]:
-        look = Look([source.versions for source in self._plan.sources])
+        look = VersionReader([source.versions for source in self._plan.sources])
         pauses = Pauses(plane, deadline, _LONGEST_PAUSE)
         try:
             while True:
@@ -136,7 +136,7 @@ class Replica:
             self._pulls.release()
 
     def _fetch(
-        self, plane: Plane, look: Look, wanted: tuple[int, ...], deadline: Deadline
+        self, plane: Plane, look: VersionReader, wanted: tuple[int, ...], deadline: Deadline
     ) -> Steps[tuple[int, ...]]:
         """Read from whom the directory says; what the versions are."""
         copy: Copy | None = None
@@ -172,7 +172,7 @@ class Replica:
         shared: SharedState = pickle.loads(copy.handle)
         operations = plan_reads([shared], self._tensors).operations
         yield from pull_once(
-            plane, Look([shared.versions]), operations, deadline, version=copy.version
+            plane, VersionReader([shared.versions]), operations, deadline, version=copy.version
         )
 
     def _seek(self, plane: Plane, versions: tuple[int, ...]) -> Future[Copy | None]:
@@ -183,12 +183,12 @@ class Replica:
 
     def _settle(self, copy: Copy | None, failed: bool = False) -> None:
         """Tell the directory what became of it. If that is gone, the next pull finds out."""
-        record = Settle(self._words.claim, self._number, copy, failed)
+        record = SeekOutcome(self._words.claim, self._number, copy, failed)
         with suppress(BackpressureError):
             send_record(self._words.plane.hub, self._words.process, record)
 
 
-def _layout_of(plan: Plan, tensors: Mapping[Name, LocalTensor]) -> bytes:
+def _layout_of(plan: ReadPlan, tensors: Mapping[Name, LocalTensor]) -> bytes:
     """Return the layout that replicas have in common if they can read from each other."""
     parts = sorted(
         (shown(name), tensor.dtype, tensor.block, tensor.whole) for name, tensor in tensors.items()

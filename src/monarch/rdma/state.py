@@ -29,10 +29,10 @@ from .memory import Memory, memory_of
 from .paths.copy import copy_memory
 from .paths.path import Deadline
 from .plane import Plane
-from .seqlock import Look, Seen, Versions
+from .seqlock import Seen, VersionReader, Versions
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 from .steps import Steps, in_turn, pause, within
-from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of, tensors_of
+from .tensors import LocalTensor, State, TensorEntry, nested, new_tensor, sequences_of, tensors_of
 from .transfer import Operation, submit
 
 _ALIGNMENT = 64  # bytes
@@ -49,7 +49,7 @@ class SharedState:
     def __init__(
         self,
         buffers: Sequence[RDMABuffer],
-        entries: Mapping[Name, Entry],
+        entries: Mapping[Name, TensorEntry],
         sequences: frozenset[Name],
         versions: Versions,
     ) -> None:
@@ -154,7 +154,7 @@ def empty_like(sources: States, *, shards: Shards | None = None) -> Any:
     return nested(leaves, frozenset().union(*(source.sequences for source in given)))
 
 
-def _wanted_shape(name: Name, entry: Entry, shard: Shard | Split | None) -> tuple[int, ...]:
+def _wanted_shape(name: Name, entry: TensorEntry, shard: Shard | Split | None) -> tuple[int, ...]:
     if isinstance(shard, Shard):
         raise TypeError(
             f"empty_like: {shown(name)} has a Shard, which does not say how large its part is; give"
@@ -201,7 +201,7 @@ def pull(
     return map_future(seen, lambda seen: plan.by_source(seen.began))
 
 
-class Plan(NamedTuple):
+class ReadPlan(NamedTuple):
     """The reads that fill the tensors of a state.
 
     Attributes:
@@ -222,7 +222,7 @@ class Plan(NamedTuple):
         return tuple(found.get(index) for index in range(self.given))
 
 
-def plan_reads(given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor]) -> Plan:
+def plan_reads(given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor]) -> ReadPlan:
     """Find a source for each element.
 
     Raises:
@@ -244,17 +244,17 @@ def plan_reads(given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor]
             operations += _operations(tensor, given[source], entry, part, write=False)
     # a rank that has nothing of any tensor learns of versions all the same
     read = tuple(sorted(used)) or (0,)
-    return Plan(len(given), read, tuple(given[index] for index in read), tuple(operations))
+    return ReadPlan(len(given), read, tuple(given[index] for index in read), tuple(operations))
 
 
 class BeingWrittenError(Exception):
     """Reason to read again."""
 
 
-def _pull(plan: Plan, consistent: bool, deadline: Deadline) -> Steps[Seen]:
+def _pull(plan: ReadPlan, consistent: bool, deadline: Deadline) -> Steps[Seen]:
     """Try until nobody has written meanwhile; what the versions were."""
     plane = plan.sources[0].versions.buffer.plane
-    look = Look([source.versions for source in plan.sources])
+    look = VersionReader([source.versions for source in plan.sources])
     pauses = Pauses(plane, deadline)
     while True:
         try:
@@ -296,7 +296,7 @@ class Pauses:
 
 def pull_once(
     plane: Plane,
-    look: Look,
+    look: VersionReader,
     operations: Sequence[Operation],
     deadline: Deadline,
     consistent: bool = True,
@@ -328,7 +328,9 @@ def pull_once(
     return before
 
 
-def look_at(plane: Plane, look: Look, deadline: Deadline, consistent: bool = True) -> Steps[Seen]:
+def look_at(
+    plane: Plane, look: VersionReader, deadline: Deadline, consistent: bool = True
+) -> Steps[Seen]:
     """The versions of some states. Raises as `pull_once` where they can't be read now."""
     yield submit(plane, look.operations, deadline)
     seen = look.seen()
@@ -441,7 +443,7 @@ def checked_sources(states: States, use: str) -> list[SharedState]:
 
 def _matches(
     given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor], role: str
-) -> Iterator[tuple[Name, LocalTensor, list[tuple[int, Entry]]]]:
+) -> Iterator[tuple[Name, LocalTensor, list[tuple[int, TensorEntry]]]]:
     """Each tensor, with the shared states (by number) that have it, too."""
     for name, tensor in tensors.items():
         found = [
@@ -457,7 +459,7 @@ def _matches(
 
 
 def _operations(
-    tensor: LocalTensor, remote: SharedState, entry: Entry, part: Block, write: bool
+    tensor: LocalTensor, remote: SharedState, entry: TensorEntry, part: Block, write: bool
 ) -> Iterator[Operation]:
     buffer, size = remote.buffers[entry.buffer], tensor.itemsize
     for run in rows(part, entry.block, tensor.block):
@@ -470,16 +472,20 @@ def _operations(
         )
 
 
-def _in_place(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:
+def _in_place(
+    tensors: Mapping[Name, LocalTensor],
+) -> tuple[list[RDMABuffer], dict[Name, TensorEntry]]:
     buffers = [RDMABuffer.of_memory(tensor.memory) for tensor in tensors.values()]
     return buffers, {
         name: tensor.entry(index, 0) for index, (name, tensor) in enumerate(tensors.items())
     }
 
 
-def _copied(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:
+def _copied(
+    tensors: Mapping[Name, LocalTensor],
+) -> tuple[list[RDMABuffer], dict[Name, TensorEntry]]:
     sizes: dict[str, int] = {}
-    entries: dict[Name, Entry] = {}
+    entries: dict[Name, TensorEntry] = {}
     devices = list(dict.fromkeys(tensor.memory.device for tensor in tensors.values()))
     for name, tensor in tensors.items():
         device = tensor.memory.device

@@ -1,6 +1,6 @@
 """Calls to a service.
 
-A `Call` is what its caller waits for; an `Attempt` is one message of it to one replica.
+A `ReplicaCall` is what its caller waits for; an `Attempt` is one message of it to one replica.
 
 An attempt is over when all ranks of its replica have answered, or are gone: until then it counts as
 outstanding there. Its call hears of it earlier: with the first rank that fails, or when its time is
@@ -43,7 +43,7 @@ Site = tuple[Any, int]
 Content = tuple[bytes, Sequence[memoryview]]
 """The arguments of a call, pickled."""
 Message = tuple[str, Site, Owner, bytes, int, Content]
-"""What replicas are sent: see the attributes of `Question`."""
+"""What replicas are sent: see the attributes of `ReplicaRequest`."""
 
 
 def kept(content: Content) -> Content:
@@ -52,7 +52,7 @@ def kept(content: Content) -> Content:
     return (payload, [memoryview(bytearray(each)) for each in buffers]) if buffers else content
 
 
-class Question(PendingOperation, Promise[Any]):
+class ReplicaRequest(PendingOperation, Promise[Any]):
     """A message to one replica, or to several, and the future of what they answer.
 
     One object: the garbage collector looks at each that there is, of every call that waits.
@@ -83,7 +83,7 @@ class Attempt:
 
     __slots__ = ("_call", "_failed", "_number", "answers", "late", "left", "replica")
 
-    def __init__(self, call: Call | CallToAll, replica: Replica) -> None:
+    def __init__(self, call: ReplicaCall | CallToAll, replica: Replica) -> None:
         self._call = call
         self.replica = replica
         self.left = replica.size
@@ -174,7 +174,7 @@ class _Lost(FailedCall):
         return error
 
 
-class Call(Question):
+class ReplicaCall(ReplicaRequest):
     """A call to one replica: `call_one`. The value is that of its first rank.
 
     Args:
@@ -195,7 +195,7 @@ class Call(Question):
         timeout: float | None,
         retries: int,
     ) -> None:
-        Question.__init__(self, message)
+        ReplicaRequest.__init__(self, message)
         self.session = session
         self.since = 0.0  # when it began to wait for a replica
         self._router = router
@@ -332,7 +332,7 @@ class Call(Question):
         return peer.connection if peer is not None else None
 
 
-class CallToAll(Question):
+class CallToAll(ReplicaRequest):
     """A call to all ranks of some replicas: `call`. It fails with the first rank that does.
 
     Args:
@@ -344,7 +344,7 @@ class CallToAll(Question):
     __slots__ = ("_attempts", "_extent", "_failed", "_left")
 
     def __init__(self, message: Message, replicas: Sequence[Replica], extent: Extent) -> None:
-        Question.__init__(self, message)
+        ReplicaRequest.__init__(self, message)
         self._extent = extent
         self._failed = FailedCall(self.name, extent, self.site)
         self._attempts = [Attempt(self, replica) for replica in replicas]

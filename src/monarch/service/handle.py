@@ -20,7 +20,7 @@ from .._core.plane import (
     random_uid,
 )
 from ..actor import Actor, Extent, Future, HostMesh, SupervisionError, ValueMesh, context, this_proc
-from .calls import Call, CallToAll, Message, kept
+from .calls import CallToAll, Message, ReplicaCall, kept
 from .keeper import Keeper
 from .records import LEAST_LOADED, ROUND_ROBIN, ReplicaStatus, Spec, Way
 from .router import Router, router_of
@@ -300,7 +300,7 @@ class ServiceEndpoint(Generic[R]):
         """
         message = self._message(args, kwargs, bool(self._retries))
         router = self._service._router()
-        call = Call(message, router, self._session, self._timeout, self._retries)
+        call = ReplicaCall(message, router, self._session, self._timeout, self._retries)
         router.begin(call)
         return call.future
 

@@ -39,7 +39,7 @@ from .calls import kept
 from .records import ROUND_ROBIN, Members, Way
 
 if TYPE_CHECKING:
-    from .calls import Call
+    from .calls import ReplicaCall
     from .keeper import Keeper
 
 _TICK = 1.0  # seconds between two looks at what waits for a replica
@@ -117,7 +117,7 @@ class Router:
         self._drains: list[ControlRequest] = []
         self._version = 0
         self._hopeless = ""
-        self._waiting: deque[Call] = deque()
+        self._waiting: deque[ReplicaCall] = deque()
         self._sending = False  # whether the poller is about to
         self._empty_since = time.monotonic()
         # the number of the request that hears of this process's end, while something waits
@@ -126,7 +126,7 @@ class Router:
 
     # picking
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: ReplicaCall) -> None:
         """Send a call to a replica, now or when one has room. For errors see `Attempt.send`."""
         with self.lock:
             self.calls += 1
@@ -143,7 +143,7 @@ class Router:
         self.follow(call)
         self.hub.poller.give_way()  # who makes many calls must not keep replicas from getting them
 
-    def again(self, call: Call) -> None:
+    def again(self, call: ReplicaCall) -> None:
         """Send a call that has lost its replica to another one, before those that wait.
 
         Called with the lock; then `follow`.
@@ -152,13 +152,13 @@ class Router:
         self._queue(call, first=True)
         self.hub.poller.call_soon(self._send_waiting)
 
-    def follow(self, call: Call) -> None:
+    def follow(self, call: ReplicaCall) -> None:
         """Bound the wait of a call that was queued: by its time, and this process's part."""
         call.limit()
         if self.hub.end is not None:
             self._end(self.hub.end)
 
-    def withdraw(self, call: Call) -> bool:
+    def withdraw(self, call: ReplicaCall) -> bool:
         """Withdraw a call, and return whether it waited for a replica."""
         with self.lock:
             if call not in self._waiting:
@@ -179,7 +179,7 @@ class Router:
                 replica.outstanding += 1
         return found
 
-    def _pick(self, call: Call) -> Replica | None:
+    def _pick(self, call: ReplicaCall) -> Replica | None:
         """A replica that has room, and counts the call as outstanding from now on.
 
         Called with the lock.
@@ -195,7 +195,7 @@ class Router:
                 return replica
         return None
 
-    def _prefer(self, call: Call) -> Replica:
+    def _prefer(self, call: ReplicaCall) -> Replica:
         replicas = self._replicas
         last = call.last
         if call.session is not None:
@@ -253,7 +253,7 @@ class Router:
 
     # waiting for a replica that has room
 
-    def _queue(self, call: Call, first: bool) -> None:
+    def _queue(self, call: ReplicaCall, first: bool) -> None:
         """Called with the lock. What ends the wait: see above."""
         call.since = time.monotonic()
         if first:

@@ -97,7 +97,7 @@ class Result(NamedTuple):
     bytes: int
 
 
-class Template(NamedTuple):
+class OperationTemplate(NamedTuple):
     """An operation with places for what differs from call to call, as `instructions.DEFINE` has it.
 
     Attributes:
@@ -132,7 +132,7 @@ class Effect(NamedTuple):
     work: Work
 
 
-def effect_of(template: Template, metas: Sequence[Meta], numbers: Sequence[Any]) -> Effect:
+def effect_of(template: OperationTemplate, metas: Sequence[Meta], numbers: Sequence[Any]) -> Effect:
     """Run a template, as a worker would, but on fakes.
 
     Args:

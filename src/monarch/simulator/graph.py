@@ -10,11 +10,11 @@ from typing import Any
 
 from monarch.tensor_engine import call_sites
 
-from .record import Node
+from .record import InstructionNode
 from .trace import named
 
 
-def export(nodes: Sequence[Node], path: Path) -> None:
+def export(nodes: Sequence[InstructionNode], path: Path) -> None:
     """Write the graph: as a table if the name ends with ``.csv``, else as JSON.
 
     The JSON has ``nodes`` and ``edges``.
@@ -35,7 +35,7 @@ def export(nodes: Sequence[Node], path: Path) -> None:
         )
 
 
-def _row(node: Node) -> dict[str, Any]:
+def _row(node: InstructionNode) -> dict[str, Any]:
     line = call_sites.user_line(node.site)
     return {
         "id": node.id, "name": node.name, "kind": node.kind, "ranks": named(node.ranks), "stream": node.stream,
@@ -45,7 +45,7 @@ def _row(node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def edges(nodes: Sequence[Node]) -> list[tuple[int, int]]:
+def edges(nodes: Sequence[InstructionNode]) -> list[tuple[int, int]]:
     """The edges, each from an instruction to another, as `export` says, by their numbers."""
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}

@@ -22,7 +22,7 @@ from monarch.tensor_engine.instructions import MAIN, Call
 
 from . import cost
 from .cohorts import Cohort, Cohorts, Span
-from .cost import Effect, Template, Work
+from .cost import Effect, OperationTemplate, Work
 from .machine import Machine
 from .moves import Moves, collective_of
 from .rank_memory import Held, RankMemory
@@ -54,7 +54,7 @@ class Interpreter:
         self._machine = machine
         self._memory = RankMemory(machine, recorder)
         self._moves = Moves(self.cohorts, machine, per_host)
-        self._templates: dict[int, Template] = {}
+        self._templates: dict[int, OperationTemplate] = {}
         self._effects: dict[int, Effect] = {}
         self._offered: dict[int, Held] = {}  # what one stream lends to another, by ticket
         self._accepted: set[int] = set()

@@ -37,7 +37,7 @@ from .trace import memory
 if TYPE_CHECKING:
     import torch
 
-    from .record import Node
+    from .record import InstructionNode
 
 __all__ = [
     "BorrowInfo", "Command", "DataEvent", "IRGraph", "SendTensorInfo", "StorageCreationEvent", "StorageDeletionEvent",
@@ -90,7 +90,7 @@ class IRGraph:
     @classmethod
     def _of(
         cls,
-        nodes: Iterable[Node],
+        nodes: Iterable[InstructionNode],
         edges: Iterable[tuple[int, int]],
         streams: Mapping[int, str],
         tensors: TensorEvents,

@@ -61,7 +61,7 @@ class Change(NamedTuple):
     site: int
 
 
-class Node(NamedTuple):
+class InstructionNode(NamedTuple):
     """One instruction, as a node of the graph of the program.
 
     Attributes:
@@ -110,7 +110,7 @@ class Recorder:
         self.tag: Any = None
         self.events: list[Event] = []
         self.changes: list[Change] = []
-        self.nodes: list[Node] = []
+        self.nodes: list[InstructionNode] = []
         self.tensors = TensorEvents()
         # of tensors: their ranks and stream
         self._places: dict[int, tuple[tuple[int, ...], str]] = {}
@@ -157,7 +157,7 @@ class Recorder:
             reads if exclusive else tuple(dict.fromkeys(held.storage.number for held in outputs))
         )
         self.nodes.append(
-            Node(
+            InstructionNode(
                 number,
                 name,
                 kind,

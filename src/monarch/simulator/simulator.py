@@ -25,7 +25,7 @@ from .interpreter import Cost
 from .ir import IRGraph
 from .machine import Machine, machine_of
 from .model import Model
-from .record import Event, Node, Recorder
+from .record import Event, InstructionNode, Recorder
 from .utils import file_path_with_iter
 
 MEGABYTE = 1024 * 1024
@@ -213,7 +213,7 @@ class Simulator:
         """
         graph.export(self._nodes(), Path(path))
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[InstructionNode]:
         if not self._recorder.graphed:
             raise RuntimeError("there is no graph: it is kept with Simulator(..., build_ir=True)")
         self.mesh.engine.flush()

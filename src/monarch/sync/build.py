@@ -1,6 +1,6 @@
 """A new version of a workspace on one host, made from files that the host has and files it is sent.
 
-`Store` starts one for each push of `monarch sync`; `host` writes what the client sends into it.
+`WorkspaceStore` starts one for each push of `monarch sync`; `host` writes what the client sends into it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .manifest import File, Manifest
 from .removal import is_intact
 
 if TYPE_CHECKING:
-    from .store import Store
+    from .store import WorkspaceStore
 
 _COPY = 1 << 20  # bytes at once
 
@@ -36,7 +36,7 @@ class Build:
         missing: Digests of content that it has yet to be sent.
     """
 
-    def __init__(self, store: Store, path: Path, manifest: Manifest) -> None:
+    def __init__(self, store: WorkspaceStore, path: Path, manifest: Manifest) -> None:
         self.store = store
         self.path = path
         self.manifest = manifest
@@ -175,7 +175,7 @@ class Build:
             del self.missing[digest]
 
     def finish(self) -> None:
-        """Have it be used: see `Store.use`. What several files have in common was sent once."""
+        """Have it be used: see `WorkspaceStore.use`. What several files have in common was sent once."""
         if self.missing:
             raise ValueError(
                 f"{len(self.missing)} contents have not come, such as that of"

@@ -30,7 +30,7 @@ from .._namedtuple import NamedTuple
 from .._proc_stat import STARTED, stat_of
 from .build import Build
 from .manifest import Change, Manifest, decode
-from .store import Store, base_folder, changes
+from .store import WorkspaceStore, base_folder, changes
 
 _KEPT_CHANGES = 1000  # syncs of which is known what they have changed
 
@@ -48,10 +48,10 @@ class Pieces(NamedTuple):
     data: Any
 
 
-class Look(NamedTuple):
+class FindWorkspace(NamedTuple):
     """Use the workspace `key` as `id` says.
 
-    Client ──▶ host agents. Answer: `Found`; None if it is not there.
+    Client ──▶ host agents. Answer: `FoundWorkspace`; None if it is not there.
 
     Attributes:
         dirs: Folder of the client to its path in the workspace.
@@ -66,12 +66,12 @@ class Look(NamedTuple):
     pieces: Pieces | None
 
 
-class Found(NamedTuple):
+class FoundWorkspace(NamedTuple):
     """Answer of a host that has the version that was asked for.
 
     Attributes:
         had: Whether it had it before.
-        left: As the answer of `Settle`.
+        left: As the answer of `SettleVersion`.
     """
 
     had: bool
@@ -95,7 +95,7 @@ class Offer(NamedTuple):
     manifest: Any
 
 
-class Settle(NamedTuple):
+class SettleVersion(NamedTuple):
     """Use a version, or give it up.
 
     Client ──▶ host agents. Answer: folders of versions that stayed when old ones were removed last.
@@ -148,7 +148,7 @@ class _Active(NamedTuple):
 
     Attributes:
         path: Its folder here.
-        dirs: See `Look`.
+        dirs: See `FindWorkspace`.
         manifest: What it consists of.
         modules: Names of the modules and packages in it, without those of the packages that they
             are in.
@@ -187,7 +187,7 @@ class _Host:
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._builds: dict[str, tuple[Build, str, dict[str, str], ProcAddress]] = {}
-        self._stores: dict[str, Store] = {}
+        self._stores: dict[str, WorkspaceStore] = {}
         self._active: dict[str, _Active] = {}  # the last one last
         self._stayed: dict[str, list[str]] = {}  # by workspace
         # of programs: their interpreter, the folder here
@@ -231,20 +231,20 @@ class _Host:
 
     # on the thread
 
-    def look(self, record: Look) -> Found | None:
+    def look(self, record: FindWorkspace) -> FoundWorkspace | None:
         store = self._store(record.key)
         manifest = store.find(record.id)
         if manifest is not None:
             # another one, where a host that shares the folder was asked before
             before = self._active.get(record.key)
             self._activate(store, record.key, record.dirs, manifest)
-            return Found(before is None or before.manifest.id == record.id, [])
+            return FoundWorkspace(before is None or before.manifest.id == record.id, [])
         build = self._changed(store, record)
         if build is None:
             return None
-        return Found(False, self._use(build, record.key, record.dirs))
+        return FoundWorkspace(False, self._use(build, record.key, record.dirs))
 
-    def _changed(self, store: Store, record: Look) -> Build | None:
+    def _changed(self, store: WorkspaceStore, record: FindWorkspace) -> Build | None:
         """Build the version that a change makes of the one in use.
 
         None where that is another one, or does not have all of the rest.
@@ -282,7 +282,7 @@ class _Host:
             self._forget(record.build)
             raise
 
-    def settle(self, record: Settle) -> list[str]:
+    def settle(self, record: SettleVersion) -> list[str]:
         if not record.use:
             self._forget(record.build)
             return []
@@ -291,7 +291,7 @@ class _Host:
         return self._use(build, key, dirs)
 
     def _use(self, build: Build, key: str, dirs: dict[str, str]) -> list[str]:
-        """Use a version of which all is there; answer of `Settle`."""
+        """Use a version of which all is there; answer of `SettleVersion`."""
         try:
             build.finish()
         except BaseException:
@@ -312,17 +312,19 @@ class _Host:
             raise ValueError("this version was given up")
         return self._builds[name]
 
-    def _store(self, key: str) -> Store:
+    def _store(self, key: str) -> WorkspaceStore:
         base = base_folder()  # as it is now: somebody may have removed it
         if key not in self._stores:
-            self._stores[key] = Store(base, key)
+            self._stores[key] = WorkspaceStore(base, key)
         return self._stores[key]
 
     def _forget(self, name: str) -> None:
         if name in self._builds:
             self._builds.pop(name)[0].drop()
 
-    def _activate(self, store: Store, key: str, dirs: dict[str, str], manifest: Manifest) -> None:
+    def _activate(
+        self, store: WorkspaceStore, key: str, dirs: dict[str, str], manifest: Manifest
+    ) -> None:
         old = self._active.get(key)
         changed = old.changes if old is not None else ()
         if old is not None and (paths := changes(old.manifest, manifest)):
@@ -421,8 +423,8 @@ def _started_in(request: Any, python: str, folder: str) -> Any:
     return request._replace(starts=starts)
 
 
-@handles(Look)
-def _look(service: Any, request: ControlRequest, record: Look) -> None:
+@handles(FindWorkspace)
+def _look(service: Any, request: ControlRequest, record: FindWorkspace) -> None:
     _host.later(service, request, lambda: _host.look(record))
 
 
@@ -436,8 +438,8 @@ def _pieces(service: Any, request: ControlRequest, record: Pieces) -> None:
     _host.later(service, request, lambda: _host.write(record))
 
 
-@handles(Settle)
-def _settle(service: Any, request: ControlRequest, record: Settle) -> None:
+@handles(SettleVersion)
+def _settle(service: Any, request: ControlRequest, record: SettleVersion) -> None:
     _host.later(service, request, lambda: _host.settle(record))
 
 

@@ -24,7 +24,7 @@ from .._core.plane import ProcAddress, current_hub, pickling, random_uid
 from ..actor import Future
 from ..errors import SyncError
 from ..programs import Gathering, agents_of, ask
-from .host import FindLagging, Look, Offer, Pieces, Reloaded, Settle
+from .host import FindLagging, FindWorkspace, Offer, Pieces, Reloaded, SettleVersion
 from .manifest import Change, Manifest
 from .outcome import ProcReload, SyncResult
 from .progress import Progress
@@ -150,7 +150,9 @@ class _Push:
             if self.changed:
                 return False
             look = self._begin(
-                self.agents, Look(self._key, manifest.id, self._dirs, change, pieces), longer
+                self.agents,
+                FindWorkspace(self._key, manifest.id, self._dirs, change, pieces),
+                longer,
             )
             scanner.keep(manifest)  # while they look
             found = self._end(look)
@@ -172,7 +174,7 @@ class _Push:
         self._send(self._ask(lacking, offer, longer), manifest)
         if len(self.changed) > known:
             return False
-        self._stay(self._ask(self._alive(lacking), Settle(self._build, True), longer))
+        self._stay(self._ask(self._alive(lacking), SettleVersion(self._build, True), longer))
         return True
 
     def _change(
@@ -202,7 +204,7 @@ class _Push:
 
     def give_up(self) -> None:
         """Have hosts remove what has arrived; nobody waits for it."""
-        self._begin(self._alive(self.behind), Settle(self._build, False), _STEP)
+        self._begin(self._alive(self.behind), SettleVersion(self._build, False), _STEP)
 
     def reload(self, every_program: bool) -> list[ProcReload]:
         """Have procs reload what has changed since they began."""

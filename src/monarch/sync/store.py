@@ -86,7 +86,7 @@ def try_lock(fd: int) -> bool:
     return True
 
 
-class Store:
+class WorkspaceStore:
     """The folder of one workspace.
 
     Args:

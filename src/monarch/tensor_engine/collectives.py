@@ -22,7 +22,7 @@ from .instructions import MOVE
 from .mesh_groups import groups_along, pairs, routes_between
 from .streams import Stream
 from .tensor import Tensor, new_tensor
-from .worker_collectives import Look, Reduction
+from .worker_collectives import Reduction, TensorLook
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -442,5 +442,5 @@ class _ToMesh(torch.autograd.Function):
             return _issue_transfer(grad, destination, source, ctx.stream), None, None
 
 
-def _look(meta: Meta) -> Look:
-    return Look(meta.shape, meta.dtype, meta.device)
+def _look(meta: Meta) -> TensorLook:
+    return TensorLook(meta.shape, meta.dtype, meta.device)

@@ -29,7 +29,7 @@ from ..errors import SupervisionError
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks
 from .instructions import ALL, DEFINE, END, FORGET, FREE, MAIN, SPREAD, Instruction, Poison
-from .plans import Plan
+from .plans import OperationPlan
 from .workers import Workers
 
 _BATCH = 128  # instructions
@@ -46,8 +46,8 @@ class Engine:
         self.executor = executor
         self.uid = executor.uid
         self.ids = itertools.count(1)
-        self.plans: dict[Any, Plan] = {}
-        self.described: dict[int, Template] = {}
+        self.plans: dict[Any, OperationPlan] = {}
+        self.described: dict[int, KnownTemplate] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.meeting: Any = None  # where members of groups find each other
@@ -159,7 +159,7 @@ class Engine:
             else self.every_stream
         )
 
-    def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
+    def define(self, plan: OperationPlan, path: str, args: Any, kwargs: Any) -> None:
         """Give a plan its number on all workers.
 
         Raises:
@@ -169,7 +169,7 @@ class Engine:
         pickling.dumps((args, kwargs))
         with self._lock:
             plan.template = next(self._templates)
-            self.described[plan.template] = Template(path, args, kwargs, plan.writes)
+            self.described[plan.template] = KnownTemplate(path, args, kwargs, plan.writes)
             self._append(
                 self.every_stream, (DEFINE, plan.template, path, args, kwargs, plan.writes)
             )
@@ -345,7 +345,7 @@ class Engine:
         return self._closed is None and self.executor.is_usable
 
 
-class Template(NamedTuple):
+class KnownTemplate(NamedTuple):
     """A plan as the workers know it, under its number."""
 
     path: str

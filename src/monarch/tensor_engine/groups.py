@@ -91,7 +91,7 @@ class Meeting(NamedTuple):
             self.store().set(f"ended/{rank}", "")
 
 
-class Group:
+class RankGroup:
     """Some ranks, as one of them sees them.
 
     Args:
@@ -197,7 +197,7 @@ class Exchange:
         asks: Send that number.
     """
 
-    def __init__(self, group: Group, key: str, poison: Poison | None, asks: bool) -> None:
+    def __init__(self, group: RankGroup, key: str, poison: Poison | None, asks: bool) -> None:
         self._group = group
         self._key = key
         self._work: Any = None
@@ -254,19 +254,19 @@ class Communication:
     def __init__(self, rank: int, name: str, known: Known) -> None:
         self._rank = rank
         self._name = name
-        self._groups: dict[tuple[tuple[int, ...], str], Group] = {}
+        self._groups: dict[tuple[tuple[int, ...], str], RankGroup] = {}
         self.known = known
 
-    def numbered(self, number: int) -> Group:
+    def numbered(self, number: int) -> RankGroup:
         """This rank's group of those with a number."""
         return self.of(*self.known.groups[number])
 
-    def of(self, meeting: Meeting, members: tuple[int, ...], name: str | None = None) -> Group:
+    def of(self, meeting: Meeting, members: tuple[int, ...], name: str | None = None) -> RankGroup:
         """The group of these ranks; each name has its own."""
         key = members, self._name if name is None else name
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group(meeting, members, self._rank, key[1])
+            group = self._groups[key] = RankGroup(meeting, members, self._rank, key[1])
         return group
 
     def close(self) -> None:

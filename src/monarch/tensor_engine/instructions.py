@@ -90,7 +90,7 @@ class Expected(NamedTuple):
     shares: int | None = None
 
 
-class Found(NamedTuple):
+class NewTensor(NamedTuple):
     """A worker's description of a new tensor that nothing else describes.
 
     Attributes:
@@ -116,7 +116,7 @@ class Told(NamedTuple):
     """
 
     skeleton: Any
-    leaves: list[Found | int | None]
+    leaves: list[NewTensor | int | None]
     written: tuple[int, ...]
 
 

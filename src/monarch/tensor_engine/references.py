@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .tensor_base import TensorBase
 
 
-class Found:
+class FoundTensors:
     """The tensors met while pickling, and their engine.
 
     Attributes:
@@ -42,16 +42,16 @@ class Found:
 
 
 class _Collecting(threading.local):
-    found: Found | None = None
+    found: FoundTensors | None = None
 
 
 _collecting = _Collecting()
 
 
 @contextmanager
-def collecting() -> Iterator[Found]:
+def collecting() -> Iterator[FoundTensors]:
     """A context in which tensors and meshes are pickled as references, and noted."""
-    before, _collecting.found = _collecting.found, Found()
+    before, _collecting.found = _collecting.found, FoundTensors()
     try:
         yield _collecting.found
     finally:
@@ -67,7 +67,7 @@ class NotCopiedError(TypeError):
 
 def lend_found(dump: Callable[[], Dumped], procs: Sequence[ProcAddress], actor: int) -> Dumped:
     """Pickle a message; the tensors in it are lent to its receivers."""
-    before, found = _collecting.found, Found()
+    before, found = _collecting.found, FoundTensors()
     _collecting.found = found  # as `collecting`, which costs more than a call may: each passes here
     try:
         payload = dump()

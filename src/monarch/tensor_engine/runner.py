@@ -36,8 +36,8 @@ from .instructions import (
     SMALL,
     UNPACK,
     Call,
-    Found,
     Instruction,
+    NewTensor,
     Poison,
     Told,
     first_poison,
@@ -246,7 +246,7 @@ class Runner(StreamState):
         found = [_looks(leaf, inputs) for leaf in leaves]
         for leaf, each in zip(leaves, found, strict=True):
             if (
-                isinstance(each, Found)
+                isinstance(each, NewTensor)
                 and each.shares is not None
                 and call.inputs[each.shares] in lent
             ):
@@ -326,7 +326,7 @@ def _name_in(call: Call, args: Any, kwargs: Any, value: Any) -> str:
     return repr(next(found, "in another object"))
 
 
-def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
+def _looks(leaf: Any, inputs: Sequence[Any]) -> NewTensor | int | None:
     """Describe a result for the controller.
 
     It is a new tensor, the position of an input, or None for any other object.
@@ -340,4 +340,4 @@ def _looks(leaf: Any, inputs: Sequence[Any]) -> Found | int | None:
         (index for index, value in enumerate(inputs) if storage_of(value) == storage_of(leaf)), None
     )
     shape, offset = tuple(leaf.shape), int(leaf.storage_offset())
-    return Found(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)
+    return NewTensor(shape, leaf.stride(), offset, leaf.dtype, leaf.device, shares)

@@ -30,7 +30,7 @@ _INTERFACE = "GLOO_SOCKET_IFNAME"
 _LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 
-class World:
+class TorchGroups:
     """The groups that one engine has made in this process."""
 
     def __init__(self) -> None:
@@ -125,12 +125,12 @@ class World:
                 dist.destroy_process_group(group)
 
 
-_worlds: dict[str, World] = {}
+_worlds: dict[str, TorchGroups] = {}
 
 
-def world(uid: str) -> World:
+def world(uid: str) -> TorchGroups:
     """The default group of an engine."""
-    return _worlds.setdefault(uid, World())
+    return _worlds.setdefault(uid, TorchGroups())
 
 
 def close(uid: str) -> None:
@@ -148,7 +148,7 @@ def make_groups(
     meeting: Meeting,
     groups: list[tuple[int, ...]],
 ) -> None:
-    """See `World.make`."""
+    """See `TorchGroups.make`."""
     world(uid).make(number, worker.rank, ranks, meeting, groups)
 
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from .._core.plane import current_hub
 from . import engine_transfer, loans, worker_borrows
-from .groups import Group, Meeting
+from .groups import Meeting, RankGroup
 from .instructions import Expected, Poison, first_poison
 from .stream_state import StreamState
 from .torch_groups import make_groups
@@ -58,7 +58,7 @@ _FOLDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-class Look(NamedTuple):
+class TensorLook(NamedTuple):
     """The looks of a tensor, for ranks that do not have it."""
 
     shape: tuple[int, ...]
@@ -83,7 +83,7 @@ class Reduction(NamedTuple):
     input: int
     output: int
     write: int
-    look: Look
+    look: TensorLook
     groups: int
     kind: str
     scatter: bool
@@ -180,7 +180,7 @@ def reduce(worker: StreamState, site: int, reduction: Reduction) -> None:
 
 
 def _reduce(
-    group: Group, data: torch.Tensor, kind: str, scatter: bool, out: torch.Tensor | None
+    group: RankGroup, data: torch.Tensor, kind: str, scatter: bool, out: torch.Tensor | None
 ) -> torch.Tensor:
     """The result; in `out`, where that saves a copy."""
     backend = group.backend(data.device)
@@ -216,7 +216,7 @@ def _divide(total: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def transfer(
-    worker: StreamState, site: int, source: int, output: int, look: Look, number: int
+    worker: StreamState, site: int, source: int, output: int, look: TensorLook, number: int
 ) -> None:
     """Take part in moving a tensor: send it, receive it, or both, or keep a copy."""
     meeting, routes = worker.communication.known.routes[number]
@@ -246,7 +246,13 @@ def transfer(
 
 
 def send(
-    worker: StreamState, site: int, source: int, look: Look, number: int, ticket: int, link: str
+    worker: StreamState,
+    site: int,
+    source: int,
+    look: TensorLook,
+    number: int,
+    ticket: int,
+    link: str,
 ) -> None:
     """As the sender's part of `transfer`, where the receiver's is of another stream: `receive`."""
     meeting, routes = worker.communication.known.routes[number]
@@ -270,7 +276,13 @@ def send(
 
 
 def receive(
-    worker: StreamState, site: int, output: int, look: Look, number: int, ticket: int, link: str
+    worker: StreamState,
+    site: int,
+    output: int,
+    look: TensorLook,
+    number: int,
+    ticket: int,
+    link: str,
 ) -> None:
     """The receiver's part: see `send`."""
     meeting, routes = worker.communication.known.routes[number]
@@ -289,7 +301,7 @@ def receive(
 
 def _directed(
     worker: StreamState, meeting: Meeting, sender: int, receiver: int, link: str
-) -> Group:
+) -> RankGroup:
     """A pair for one direction, as the other is used by another thread."""
     members = (min(sender, receiver), max(sender, receiver))
     return worker.communication.of(meeting, members, f"{link}-{sender}")
@@ -298,7 +310,7 @@ def _directed(
 _TAG = 0
 
 
-def _send(group: Group, given: Any, look: Look) -> list[tuple[Any, torch.Tensor]]:
+def _send(group: RankGroup, given: Any, look: TensorLook) -> list[tuple[Any, torch.Tensor]]:
     """Start to send; what is being sent must be kept until then."""
     poison = given if isinstance(given, Poison) else None
     group.sent += 1
@@ -318,7 +330,7 @@ def _as_it_reads(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.resolve_conj().resolve_neg()
 
 
-def _receive(group: Group, look: Look) -> Any:
+def _receive(group: RankGroup, look: TensorLook) -> Any:
     peer = 1 - group.index
     group.received += 1
     header = torch.zeros(1, dtype=torch.int64)

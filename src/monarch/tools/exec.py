@@ -14,7 +14,7 @@ from .. import job
 from ..actor import HostMesh
 from ..config import configure
 from ..job import telemetry
-from ..job.commands import Command, Running, places_of, start
+from ..job.commands import Running, RunningCommand, places_of, start
 from .completion import mesh_names
 
 app = typer.Typer()
@@ -69,7 +69,9 @@ def run(
     if sum((everywhere, mesh is not None, one, point is not None)) > 1:
         raise typer.BadParameter("give one of --all, --mesh, --one and --point")
     variables = dict(pair(each, "-e", "NAME=VALUE") for each in env or [])
-    what = Command(tuple(_words(command or [], script, module)), variables, workdir, output_dir)
+    what = RunningCommand(
+        tuple(_words(command or [], script, module)), variables, workdir, output_dir
+    )
     ranks = numbers(per_host, "--per-host")
     wanted = None if point is None else numbers(point, "--point")
     if as_json:

@@ -19,11 +19,11 @@ import typer
 from ..errors import MonarchError
 from ..job.find_logs import JobLogs, find_logs
 from ..logs.aggregate import Aggregator
-from ..logs.entry import Entry
+from ..logs.entry import LogEntry
 from ..logs.filter import LEVELS, LineFilter, parse_level, parse_since
 from ..logs.line import LogLine
-from ..logs.reader import Reader
-from ..logs.remote import Found, open_remote
+from ..logs.reader import MergedLines
+from ..logs.remote import RemoteLogs, open_remote
 from ..logs.terminal import coloured
 from ..logs.text import dated
 
@@ -76,7 +76,7 @@ def logs(
     found = find_logs(job)
     colours = coloured(sys.stdout)
     wanted = LineFilter(mesh, rank, lowest, grep, earliest)
-    reader = Reader(found.folder, wanted)
+    reader = MergedLines(found.folder, wanted)
     here = reader.find()
     files, unreachable = _open_remote(found, wanted, here)
     for why in unreachable:
@@ -114,23 +114,23 @@ def logs(
         )
 
 
-def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> Found:
+def _open_remote(found: JobLogs, wanted: LineFilter, here: list[str]) -> RemoteLogs:
     """Open the logs of other hosts, while the job runs.
 
     Else, and where that fails, the text says why they are missing.
     """
     if found.all_here:
-        return Found([], [])
+        return RemoteLogs([], [])
     try:
         hosts = found.other_hosts()
     except (MonarchError, RuntimeError, OSError, ValueError) as error:
-        return Found([], [f"the hosts of {found.name}: {str(error).splitlines()[0]}"])
+        return RemoteLogs([], [f"the hosts of {found.name}: {str(error).splitlines()[0]}"])
     if not hosts:
         why = (
             f"files on hosts of {found.name} other than {', '.join(here) or 'none'}, as it does not"
             " run; there, they are in"
         )
-        return Found([], [f"{why} {found.folder}"])
+        return RemoteLogs([], [f"{why} {found.folder}"])
     return open_remote(hosts, found.folder, wanted, here)
 
 
@@ -156,11 +156,11 @@ def _follow(read: Callable[[], Iterator[LogLine]], found: JobLogs) -> Iterator[I
         time.sleep(_POLL)
 
 
-def _merge(batches: Iterable[Iterator[LogLine]]) -> Iterator[Iterator[Entry]]:
+def _merge(batches: Iterable[Iterator[LogLine]]) -> Iterator[Iterator[LogEntry]]:
     """The same lines, where many ranks say the same, once."""
     meshes: dict[str, Aggregator] = {}
 
-    def taken(batch: Iterator[LogLine]) -> Iterator[Entry]:
+    def taken(batch: Iterator[LogLine]) -> Iterator[LogEntry]:
         for line in batch:
             yield from meshes.setdefault(line.mesh, Aggregator(_WINDOW)).take(line, line.time)
         for aggregator in meshes.values():
@@ -171,7 +171,7 @@ def _merge(batches: Iterable[Iterator[LogLine]]) -> Iterator[Iterator[Entry]]:
 
 
 def _show(
-    batches: Iterable[Iterator[LogLine] | Iterator[Entry]], as_json: bool, colours: bool
+    batches: Iterable[Iterator[LogLine] | Iterator[LogEntry]], as_json: bool, colours: bool
 ) -> int:
     """Print; returns how many there were."""
     if isinstance(sys.stdout, TextIOWrapper):
@@ -185,11 +185,13 @@ def _show(
     return shown
 
 
-def _as_entry(each: LogLine | Entry) -> Entry:
-    return Entry(each, each.text, 1, {each.rank: each.point}) if isinstance(each, LogLine) else each
+def _as_entry(each: LogLine | LogEntry) -> LogEntry:
+    return (
+        LogEntry(each, each.text, 1, {each.rank: each.point}) if isinstance(each, LogLine) else each
+    )
 
 
-def _as_json(each: LogLine | Entry) -> str:
+def _as_json(each: LogLine | LogEntry) -> str:
     if isinstance(each, LogLine):
         return each.to_json() + "\n"
     merged = {"text": each.text, "lines": each.lines, "ranks": sorted(each.ranks)}
