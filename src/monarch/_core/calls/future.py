@@ -14,6 +14,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from . import pending
 from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
 from .failed_call import Outcome
@@ -122,7 +123,7 @@ class Future(FutureState, Generic[R]):
         Args:
             callback: What was added.
         """
-        with self._lock:
+        with pending.changing:
             before = self._callbacks
             self._callbacks = tuple(
                 c for c in before if not (isinstance(c, _UserCallback) and c.callback == callback)
@@ -188,7 +189,7 @@ class Future(FutureState, Generic[R]):
             # here: few programs wait in that way, and every one would pay for it
             from .waitable import Outside
 
-            with self._lock:
+            with pending.changing:
                 if not hasattr(self, "_outside"):
                     self._outside = Outside(self)
                 return self._outside

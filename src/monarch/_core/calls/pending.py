@@ -28,6 +28,13 @@ forks = 0
 """How often this process, and those before it, were forked since this module was imported."""
 
 
+changing = threading.RLock()
+"""Held while the state of any future changes: for some operations of the interpreter, in which
+nothing waits. One for all, as the garbage collector would look at one more object of each pending
+call; again by the same thread, as a finalizer or a handler of a signal may run there.
+"""
+
+
 class PendingCall(NamedTuple):
     """An unfinished call: the processes of the actor `uid` that have not answered it.
 
@@ -64,10 +71,9 @@ class FutureState:
     """
 
     __slots__ = (
-        "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_forks", "_lock", "_name", "_operation", "_value",
+        "__weakref__", "_callbacks", "_decode", "_decoding", "_done", "_error", "_forks", "_name", "_operation", "_value",
     )  # fmt: skip
 
-    _lock: threading.Lock
     _done: bool
     _value: Any
     _error: BaseException | None
@@ -159,7 +165,7 @@ def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
 
     At once if it is done.
     """
-    with future._lock:
+    with changing:
         if not future._done:
             future._callbacks += (callback,)
             return
@@ -170,7 +176,7 @@ def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
     """Take one back that `subscribe` was given, unless it has been called."""
     if future._done:
         return
-    with future._lock:
+    with changing:
         kept = list(future._callbacks)
         if callback in kept:
             kept.remove(callback)
@@ -217,9 +223,10 @@ def unread(future: FutureState) -> Any:
     return future._value if future._done and future._decode is not None else None
 
 
-def _count_fork() -> None:
-    global forks
+def _forked() -> None:
+    global changing, forks
+    changing = threading.RLock()  # a thread that is not in this process may have held the other one
     forks += 1
 
 
-os.register_at_fork(after_in_child=_count_fork)
+os.register_at_fork(after_in_child=_forked)

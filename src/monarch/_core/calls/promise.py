@@ -5,8 +5,7 @@ Programs hold futures; only the engine and its planes hold promises.
 
 from __future__ import annotations
 
-# what `threading` gives, without the Python function around the first
-from _thread import RLock, allocate_lock
+from _thread import RLock  # what `threading` gives, without the Python function around it
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -45,7 +44,6 @@ class Promise(Generic[R]):
         self, operation: PendingOperation | str | None = None, kind: type[Future[R]] = Future
     ) -> None:
         self.future = future = object.__new__(kind)
-        future._lock = allocate_lock()
         future._done = False
         future._value = future._error = future._decode = future._decoding = None
         future._callbacks = ()
@@ -96,7 +94,7 @@ class Promise(Generic[R]):
     ) -> bool:
         """Complete the future, and return whether it was still open."""
         future = self.future
-        with future._lock:
+        with pending.changing:
             if future._done:
                 return False
             future._value, future._error, future._decode = value, error, decode
