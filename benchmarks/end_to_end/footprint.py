@@ -1,7 +1,8 @@
 """What a program costs before it does anything: lines to write, megabytes to install, megabytes of
 memory while idle.
 
-Lines are those of the programs of `first_step`, without blank ones, comments and docstrings.
+Lines are those of the programs of `first_step` and `rank_killed`, without blank ones, comments and
+docstrings, and without the training step, which all share.
 Installed is what metadata say of a distribution and all that it requires here, torch left out. Idle
 memory is that of 8 procs that have been called once, and of all processes beside them; pages that
 several share count once.
@@ -13,21 +14,38 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
+from benchmarks.end_to_end import rank_killed
 from benchmarks.end_to_end.contenders import DASK, OURS, Contender, Quantity, Row, main
+from benchmarks.end_to_end.programs import rank_killed_torchrun
+from benchmarks.end_to_end.programs.rank_killed import train_from_checkpoint
 from benchmarks.targets import Target
 from monarch.actor import Actor, endpoint, this_host
 
 PROGRAMS = Path(__file__).parent / "programs"
 SETTLE_S = 2.0
+FIRST, SURVIVE = "lines of a first step", "lines to survive a killed rank"
+# the program of `first_step`, and of `rank_killed` what is about more than a step
+PROGRAMS_OF: dict[str, tuple[Any, ...]] = {
+    OURS: ("first_step_pymonarch.py", rank_killed.Trainer, rank_killed.run_elastic),
+    "torchrun": ("first_step_torchrun.py", train_from_checkpoint, rank_killed_torchrun),
+    "Ray": (
+        "first_step_ray.py",
+        train_from_checkpoint,
+        rank_killed.RayTrainer,
+        rank_killed.run_ray,
+    ),
+}
 
 
 def lines_of(source: str) -> int:
@@ -97,7 +115,7 @@ class Idle(Actor):
 
 def with_ours(procs: int) -> dict[str, float]:
     this_host().spawn_procs({"procs": procs}).spawn("idle", Idle).pid.call().get()
-    return found("first_step_pymonarch.py", "pymonarch", idle_memory())
+    return found(OURS, "pymonarch", idle_memory())
 
 
 def with_ray(procs: int) -> dict[str, float]:
@@ -105,7 +123,7 @@ def with_ray(procs: int) -> dict[str, float]:
     ray.init(num_cpus=procs, include_dashboard=False, logging_level="error", log_to_driver=False)
     idle = [ray.remote(num_cpus=1)(RayIdle).remote() for _ in range(procs)]
     ray.get([each.pid.remote() for each in idle])
-    return found("first_step_ray.py", "ray", idle_memory())
+    return found("Ray", "ray", idle_memory())
 
 
 class RayIdle:
@@ -129,7 +147,7 @@ def with_torchrun(procs: int) -> dict[str, float]:
             run.stdout.readline()
         memory = idle_memory()
         run.terminate()
-    return found("first_step_torchrun.py", None, memory)
+    return found("torchrun", None, memory)
 
 
 def with_dask(procs: int) -> dict[str, float]:
@@ -142,15 +160,21 @@ def with_dask(procs: int) -> dict[str, float]:
         return found(None, "distributed", idle_memory())
 
 
-def found(program: str | None, distribution: str | None, memory: float) -> dict[str, float]:
-    """The numbers of a contender; without a program of `first_step` there are no lines to count."""
-    lines = (
-        {}
-        if program is None
-        else {"lines to write": float(lines_of((PROGRAMS / program).read_text()))}
-    )
+def found(name: str | None, distribution: str | None, memory: float) -> dict[str, float]:
+    """The numbers of a contender, whose programs have `name`; without one there are no lines."""
     installed = 0.0 if distribution is None else megabytes(distribution)
-    return {**lines, "installed": installed, "idle": memory}
+    return {**(lines_to_write(name) if name else {}), "installed": installed, "idle": memory}
+
+
+def lines_to_write(name: str) -> dict[str, float]:
+    """The lines of a first program, and of what makes training outlive a rank that is killed."""
+    program, *survivors = PROGRAMS_OF[name]
+    return {
+        FIRST: float(lines_of((PROGRAMS / program).read_text())),
+        SURVIVE: float(
+            sum(lines_of(textwrap.dedent(inspect.getsource(each))) for each in survivors)
+        ),
+    }
 
 
 ROW = Row(
@@ -158,12 +182,15 @@ ROW = Row(
     title="Lines to write, what is installed, memory of 8 idle procs",
     contenders={
         OURS: Contender(with_ours),
+        # runs the script of torchrun as it is
+        "pymonarch, monarch run": Contender(lambda procs: lines_to_write("torchrun")),
         "torchrun": Contender(with_torchrun, ("torch",)),
         "Ray": Contender(with_ray, ("ray",)),
         "Dask": Contender(with_dask, requirement=DASK),
     },
     quantities={
-        "lines to write": Quantity("lines", {"torchrun": Target(1), "Ray": Target(1)}),
+        FIRST: Quantity("lines", {"torchrun": Target(1), "Ray": Target(1)}),
+        SURVIVE: Quantity("lines", {"torchrun": Target(1), "Ray": Target(1)}),
         "installed": Quantity("MB", {"Ray": Target(1), "Dask": Target(1)}),
         "idle": Quantity("MB", {name: Target(1) for name in ("torchrun", "Ray", "Dask")}),
     },

@@ -1,4 +1,7 @@
-"""The route of a time that is over as a file for ui.perfetto.dev."""
+"""The route ``/v1/trace``: a span of time that is over, as a file for ui.perfetto.dev.
+
+The page Timeline links to it; `telemetry.window` makes the file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The routes of Monarch 0.7."""
+"""The routes that Monarch 0.7 has, with its answers: tree, schemas, settings, py-spy, SQL; the login.
+
+Front ends written for 0.7 call them. What is new has its routes in `more`, `logs` and `trace`.
+"""
 
 from __future__ import annotations
 

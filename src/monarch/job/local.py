@@ -1,4 +1,8 @@
-"""This machine as it is, and scripts that run apart from the program that submits them."""
+"""`LocalJob`: this machine as a job, with no workers to start.
+
+In batch mode it is a script that goes on in a process of its own when the program that has
+submitted it ends.
+"""
 
 from __future__ import annotations
 

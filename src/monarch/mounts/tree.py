@@ -1,6 +1,6 @@
-"""The mounted tree: views, each below a folder of its own, or one alone.
+"""The tree of files of one mount: the folder of each source, as one file system shows them.
 
-Below FUSE, and without it.
+`fuse` asks it for each call of the kernel, and tests ask it directly: it needs no FUSE.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The directories of a process: of each of its shared states that replicas follow."""
+"""The directories of a process, one for each shared state of its own that replicas follow.
+
+`Plane` hands it what replicas ask (`Seek`) and report (`SeekOutcome`); it answers each with whom to
+read from, and forgets a directory with its state.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The numbers by which tables know hosts, procs, meshes and actors.
+"""The numbers by which telemetry's tables know hosts, procs, meshes and actors.
 
-They are the same in every process, and from one query to the next.
+Hashes of names and addresses: each process computes the same ones for itself, so rows of different
+processes join, and a question can be asked again.
 """
 
 from __future__ import annotations

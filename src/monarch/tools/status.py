@@ -1,6 +1,7 @@
-"""``monarch status`` and ``monarch doctor``: what runs of the current job.
+"""The commands ``monarch status`` and ``monarch doctor``.
 
-The second finds what of its hosts would make a program fail.
+The first shows what runs of the current job; the second checks its hosts for what would make a
+program fail.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The sentence, and the troubles that are one line each. Pure."""
+"""The words of a verdict: its one sentence, and a line for each process in trouble.
+
+`report` and `judge` ask for them once ranks have been looked at. Pure: stacks in, text out.
+"""
 
 from __future__ import annotations
 

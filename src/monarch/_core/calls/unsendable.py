@@ -1,4 +1,7 @@
-"""The search for the part that makes a value unpicklable."""
+"""The search for the part that makes a value unpicklable, for the text of an error.
+
+Callers whose `pickle` has just failed: arguments of a call, results and exceptions of an endpoint.
+"""
 
 from __future__ import annotations
 
