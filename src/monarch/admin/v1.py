@@ -1,4 +1,4 @@
-"""The routes that Monarch 0.7 has, with its answers: tree, schemas, settings, py-spy, SQL; the login.
+"""The routes that Monarch 0.7 has, with its answers: tree, schemas, settings, py-spy, SQL, login.
 
 Front ends written for 0.7 call them. What is new has its routes in `more`, `logs` and `trace`.
 """

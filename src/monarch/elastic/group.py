@@ -1,7 +1,7 @@
 """`ElasticGroup`: a program's handle to training ranks that come and go.
 
-It checks the arguments and yields what ranks report; the `Coordinator`, an actor beside the program,
-starts ranks and forms their worlds.
+It checks the arguments and yields what ranks report; the `Coordinator`, an actor beside the
+program, starts ranks and forms their worlds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`flush_logs`: a program's wait until all that its procs have printed is on screen and in files."""
+"""`flush_logs`: a program waits until all that its procs have printed is on screen and in files."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
+from _thread import RLock  # what `threading` gives, without the Python function around it
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ forks = 0
 """How often this process, and those before it, were forked since this module was imported."""
 
 
-changing = threading.RLock()
+changing = RLock()
 """Held while the state of any future changes: for some operations of the interpreter, in which
 nothing waits. One for all, as the garbage collector would look at one more object of each pending
 call; again by the same thread, as a finalizer or a handler of a signal may run there.
@@ -225,7 +225,7 @@ def unread(future: FutureState) -> Any:
 
 def _forked() -> None:
     global changing, forks
-    changing = threading.RLock()  # a thread that is not in this process may have held the other one
+    changing = RLock()  # a thread that is not in this process may have held the other one
     forks += 1
 
 
