@@ -132,9 +132,9 @@ def test_a_dead_worker_is_an_error_and_a_dead_client_leaves_nothing_mounted(home
 STALE = """
     import os, signal, subprocess, sys, threading
     from monarch.mounts.fuse import serve
-    from monarch.mounts.tree import Tree
+    from monarch.mounts.tree import MountTree
 
-    serve(Tree({}), sys.argv[1], "old", False, lambda: None)
+    serve(MountTree({}), sys.argv[1], "old", False, lambda: None)
     (keeper,) = [int(pid) for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split()]
     os.kill(keeper, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -29,7 +29,7 @@ def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_p
         from monarch.mounts.blocks import BLOCK
         from monarch.mounts.content import Content
         from monarch.mounts.source import FolderSource
-        from monarch.mounts.view import View
+        from monarch.mounts.view import MountView
 
         # it would find out that these machines are one
         os.environ["UCX_TLS"] = "tcp"
@@ -58,7 +58,7 @@ def test_large_content_goes_to_memory_of_the_reader_once_a_device_is_known(tmp_p
                 def ask(what, *args):
                     return self.content.read(*args) if what == "read" else getattr(self.names, what).call_one(*args)
 
-                file = View(ask, False).open("file")
+                file = MountView(ask, False).open("file")
                 blocks = [b"".join(file.read(index * BLOCK, BLOCK)) for index in range(20)]
                 return b"".join(blocks) == Path(FOLDER, "file").read_bytes(), self.content.in_place()
 

@@ -18,9 +18,9 @@ _PROBE = """
 import sys, threading
 from monarch.mounts.fuse import serve
 from monarch.mounts.table import unmount
-from monarch.mounts.tree import Tree
+from monarch.mounts.tree import MountTree
 ended = threading.Event()
-serve(Tree({}), sys.argv[1], "probe", False, ended.set)
+serve(MountTree({}), sys.argv[1], "probe", False, ended.set)
 unmount(sys.argv[1])
 assert ended.wait(20)
 """

@@ -91,7 +91,7 @@ _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints")
 _proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(
     *options
 )
-_output.make_view = lambda write: _import_module("monarch.logs.view").View(write)
+_output.make_view = lambda write: _import_module("monarch.logs.view").LogView(write)
 _proc_mesh._device_mesh_of = lambda procs: _import_module(
     "monarch.tensor_engine.engine_meshes"
 ).device_mesh_of(procs)
