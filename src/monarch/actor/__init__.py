@@ -1,7 +1,8 @@
 """The actor API: the names of the engine below `monarch._core`, and what is built on these.
 
-Read `pools` and `controllers`: what an actor can be used for. `worker` lets clients on other hosts
-use this one; `ids` are identities to make and compare; `later` leads to planes.
+Read `pools` and `controllers`: what an actor can be used for. `attach` uses hosts on which a
+`worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are
+identities to make and compare; `later` leads to planes.
 
 Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.guards`, `_core.hub`, `_core.mesh`,
 `_core.net`, `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
@@ -41,15 +42,14 @@ from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
 
 if _TYPE_CHECKING:
-    from .._core.mesh.attach import attach, attach_to_workers
-    from .._core.wire.transport import ChannelTransport
     from .accumulator import Accumulator
+    from .attach import attach, attach_to_workers
     from .controllers import get_or_spawn_controller
     from .ids import ProcId, Uid
     from .later import debug_controller, get_meter, span, traced
     from .mocking import patch_actor
     from .pools import pool
-    from .transports import enable_transport
+    from .transports import ChannelTransport, enable_transport
     from .worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
@@ -59,15 +59,14 @@ if _TYPE_CHECKING:
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "._core.mesh.attach": ("attach", "attach_to_workers"),
-        "._core.wire.transport": ("ChannelTransport",),
         "accumulator": ("Accumulator",),
+        "attach": ("attach", "attach_to_workers"),
         "controllers": ("get_or_spawn_controller",),
         "ids": ("ProcId", "Uid"),
         "later": ("debug_controller", "get_meter", "span", "traced"),
         "mocking": ("patch_actor",),
         "pools": ("pool",),
-        "transports": ("enable_transport",),
+        "transports": ("ChannelTransport", "enable_transport"),
         "worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
@@ -87,6 +86,7 @@ _attached.show_progress = lambda *args: _import_module(
 _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
 # sideways, so by name
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)
+_adverbs._kind_for = lambda *args: _import_module("monarch.actor.retrying").kind_for(*args)
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
 _proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(
     *options
