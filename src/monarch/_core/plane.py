@@ -42,7 +42,7 @@ from .net.unix import hosts_here
 from .processes.output import Output, OutputSink, Source
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
-from .shape import Shape, Slice, grid
+from .shape import Shape, Slice
 from .shape.ndslice import row_major_strides
 from .supervision.failure import Failure
 from .wire import pickling

@@ -28,6 +28,7 @@ from .._core.client.faults import Hook as _Hook
 from .._core.client.faults import default_hook as _default_hook
 from .._core.mesh import actor_mesh as _actor_mesh
 from .._core.mesh import proc_mesh as _proc_mesh
+from .._core.mesh import shaped as _shaped
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
 from .._core.mesh.host_mesh import HostMesh, this_host
@@ -95,6 +96,7 @@ _output.make_view = lambda write: _import_module("monarch.logs.view").View(write
 _proc_mesh._device_mesh_of = lambda procs: _import_module(
     "monarch.tensor_engine.engine_meshes"
 ).device_mesh_of(procs)
+_shaped.draw = lambda *args: _import_module("monarch.actor.grid").draw(*args)
 _proc_mesh.sync_to = lambda *args: _import_module("monarch.sync.push").sync_to(*args)
 _actor_mesh.update_class = lambda *args: _import_module("monarch.sync.update").update_class(*args)
 _proc_mesh.stacks_of = lambda *args: _import_module("monarch.stacks.gather").of_hosts(*args)
