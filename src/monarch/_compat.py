@@ -21,7 +21,7 @@ _RDMA = "monarch.rdma"
 _TENSORS = "monarch.tensor_engine"
 
 ALIASES: dict[str, Sequence[str]] = {
-    "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR, "monarch._core.wire.transport"],
+    "monarch._rust_bindings.monarch_hyperactor.channel": [_ACTOR, "monarch.actor.transports"],
     "monarch._rust_bindings.monarch_hyperactor.config": ["monarch.config"],
     "monarch._rust_bindings.monarch_hyperactor.handle": ["monarch._core.calls.future"],
     "monarch._rust_bindings.monarch_hyperactor.host_mesh": [_ACTOR],

@@ -10,16 +10,9 @@ import threading
 from collections.abc import Callable
 
 from . import config
-from ._core.plane import (
-    ControlRequest,
-    ControlService,
-    KillProcs,
-    OwnedProcs,
-    handles,
-    owners_of,
-    register,
-)
+from ._core.plane import ControlRequest, ControlService, KillProcs, OwnedProcs, handles, register
 from ._namedtuple import NamedTuple
+from .actor.activities import owners_of
 
 __all__ = ["GetAdmin", "GetSettings", "KillProcs", "OwnedMesh"]  # for the admin interface
 

@@ -34,7 +34,6 @@ from ._core.plane import (
     current_hub,
     handles,
     hosts_here,
-    join,
     pickling,
     read_answer,
     refusal,
@@ -44,6 +43,7 @@ from ._core.plane import (
 )
 from ._namedtuple import NamedTuple
 from .actor import Future, shutdown_context
+from .actor.guest import join
 
 __all__ = [  # for the packages that are built on this one
     "PATIENCE",

@@ -2,13 +2,12 @@
 
 Public names (`Actor`, `Future`, `context`, ...) come from `monarch.actor`. docs/planes.md says what
 each name here is for, and how a plane is written. Nothing of the core imports this module, so
-programs without planes do not pay for it.
+programs without planes do not pay for it. What it imports of the core is what it publishes.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .actors.activities import activities, blocked, longest, owners_of
 from .actors.base_cell import BaseCell as Owner
 from .actors.cell import actors_of
 from .actors.context import NotYet, current_hub, running
@@ -43,7 +42,7 @@ from .net.unix import hosts_here
 from .processes.output import Output, OutputSink, Source
 from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
-from .shape import Shape, Slice, grid
+from .shape import Shape, Slice
 from .shape.ndslice import row_major_strides
 from .supervision.failure import Failure
 from .wire import pickling
@@ -53,7 +52,6 @@ from .wire.pickling import OUT_OF_BAND_SIZE
 from .wire.reducers import Dumped, Reducer, register_lender
 
 if TYPE_CHECKING:
-    from .client.guest import join
     from .net.peer_credentials import check_same_user
     from .processes.black_boxes import DeadProc
     from .wire.channel import parse_channel
@@ -64,7 +62,6 @@ _LATER = {
     "DeadProc": "processes.black_boxes",
     "is_importable": "wire.picklers",
     "check_same_user": "net.peer_credentials",
-    "join": "client.guest",
     "parse_channel": "wire.channel",
 }
 
@@ -73,104 +70,3 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_LATER[name]}", __package__), name)
-
-
-__all__ = [
-    "CANCELLED",
-    "DEAD",
-    "ERROR",
-    "EXPLICIT",
-    "OUT_OF_BAND_SIZE",
-    "SETTLE",
-    "STACK_FILE",
-    "STACK_SIGNAL",
-    "SYSTEM",
-    "TRACE",
-    "UPDATE_CLASS",
-    "VALUE",
-    "BoxContent",
-    "ControlRequest",
-    "ControlService",
-    "DeadProc",
-    "DescribeHost",
-    "Dumped",
-    "FailedCall",
-    "Failure",
-    "Frame",
-    "Gather",
-    "HostDescription",
-    "HostedProc",
-    "Hub",
-    "KillProcs",
-    "NotYet",
-    "Note",
-    "Output",
-    "OutputSink",
-    "OwnedActors",
-    "OwnedProcs",
-    "Owner",
-    "PendingCall",
-    "PendingOperation",
-    "ProcAddress",
-    "Promise",
-    "Reducer",
-    "Reply",
-    "Shape",
-    "ShapedMesh",
-    "ShowOutput",
-    "SingleAnswer",
-    "Slice",
-    "Source",
-    "StopCall",
-    "StreamCall",
-    "activities",
-    "actors_of",
-    "after",
-    "before_the_end",
-    "begun_by",
-    "black_box",
-    "block",
-    "blocked",
-    "check_names",
-    "check_same_user",
-    "client",
-    "completed",
-    "content_of",
-    "current_hub",
-    "debugged",
-    "describe_class",
-    "encode_meta",
-    "flush_logs",
-    "grid",
-    "handled_by",
-    "handles",
-    "hosts_here",
-    "is_importable",
-    "join",
-    "life_events",
-    "longest",
-    "map_future",
-    "names_of",
-    "notice",
-    "operation_of",
-    "owners_of",
-    "parse_channel",
-    "pickling",
-    "python_bootstrap_cmd",
-    "random_uid",
-    "read_answer",
-    "read_value",
-    "refusal",
-    "register",
-    "register_lender",
-    "row_major_strides",
-    "running",
-    "running_loop",
-    "send_record",
-    "set_level",
-    "statistics_of",
-    "status_of",
-    "subscribe",
-    "supervision_error",
-    "when_done",
-]  # fmt: skip

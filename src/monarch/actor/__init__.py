@@ -1,7 +1,8 @@
 """The actor API: the names of the engine below `monarch._core`, and what is built on these.
 
-Read `pools` and `controllers`: what an actor can be used for. `worker` lets clients on other hosts
-use this one; `ids` are identities to make and compare; `later` leads to planes.
+Read `pools` and `controllers`: what an actor can be used for. `attach` uses hosts on which a
+`worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are
+identities to make and compare; `later` leads to planes.
 
 Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.guards`, `_core.hub`, `_core.mesh`,
 `_core.net`, `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
@@ -27,6 +28,7 @@ from .._core.client.faults import Hook as _Hook
 from .._core.client.faults import default_hook as _default_hook
 from .._core.mesh import actor_mesh as _actor_mesh
 from .._core.mesh import proc_mesh as _proc_mesh
+from .._core.mesh import shaped as _shaped
 from .._core.mesh.actor_mesh import ActorMesh, as_endpoint
 from .._core.mesh.bootstrap import BootstrapCommand, default_bootstrap_cmd
 from .._core.mesh.host_mesh import HostMesh, this_host
@@ -41,15 +43,14 @@ from ..errors import ActorError, DeadlockError, SupervisionError
 from . import config
 
 if _TYPE_CHECKING:
-    from .._core.mesh.attach import attach, attach_to_workers
-    from .._core.wire.transport import ChannelTransport
     from .accumulator import Accumulator
+    from .attach import attach, attach_to_workers
     from .controllers import get_or_spawn_controller
     from .ids import ProcId, Uid
     from .later import debug_controller, get_meter, span, traced
     from .mocking import patch_actor
     from .pools import pool
-    from .transports import enable_transport
+    from .transports import ChannelTransport, enable_transport
     from .worker import (
         run_worker_loop_forever,
         run_worker_loop_until_shutdown,
@@ -59,15 +60,14 @@ if _TYPE_CHECKING:
 __getattr__, __dir__ = _lazy_names(
     __name__,
     {
-        "._core.mesh.attach": ("attach", "attach_to_workers"),
-        "._core.wire.transport": ("ChannelTransport",),
         "accumulator": ("Accumulator",),
+        "attach": ("attach", "attach_to_workers"),
         "controllers": ("get_or_spawn_controller",),
         "ids": ("ProcId", "Uid"),
         "later": ("debug_controller", "get_meter", "span", "traced"),
         "mocking": ("patch_actor",),
         "pools": ("pool",),
-        "transports": ("enable_transport",),
+        "transports": ("ChannelTransport", "enable_transport"),
         "worker": (
             "run_worker_loop_forever",
             "run_worker_loop_until_shutdown",
@@ -87,6 +87,7 @@ _attached.show_progress = lambda *args: _import_module(
 _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
 # sideways, so by name
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)
+_adverbs._kind_for = lambda *args: _import_module("monarch.actor.retrying").kind_for(*args)
 _adverbs._rref = lambda *args: _import_module("monarch.tensor_engine.endpoints").rref(*args)
 _proc_mesh._set_logging = lambda *options: _import_module("monarch.logs.options").set_options(
     *options
@@ -95,6 +96,7 @@ _output.make_view = lambda write: _import_module("monarch.logs.view").LogView(wr
 _proc_mesh._device_mesh_of = lambda procs: _import_module(
     "monarch.tensor_engine.engine_meshes"
 ).device_mesh_of(procs)
+_shaped.draw = lambda *args: _import_module("monarch.actor.grid").draw(*args)
 _proc_mesh.sync_to = lambda *args: _import_module("monarch.sync.push").sync_to(*args)
 _actor_mesh.update_class = lambda *args: _import_module("monarch.sync.update").update_class(*args)
 _proc_mesh.stacks_of = lambda *args: _import_module("monarch.stacks.gather").of_hosts(*args)

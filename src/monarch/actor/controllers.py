@@ -18,8 +18,7 @@ from .._core.calls.future import Future
 from .._core.calls.message import NO_EXTENT
 from .._core.calls.promise import map_future
 from .._core.hub.control import send_record
-from .._core.hub.control_records import GetController
-from .._core.hub.control_service import ControlRequest
+from .._core.hub.control_service import ControlRequest, handles, register
 from .._core.hub.spawn_requests import SpawnSpec
 from .._core.mesh.actor_mesh import ActorMesh
 from .._core.mesh.proc_mesh import _check_class, client_proc_mesh
@@ -31,6 +30,24 @@ from .._namedtuple import NamedTuple
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Actor)
+
+
+class GetController(NamedTuple):
+    """Find the controller of a name, or make it. Anybody ──▶ the client.
+
+    Answer: the actor's id, and the pickled class it was made with; an error if it has failed. The
+    client has ended: so has the program.
+
+    Attributes:
+        class_payload: The pickled class, opaque to the client: it belongs to whoever asks.
+        init: Pickle of the class and its constructor's arguments.
+    """
+
+    name: str
+    class_name: str
+    is_async: bool
+    class_payload: bytes
+    init: bytes
 
 
 class _Controller(NamedTuple):
@@ -87,14 +104,8 @@ def get_or_spawn_controller(
     return map_future(request.future, reference)
 
 
-def find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
-    """Answer with a controller, in the client.
-
-    Args:
-        service: Of the client.
-        request: Of whoever asks.
-        record: What is asked for.
-    """
+@handles(GetController)
+def _find_or_create(service: ProcService, request: ControlRequest, record: GetController) -> None:
     name = record.name
     table = _tables.setdefault(service.hub.address, _Table())
     with table.lock:
@@ -120,3 +131,6 @@ def _create(service: ProcService, table: _Table, uid: int, wanted: GetController
         table.failures[wanted.name] = failure
 
     service.spawn(spec, wanted.is_async, 0, (wanted.init, []), on_failed=failed).try_to_start()
+
+
+register(_find_or_create)

@@ -21,13 +21,13 @@ from .._core.plane import (
     ProcAddress,
     SingleAnswer,
     actors_of,
-    blocked,
     current_hub,
     debugged,
     read_answer,
     refusal,
     send_record,
 )
+from ..actor.activities import blocked
 from ..programs import agents_of
 from .protocol import InDebugger
 

@@ -12,17 +12,9 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from .._core.plane import (
-    ControlRequest,
-    ControlService,
-    ProcAddress,
-    activities,
-    actors_of,
-    blocked,
-    handles,
-    register,
-)
+from .._core.plane import ControlRequest, ControlService, ProcAddress, actors_of, handles, register
 from .._namedtuple import NamedTuple
+from ..actor.activities import activities, blocked
 from .kernel import system_call, thread_time
 from .model import Frame, Mailbox, ThreadStack, Wait
 

@@ -30,12 +30,12 @@ from .._core.plane import (
     handles,
     is_importable,
     operation_of,
-    owners_of,
     pickling,
     register,
 )
 from .._namedtuple import NamedTuple
 from ..actor import Actor, ActorMesh, Endpoint, Future, context, endpoint
+from ..actor.activities import owners_of
 from ..programs import ask
 
 

@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, owners_of, statistics_of
+from .._core.plane import OwnedActors, OwnedProcs, actors_of, begun_by, statistics_of
+from ..actor.activities import owners_of
 from .ids import proc_id
 from .metrics import (
     Counter,

@@ -12,14 +12,12 @@ from .._core.plane import (
     OwnedProcs,
     actors_of,
     begun_by,
-    blocked,
     handled_by,
     life_events,
-    longest,
-    owners_of,
     statistics_of,
     status_of,
 )
+from ..actor.activities import blocked, longest, owners_of
 from .ids import actor_id, event_id, host_id, mesh_id, proc_id
 from .registry import Asked, produces
 

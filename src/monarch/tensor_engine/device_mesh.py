@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from .._core.plane import Shape, grid, names_of
+from .._core.plane import Shape, names_of
 from ..actor import ProcMesh
+from ..actor.grid import as_text
 from . import call_sites
 from .activation import Activation, no_mesh
 from .engine import Engine
@@ -126,7 +127,7 @@ class DeviceMesh(RankMesh):
         """
         procs, ranks = self.group.procs, self.group.ranks
         names = names_of([proc.host for proc in procs])
-        return grid.as_text(
+        return as_text(
             f"<DeviceMesh {self.extent}>",
             self.extent,
             lambda at: f"{names[procs[at].host]} · rank[{ranks[at]}]",

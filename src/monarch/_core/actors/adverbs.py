@@ -5,17 +5,15 @@ All of them check the arguments, pickle them once and write the message before t
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
-from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..calls.future import Future
 from ..calls.message import encode_meta
 from ..calls.remote_error import explain_arguments, supervision_error
-from ..shape import Extent, ValueMesh
+from ..shape import ValueMesh
 from ..wire import pickling, reducers
 from ..wire.frame import EXPLICIT
 from ..wire.reducers import Dumped
@@ -262,11 +260,9 @@ class Endpoint(Generic[P, R]):
             raise TypeError(
                 f"the option wait_for_all of {self.name} is a bool, got {chosen.wait_for_all!r}"
             )
-        if "timeout" in options or "retries" in options:
-            _check_attempts(self.name, chosen)
-            kind = Endpoint if chosen.timeout is None and not chosen.retries else RetryingEndpoint
-            return kind(self._target, self._name, self._definition, chosen)
-        return type(self)(self._target, self._name, self._definition, chosen)
+        repeats = "timeout" in options or "retries" in options
+        kind = _kind_for(self.name, chosen) if repeats else type(self)
+        return kind(self._target, self._name, self._definition, chosen)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
@@ -334,78 +330,9 @@ class Endpoint(Generic[P, R]):
         return type(self), (self._target, self._name, self._definition, self._options)
 
 
-def _check_attempts(name: str, options: CallOptions) -> None:
-    timeout, retries = options.timeout, options.retries
-    if timeout is not None:
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            raise TypeError(
-                f"the option timeout of {name} is a number of seconds or None, got {timeout!r}"
-            )
-        if not 0 < timeout < math.inf:
-            raise ValueError(f"the option timeout of {name} is > 0 and finite, got {timeout!r}")
-    if isinstance(retries, bool) or not isinstance(retries, int):
-        raise TypeError(f"the option retries of {name} is a whole number, got {retries!r}")
-    if retries < 0:
-        raise ValueError(f"the option retries of {name} is >= 0, got {retries!r}")
-
-
-class RetryingEndpoint(Endpoint[P, R]):
-    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
-
-    __slots__ = ()
-
-    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
-        return self._ask(_getframe(1), args, kwargs)
-
-    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        if len(self._target.procs) != 1:
-            raise self._not_one()
-        return self._ask(_getframe(1), args, kwargs, None)
-
-    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return self._ask(_getframe(1), args, kwargs, self._target.extent)
-
-    def _ask(self, frame: FrameType, args: Any, kwargs: Any, *choice: Extent | None) -> Future[Any]:
-        """Ask all ranks, or one: the only one, or of `choice`."""
-        from . import retrying  # here: few programs repeat calls, and every one would pay for it
-
-        self._check(args, kwargs)
-        site, content = (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)
-        if choice:
-            return retrying.CallToOne(self, site, content, *choice).future
-        return retrying.Call(self, site, content).future
-
-    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._refuse("broadcast", "nobody hears whether a message has arrived")
-
-    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
-        self._refuse("stream", "its answers come one by one")
-
-    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        self._refuse("rref", "its results stay with the ranks")
-
-    def send(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str
-    ) -> None:
-        self._refuse("send", "its answers go to a port")
-
-    def _refuse(self, adverb: str, why: str) -> NoReturn:
-        raise TypeError(
-            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options"
-            " of call, call_one and choose"
-        )
-
-    def _pickle(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
-    ) -> Dumped:
-        """Pickle arguments as they are now, to be sent any number of times.
-
-        Nothing in them is lent, as that is for one receiver.
-        """
-        if not self._options.retries:
-            return super()._pickle(args, kwargs, ranks)
-        payload, buffers = self._dump(args, kwargs)
-        return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
+def _kind_for(name: str, options: CallOptions) -> type[Endpoint[Any, Any]]:
+    # replaced by the public face: few programs repeat calls, and every one would pay for it
+    raise NotImplementedError
 
 
 def _rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

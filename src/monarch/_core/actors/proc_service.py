@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import suppress
 from pickle import PickleBuffer
@@ -15,7 +14,6 @@ from ..hub.contracts import Origin
 from ..hub.control_records import (
     AskWhatKeeps,
     CloseGate,
-    GetController,
     GetIncarnation,
     GetStatistics,
     LetGo,
@@ -168,11 +166,6 @@ class ProcService(ControlService):
         else:
             gone = Failure(MISSING, "no such actor is on this process", proc=self.hub.address.proc)
             request.refuse(self.hub.fate(self.hub.address, record.uid) or gone)
-
-    @handles(GetController)
-    def _controller(self, request: ControlRequest, record: GetController) -> None:
-        # by name: it is built on actors, and its client may not have used it so far
-        importlib.import_module("monarch.actor.controllers").find_or_create(self, request, record)
 
     @handles(ProcsEnded)
     def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import CallTimeoutError, name_some
@@ -185,13 +185,13 @@ class _PerRank(PendingOperation):
         return self._take(frame.rank, frame)
 
     def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank, proc in self._expected():
+        for rank, proc in self._silent():
             if proc == address:
                 self._take(rank, failure)
         return self._left == 0
 
-    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
-        """Iterate over the ranks that owe an answer, each with its process."""
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        """The ranks that have not answered, each with its process."""
         raise NotImplementedError
 
     def _take(self, rank: int, reply: Reply) -> bool:
@@ -218,9 +218,6 @@ class Gather(_PerRank, _MeshCall):
         self._wait_for_all = wait_for_all
         self._promise: Promise[Any] = Promise(self)
         self.future = self._promise.future
-
-    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
-        return enumerate(self._procs)
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags != VALUE or self._replies[frame.rank] is not None:
@@ -380,8 +377,8 @@ class SystemCall(_PerRank, Promise[Any]):
         self._result = result
         Promise.__init__(self, self)
 
-    def _expected(self) -> Iterable[tuple[int, ProcAddress]]:
-        return self._procs.items()
+    def _silent(self) -> list[tuple[int, ProcAddress]]:
+        return [each for each in self._procs.items() if each[0] not in self._answered]
 
     def _take(self, rank: int, reply: Reply) -> bool:
         if rank not in self._answered:
@@ -431,8 +428,7 @@ class SpawnCall(SystemCall):
 
     def awaited(self) -> PendingCall:
         """The actors themselves, which a bootstrap function may hold back."""
-        silent = [proc for rank, proc in self._procs.items() if rank not in self._answered]
-        return PendingCall(self, self._uid, silent)
+        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
 
     def _read(self, reply: Reply) -> Any:
         raise to_exception(reply, self.name)

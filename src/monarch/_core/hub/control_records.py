@@ -113,24 +113,6 @@ class OpenGate(NamedTuple):
     error: bytes | None
 
 
-class GetController(NamedTuple):
-    """Find the controller of a name, or make it. Anybody ──▶ the client.
-
-    Answer: the actor's id, and the pickled class it was made with; an error if it has failed. The
-    client has ended: so has the program.
-
-    Attributes:
-        class_payload: The pickled class, opaque to the client: it belongs to whoever asks.
-        init: Pickle of the class and its constructor's arguments.
-    """
-
-    name: str
-    class_name: str
-    is_async: bool
-    class_payload: bytes
-    init: bytes
-
-
 class ProcsEnded(NamedTuple):
     """Procs that an actor here owns have ended, or count as ended.
 

@@ -5,7 +5,7 @@ Only the mesh that a spawn returned is *owned*: it can be stopped, and the actor
 it when it ends.
 
 Read `proc_mesh` and `actor_mesh`, then `launch` and `owned` (what a spawn does, and what it leaves
-to its owner), `host_mesh`, `attach`.
+to its owner), `host_mesh`.
 
 Imports `actors`, `calls`, `client`, `guards`, `hub`, `net`, `processes`, `shape`, `supervision`,
 `wire`.

@@ -16,7 +16,7 @@ from ..calls.future import Future, when_done
 from ..calls.promise import Promise
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics, KillProcs
-from ..shape import MeshTrait, Shape, Slice
+from ..shape import Extent, MeshTrait, Shape, Slice
 from ..supervision.failure import UNSTARTED, Failure
 from ..wire.address import SYSTEM, ProcAddress, host_labels
 
@@ -155,13 +155,16 @@ class DrawnMesh(ShapedMesh):
         raise NotImplementedError
 
     def _draw(self, cells: Callable[[int], str], html: bool = False) -> str:
-        from ..shape import grid  # every proc imports this module, people draw few meshes
-
-        return (grid.as_html if html else grid.as_text)(repr(self), self.extent, cells)
+        return draw(repr(self), self.extent, cells, html)
 
     def _repr_html_(self) -> str | None:
         """Return the HTML that notebooks show."""
         return self._draw(self._cells(), html=True)
+
+
+def draw(title: str, extent: Extent, cell: Callable[[int], str], html: bool) -> str:
+    # replaced by the public face: every proc imports this module, people draw few meshes
+    raise NotImplementedError
 
 
 def names_of(hosts: Sequence[str]) -> dict[str, str]:

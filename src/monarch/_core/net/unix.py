@@ -113,12 +113,10 @@ def release_all(host: str) -> None:
 def release_abandoned() -> None:
     """Remove the folders of programs whose processes were all killed at once."""
     before = time.time() - _YOUNG
-    for place in PLACES:
-        with suppress(OSError), os.scandir(place) as entries:
-            names = [entry.path for entry in entries if entry.name.startswith(_PREFIX)]
-            for folder in names:
-                if _is_ours(folder) and os.stat(folder).st_mtime < before and not _in_use(folder):
-                    _remove(folder)
+    for folder in _our_folders():
+        with suppress(OSError):
+            if os.stat(folder).st_mtime < before and not _in_use(folder):
+                _remove(folder)
 
 
 def hosts_here() -> list[tuple[str, int, float, bool]]:
@@ -127,13 +125,20 @@ def hosts_here() -> list[tuple[str, int, float, bool]]:
     has no socket of its own.
     """
     found = []
-    for place in PLACES:
-        with suppress(OSError), os.scandir(place) as entries:
-            for entry in entries:
-                if entry.name.startswith(_PREFIX) and _is_ours(entry.path):
-                    with suppress(OSError):  # of a program that has ended meanwhile
-                        found.append((entry.name.removeprefix(_PREFIX), *_agent_in(entry.path)))
+    for folder in _our_folders():
+        with suppress(OSError):  # of a program that has ended meanwhile
+            host = os.path.basename(folder).removeprefix(_PREFIX)
+            found.append((host, *_agent_in(folder)))
     return found
+
+
+def _our_folders() -> Iterator[str]:
+    """The folders of all hosts of this user on this machine."""
+    for place in PLACES:
+        with suppress(OSError):
+            for name in os.listdir(place):
+                if name.startswith(_PREFIX) and _is_ours(folder := f"{place}/{name}"):
+                    yield folder
 
 
 def _agent_in(folder: str) -> tuple[int, float, bool]:

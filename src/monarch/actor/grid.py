@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from monarch._core.shape.ndslice import Slice
-from monarch._core.shape.shape import Extent
+from .._core.shape import Extent, Slice
 
 MOST_ROWS = 20
 MOST_COLUMNS = 8
@@ -20,6 +19,11 @@ _EDGE = 3  # of a dimension with more, so many are shown at either end
 _GAP = "..."
 
 Block = tuple[str, list[list[str]]]  # a title, and rows of cells, of which the first are headings
+
+
+def draw(title: str, extent: Extent, cell: Callable[[int], str], html: bool) -> str:
+    """Draw a mesh, as text or HTML; the arguments are those of `as_text`."""
+    return (as_html if html else as_text)(title, extent, cell)
 
 
 def as_text(title: str, extent: Extent, cell: Callable[[int], str]) -> str:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 from typing import NoReturn
 
-from ..net import unix
-from ..supervision.failure import Failure
-from ..wire.address import AGENT, ProcAddress
-from . import client
+from .._core.client import client
+from .._core.net import unix
+from .._core.supervision.failure import Failure
+from .._core.wire.address import AGENT, ProcAddress
 
 
 class Guest(client.Client):

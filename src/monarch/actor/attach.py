@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..actors.context import current_hub
-from ..calls.future import Future
-from ..client import client
-from ..guards.main_guard import refuse_imports
-from ..shape import Extent, Shape
-from .attachment import Attachment, check_workers
-from .host_mesh import HostMesh
+from .._core.actors.context import current_hub
+from .._core.calls.future import Future
+from .._core.client import client
+from .._core.guards.main_guard import refuse_imports
+from .._core.mesh.attachment import Attachment, check_workers
+from .._core.mesh.host_mesh import HostMesh
+from .._core.shape import Extent, Shape
 
 if TYPE_CHECKING:
-    from ..net.trust import Trust
+    from .._core.net.trust import Trust
 
     TextOrPath = str | os.PathLike[str] | None
 
@@ -71,7 +71,9 @@ def attach_to_workers(
 
 
 def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:
-    from ..net.trust import trust_for  # brings TLS, which a program on one machine never needs
+    from .._core.net.trust import (
+        trust_for,  # brings TLS, which a program on one machine never needs
+    )
 
     return trust_for(ca, private_key, secret=secret)
 

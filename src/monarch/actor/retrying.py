@@ -14,28 +14,111 @@ poller's thread, on which sending never waits for room.
 from __future__ import annotations
 
 import functools
+import math
+import sys
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
-from ...errors import ActorError, SupervisionError, name_some
-from ..calls import told
-from ..calls.failed_call import CallSite, FailedCall, Reply
-from ..calls.future import Future
-from ..calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
-from ..calls.promise import Promise
-from ..calls.rebuild import read_value
-from ..shape import Extent, Point
-from ..supervision.failure import Failure
-from ..wire.address import ProcAddress
-from ..wire.frame import CANCELLED, REPLY, VALUE, Bytes, Frame
-from .context import context
-from .request import Gather, UnaryCall, was_dropped
+from .._core.actors.adverbs import CallOptions, Endpoint
+from .._core.actors.answers import Answers
+from .._core.actors.context import context
+from .._core.actors.request import Gather, UnaryCall, was_dropped
+from .._core.calls import told
+from .._core.calls.failed_call import CallSite, FailedCall, Reply
+from .._core.calls.future import Future
+from .._core.calls.pending import FutureState, PendingCall, PendingOperation, is_debugged, subscribe
+from .._core.calls.promise import Promise
+from .._core.calls.rebuild import read_value
+from .._core.shape import Extent, Point, ValueMesh
+from .._core.supervision.failure import Failure
+from .._core.wire.address import ProcAddress
+from .._core.wire.frame import CANCELLED, REPLY, VALUE, Bytes, Frame
+from .._core.wire.reducers import Dumped
+from ..errors import ActorError, SupervisionError, name_some
 
 if TYPE_CHECKING:
-    from ..hub.message_hub import MessageHub
-    from ..net.poller import Timer
-    from .adverbs import Endpoint
+    from .._core.hub.message_hub import MessageHub
+    from .._core.net.poller import Timer
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def kind_for(name: str, options: CallOptions) -> type[Endpoint[Any, Any]]:
+    """Return the class of an endpoint with these options, if they are good."""
+    timeout, retries = options.timeout, options.retries
+    if timeout is not None:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+            raise TypeError(
+                f"the option timeout of {name} is a number of seconds or None, got {timeout!r}"
+            )
+        if not 0 < timeout < math.inf:
+            raise ValueError(f"the option timeout of {name} is > 0 and finite, got {timeout!r}")
+    if isinstance(retries, bool) or not isinstance(retries, int):
+        raise TypeError(f"the option retries of {name} is a whole number, got {retries!r}")
+    if retries < 0:
+        raise ValueError(f"the option retries of {name} is >= 0, got {retries!r}")
+    return Endpoint if timeout is None and not retries else RetryingEndpoint
+
+
+class RetryingEndpoint(Endpoint[P, R]):
+    """An endpoint whose calls are repeated: `call`, `call_one` and `choose`."""
+
+    __slots__ = ()
+
+    def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
+        return self._ask(sys._getframe(1), args, kwargs)
+
+    def call_one(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        if len(self._target.procs) != 1:
+            raise self._not_one()
+        return self._ask(sys._getframe(1), args, kwargs, None)
+
+    def choose(self, /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return self._ask(sys._getframe(1), args, kwargs, self._target.extent)
+
+    def _ask(self, frame: FrameType, args: Any, kwargs: Any, *choice: Extent | None) -> Future[Any]:
+        """Ask all ranks, or one: the only one, or of `choice`."""
+        self._check(args, kwargs)
+        site, content = (frame.f_code, frame.f_lineno), self._pickle(args, kwargs)
+        if choice:
+            return CallToOne(self, site, content, *choice).future
+        return Call(self, site, content).future
+
+    def broadcast(self, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._refuse("broadcast", "nobody hears whether a message has arrived")
+
+    def stream(self, /, *args: P.args, **kwargs: P.kwargs) -> Answers[R]:
+        self._refuse("stream", "its answers come one by one")
+
+    def rref(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        self._refuse("rref", "its results stay with the ranks")
+
+    def send(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], port: Any, selection: str
+    ) -> None:
+        self._refuse("send", "its answers go to a port")
+
+    def _refuse(self, adverb: str, why: str) -> NoReturn:
+        raise TypeError(
+            f"{adverb} of {self.name} takes no timeout and no retries, as {why}: they are options"
+            " of call, call_one and choose"
+        )
+
+    def _pickle(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
+    ) -> Dumped:
+        """Pickle arguments as they are now, to be sent any number of times.
+
+        Nothing in them is lent, as that is for one receiver.
+        """
+        if not self._options.retries:
+            return super()._pickle(args, kwargs, ranks)
+        payload, buffers = self._dump(args, kwargs)
+        return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
 
 class _Attempt(PendingOperation):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..._namedtuple import NamedTuple
-from ..calls.message import decode_meta
-from ..calls.pending import FutureState, PendingCall, operation_of
-from ..calls.waiting import waited_for
-from ..wire.address import ProcAddress
-from .base_cell import BaseCell
-from .cell import ActorCell, actors_of
-from .deadlock import numbers_of
+from .._core.actors.base_cell import BaseCell
+from .._core.actors.cell import ActorCell, actors_of
+from .._core.actors.deadlock import numbers_of
+from .._core.calls.message import decode_meta
+from .._core.calls.pending import FutureState, PendingCall, operation_of
+from .._core.calls.waiting import waited_for
+from .._core.wire.address import ProcAddress
+from .._namedtuple import NamedTuple
 
 if TYPE_CHECKING:
-    from ..hub.message_hub import MessageHub
+    from .._core.hub.message_hub import MessageHub
 
 
 _NOBODY = PendingCall(None, 0, ())
