@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -92,7 +92,7 @@ class Watched:
         self.ended = threading.Event()
         self.since = time.time()
         self.tree = Shared(self._tree)
-        self.glance: Shared[Collected] = Shared(lambda: self.collect(*picture.TABLES))
+        self.glance: Shared[Collected] = Shared(self.seen)
         self.verdict: Shared[Verdict] = Shared(lambda: why(connection), 2 * _FRESH)
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
         self.feeds: dict[str, Feed] = {}
@@ -118,7 +118,7 @@ class Watched:
 
     def wait(self) -> None:
         """Wait for its end."""
-        fault = self.connection.ask(self.connection.root, AwaitFault(picture.TABLES))
+        fault = self.connection.ask(self.connection.root, AwaitFault(tuple(picture.TABLES)))
         self.connection.wait()
         with suppress(SupervisionError, TimeoutError):  # no failure has ended it
             self.at_fault = fault.get(timeout=_FRESH)
@@ -130,6 +130,7 @@ class Watched:
         limit: int = 100_000,
         within: float | None = None,
         lines: LineFilter | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
         """Rows of tables, of all processes; who has not answered in time is named.
 
@@ -139,6 +140,7 @@ class Watched:
             limit: Likewise.
             within: Seconds for each host; None for those of the configuration.
             lines: See `Collect`.
+            columns: See `telemetry.read`.
 
         Raises:
             SupervisionError: The program has ended.
@@ -146,7 +148,7 @@ class Watched:
         seconds: float = (
             config.value("mesh_admin_single_host_timeout") if within is None else within
         )
-        wanted = question(tables, since_us, limit)._replace(
+        wanted = question(tables, since_us, limit, columns)._replace(
             patience=min(_PATIENCE, seconds), lines=lines
         )
         found = of_program(self.connection, wanted, max(0.0, seconds - wanted.patience)).get()
@@ -157,6 +159,10 @@ class Watched:
         ):
             raise SupervisionError("the program has ended")
         return found
+
+    def seen(self) -> Collected:
+        """The rows of which a picture is made."""
+        return self.collect(*picture.TABLES, columns=picture.TABLES)
 
     def query(
         self,

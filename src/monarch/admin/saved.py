@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,6 @@ from ..telemetry.query import TableSource as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run
-from . import picture
 from .keys import ACT
 from .logs import matching
 from .program import OF_ACT, Shared, Watched
@@ -71,7 +70,7 @@ class SavedRun(Watched):
         self._kept: dict[str, Shared[Collected]] = {}
         self._made = _OfFile(path, self._when_made)
         self.verdict = _OfFile(path, lambda: of_run(path))
-        self.glance = _OfFile(path, lambda: self.collect(*picture.TABLES))
+        self.glance = _OfFile(path, self.seen)
 
     @property
     def folder(self) -> str:
@@ -104,8 +103,9 @@ class SavedRun(Watched):
         limit: int = 100_000,
         within: float | None = None,
         lines: LineFilter | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
-        """As of a program that runs; a file is read once, and has as many rows as it has."""
+        """As of a program that runs; a file is read once, all its rows and columns."""
         with self._lock:
             for table in tables:
                 rows = _OfFile(self._path, lambda table=table: self._read(table))  # type: ignore[misc]
