@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +37,8 @@ T = TypeVar("T")
 OF_ACT = frozenset({"stacks", *ON_REQUEST})
 """Tables that are there for the role `ACT` alone."""
 
+# what a question took goes back to the system, which glibc would keep for the next one
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", abs)
 _FRESH = 1.0  # seconds for which what was found is given to others who ask
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
@@ -183,7 +186,10 @@ class Watched:
             QueryError: It is no such statement, or its answer is over a limit.
             TimeoutError: It took too long, or is abandoned.
         """
-        return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
+        try:
+            return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
+        finally:
+            _trim(0)
 
     def tables(self, role: str) -> Tables:
         """The source of the tables, for a role."""

@@ -111,12 +111,12 @@ class SavedRun(Watched):
                 rows = _OfFile(self._path, lambda table=table: self._read(table))  # type: ignore[misc]
                 self._kept.setdefault(table, rows)
         each = {table: self._kept[table].get() for table in tables}
-        columns = {table: found.columns[table] for table, found in each.items()}
+        read = {table: found.columns[table] for table, found in each.items()}
         silent = {who: why for found in each.values() for who, why in found.silent.items()}
         left_out = {
             table: many for found in each.values() for table, many in found.left_out.items()
         }
-        found = Collected(columns, silent, left_out)
+        found = Collected(read, silent, left_out)
         return found if lines is None else matching(found, lines)
 
     def ingest(self, table: str, stream: bytes) -> NoReturn:

@@ -18,7 +18,7 @@ _TOLD_TWICE = {"actors": ("id", "pid")}
 _CODES = {"u64": "Q", "i64": "q", "u32": "I", "i32": "i", "f64": "d"}
 """Arrays of which numbers are packed in, by the types in `TABLES`."""
 
-Columns = dict[str, dict[str, MutableSequence[Any]]]
+Columns = Mapping[str, Mapping[str, Sequence[Any]]]
 """Of each table its columns, which are equally long."""
 
 
@@ -64,7 +64,7 @@ def of_rows(
         who: Answers, for people.
         until_us: Leave out events that began after that.
     """
-    found: Columns = {}
+    found: dict[str, dict[str, list[Any]]] = {}
     silent: dict[str, str] = {}
     left_out: dict[str, int] = {}
     for table, each in rows.items():
@@ -197,7 +197,7 @@ def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) ->
 
     Rows over the limit are left out, of events the oldest.
     """
-    columns: Columns = {}
+    columns: dict[str, dict[str, MutableSequence[Any]]] = {}
     left_out: dict[str, int] = {}
     all_silent = dict(silent)
     for answer in answers:
