@@ -10,6 +10,10 @@ and /usr/bin/chromium. For each number of ranks, the least and the median of sev
     cpu       of the browser's tab, of the whole browser, and of the helper, in per cent of a core, while one looks
     memory    of the helper, and what the page's scripts have in use
 
+With `--pairs` it measures instead what a page costs to the job that it shows: processor time of all
+its processes for a step (client, host agent, spawners, ranks), and steps in a second, with Now open
+and not, by turns.
+
 Times of the clock are those of a machine and an hour; on a busy one, compare processor time. Of the
 helper that is also what simulating all ranks takes.
 """
@@ -24,6 +28,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -150,6 +155,58 @@ def task(session: Any) -> float:
     return metric(session, "TaskDuration")
 
 
+def cost(browser: Any, pairs: int, seconds: float) -> None:
+    """Print what Now costs the processes that it shows, pair by pair, and the medians."""
+    print("| cpu of a step % | steps in a second % | cpu ms in a second |\n|" + " ---: |" * 3)
+    with tempfile.NamedTemporaryFile() as counted:
+        counted.truncate(8)
+        command = [sys.executable, "-m", "benchmarks.workloads._watched", counted.name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            link = json.loads(program.stdout.readline())["link"]
+            job = below(program.pid)  # the helper is not there yet
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.set_default_timeout(PATIENCE)
+            page.goto(link)
+            rows = []
+            for number in range(pairs):
+                seen = {}
+                for url in ("about:blank", link.partition("/login")[0])[:: (-1) ** number]:
+                    page.goto(url)
+                    if url != "about:blank":
+                        page.locator(VERDICT).first.wait_for()
+                    time.sleep(3)  # until what was begun for the page before has ended
+                    seen[url == "about:blank"] = per_step(job, counted.name, seconds)
+                (step, pace), (plain, usual) = seen[False], seen[True]
+                rows.append(
+                    (
+                        100 * (step / plain - 1),
+                        100 * (pace / usual - 1),
+                        1000 * (step - plain) * pace,
+                    )
+                )
+                print("| " + " | ".join(f"{each:+.1f}" for each in rows[-1]) + " |", flush=True)
+            medians = [statistics.median(column) for column in zip(*rows, strict=True)]
+            print("| " + " | ".join(f"{each:+.1f}" for each in medians) + " | median")
+            program.kill()
+
+
+def per_step(pids: list[int], counted: str, seconds: float) -> tuple[float, float]:
+    """Seconds that processes compute for a step, and steps in a second."""
+
+    def now() -> tuple[float, int, float]:
+        return (
+            cpu(pids),
+            int.from_bytes(Path(counted).read_bytes(), sys.byteorder),
+            time.monotonic(),
+        )
+
+    before = now()
+    time.sleep(seconds)
+    computed, steps, took = (late - early for early, late in zip(before, now(), strict=True))
+    return computed / steps, steps / took
+
+
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(
@@ -160,17 +217,21 @@ def main() -> None:
         "--seconds", type=float, default=30.0, help="for which the page is left open"
     )
     parser.add_argument("--runs", type=int, default=5, help="of each number of ranks")
+    parser.add_argument("--pairs", type=int, default=0, help="of times with Now open, and not")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles a package at each start
     compileall.compile_dir(str(Path(monarch.__file__).parent), quiet=2)  # as pip does
-    print("| " + " | ".join(COLUMNS) + " |\n|" + " ---: |" * len(COLUMNS))
+    if not options.pairs:
+        print("| " + " | ".join(COLUMNS) + " |\n|" + " ---: |" * len(COLUMNS))
     with sync_playwright() as driver:
         own = set(below(os.getpid()))
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         browser_pid = next(pid for pid in below(os.getpid()) if pid not in own)
-        for ranks in options.ranks:
+        if options.pairs:
+            cost(browser, options.pairs, options.seconds)
+        for ranks in () if options.pairs else options.ranks:
             rows = [
                 measured(browser, browser_pid, ranks, options.seconds) for _ in range(options.runs)
             ]

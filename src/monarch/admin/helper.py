@@ -38,6 +38,9 @@ _BEAT = 0.05  # seconds
 # values between searches for circles: answers of many ranks have none, and a search costs what they
 # do
 _MADE = 100_000
+# duckdb imports them wherever they are installed, which takes tens of megabytes; nothing here is
+# given to them
+_UNUSED: dict[str, Any] = dict.fromkeys(("pandas", "pyarrow"))
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
@@ -53,6 +56,7 @@ def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
         reach: Finds what is served, as that line says.
     """
     gc.set_threshold(_MADE)
+    sys.modules.update(_UNUSED)
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
     told = json.loads(sys.stdin.readline())
     _die_with(told["parent"])

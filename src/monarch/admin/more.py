@@ -314,7 +314,7 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
 
 def _looked(program: Watched) -> tuple[Verdict, Collected]:
     with ThreadPoolExecutor(1) as other:  # rows come while the verdict waits between its looks
-        rows = other.submit(program.collect, *picture.TABLES)
+        rows = other.submit(program.seen)
         return program.verdict.get(), rows.result()
 
 

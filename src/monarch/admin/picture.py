@@ -18,8 +18,19 @@ from ..telemetry import Collected
 from ..telemetry.ids import mesh_id
 from ..why.model import STATES, STUCK, Verdict
 
-TABLES = ("procs", "actors", "meshes", "hosts", "actor_failures")
-"""What a picture is made of."""
+TABLES = {
+    "procs": (
+        "id", "mesh_id", "mesh", "rank", "size", "host_id", "pid", "state", "exit_code", "signal", "cpu_seconds", "rss_bytes",
+    ),
+    "actors": ("proc_id", "queue_depth", "handled"),
+    "meshes": ("id", "class", "shape_json"),
+    "hosts": ("id", "machine"),
+    "actor_failures": (
+        "node_id", "failure_error_message", "failure_root_cause_actor", "failure_root_cause_name", "failure_occurred_at",
+        "failure_is_propagated",
+    ),
+}  # fmt: skip
+"""What a picture is made of: tables, and their columns."""
 
 IDLE, ENDED, FAILED, STARTS, SILENT = "idle", "ended", "failed", "starts", "silent"
 LOOKING = Verdict("looking", "All ranks are looked at twice, a second apart.")

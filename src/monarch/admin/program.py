@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
@@ -36,6 +37,8 @@ T = TypeVar("T")
 OF_ACT = frozenset({"stacks", *ON_REQUEST})
 """Tables that are there for the role `ACT` alone."""
 
+# what a question took goes back to the system, which glibc would keep for the next one
+_trim = getattr(ctypes.CDLL(None), "malloc_trim", abs)
 _FRESH = 1.0  # seconds for which what was found is given to others who ask
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
@@ -92,7 +95,7 @@ class Watched:
         self.ended = threading.Event()
         self.since = time.time()
         self.tree = Shared(self._tree)
-        self.glance: Shared[Collected] = Shared(lambda: self.collect(*picture.TABLES))
+        self.glance: Shared[Collected] = Shared(self.seen)
         self.verdict: Shared[Verdict] = Shared(lambda: why(connection), 2 * _FRESH)
         self.metrics = Shared(lambda: self.collect(*SCRAPED))
         self.feeds: dict[str, Feed] = {}
@@ -118,7 +121,7 @@ class Watched:
 
     def wait(self) -> None:
         """Wait for its end."""
-        fault = self.connection.ask(self.connection.root, AwaitFault(picture.TABLES))
+        fault = self.connection.ask(self.connection.root, AwaitFault(tuple(picture.TABLES)))
         self.connection.wait()
         with suppress(SupervisionError, TimeoutError):  # no failure has ended it
             self.at_fault = fault.get(timeout=_FRESH)
@@ -130,6 +133,7 @@ class Watched:
         limit: int = 100_000,
         within: float | None = None,
         lines: LineFilter | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
         """Rows of tables, of all processes; who has not answered in time is named.
 
@@ -139,6 +143,7 @@ class Watched:
             limit: Likewise.
             within: Seconds for each host; None for those of the configuration.
             lines: See `Collect`.
+            columns: See `telemetry.read`.
 
         Raises:
             SupervisionError: The program has ended.
@@ -146,7 +151,7 @@ class Watched:
         seconds: float = (
             config.value("mesh_admin_single_host_timeout") if within is None else within
         )
-        wanted = question(tables, since_us, limit)._replace(
+        wanted = question(tables, since_us, limit, columns)._replace(
             patience=min(_PATIENCE, seconds), lines=lines
         )
         found = of_program(self.connection, wanted, max(0.0, seconds - wanted.patience)).get()
@@ -157,6 +162,10 @@ class Watched:
         ):
             raise SupervisionError("the program has ended")
         return found
+
+    def seen(self) -> Collected:
+        """The rows of which a picture is made."""
+        return self.collect(*picture.TABLES, columns=picture.TABLES)
 
     def query(
         self,
@@ -177,7 +186,10 @@ class Watched:
             QueryError: It is no such statement, or its answer is over a limit.
             TimeoutError: It took too long, or is abandoned.
         """
-        return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
+        try:
+            return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
+        finally:
+            _trim(0)
 
     def tables(self, role: str) -> Tables:
         """The source of the tables, for a role."""

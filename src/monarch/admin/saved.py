@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,6 @@ from ..telemetry.query import TableSource as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run
-from . import picture
 from .keys import ACT
 from .logs import matching
 from .program import OF_ACT, Shared, Watched
@@ -71,7 +70,7 @@ class SavedRun(Watched):
         self._kept: dict[str, Shared[Collected]] = {}
         self._made = _OfFile(path, self._when_made)
         self.verdict = _OfFile(path, lambda: of_run(path))
-        self.glance = _OfFile(path, lambda: self.collect(*picture.TABLES))
+        self.glance = _OfFile(path, self.seen)
 
     @property
     def folder(self) -> str:
@@ -104,19 +103,20 @@ class SavedRun(Watched):
         limit: int = 100_000,
         within: float | None = None,
         lines: LineFilter | None = None,
+        columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
-        """As of a program that runs; a file is read once, and has as many rows as it has."""
+        """As of a program that runs; a file is read once, all its rows and columns."""
         with self._lock:
             for table in tables:
                 rows = _OfFile(self._path, lambda table=table: self._read(table))  # type: ignore[misc]
                 self._kept.setdefault(table, rows)
         each = {table: self._kept[table].get() for table in tables}
-        columns = {table: found.columns[table] for table, found in each.items()}
+        read = {table: found.columns[table] for table, found in each.items()}
         silent = {who: why for found in each.values() for who, why in found.silent.items()}
         left_out = {
             table: many for found in each.values() for table, many in found.left_out.items()
         }
-        found = Collected(columns, silent, left_out)
+        found = Collected(read, silent, left_out)
         return found if lines is None else matching(found, lines)
 
     def ingest(self, table: str, stream: bytes) -> NoReturn:

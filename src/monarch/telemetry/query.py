@@ -83,12 +83,12 @@ class Found(NamedTuple):
     """The rows that a source has found.
 
     Attributes:
-        tables: By name; anything that exports an Arrow stream.
+        tables: By name; anything that exports an Arrow stream. Who reads them takes them out.
         silent: Who did not answer, and why.
         left_out: By table how many rows are missing, as there were too many.
     """
 
-    tables: Mapping[str, Any]
+    tables: dict[str, Any]
     silent: Mapping[str, str]
     left_out: Mapping[str, int]
 
@@ -163,10 +163,8 @@ def run(
         return text, _needs(database, planned, source)
 
     def compute() -> QueryResult:
-        for name, table in found.tables.items():
-            database.register("collected", table)
-            database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM collected')
-            database.unregister("collected")
+        while found.tables:  # none is there twice while the database computes
+            _insert(database, *found.tables.popitem())
         database.execute("RESET disabled_optimizers; SET lock_configuration = true")
         database.query(text).limit(limits.rows + 1).create(_ANSWER)
         answer = database.table(_ANSWER)
@@ -243,6 +241,12 @@ def _make_tables(database: Any, schema: Schema) -> None:
             f'CREATE TABLE "{table}" ({as_columns(columns)})' for table, columns in schema.items()
         )
     )
+
+
+def _insert(database: Any, name: str, table: Any) -> None:
+    database.register("collected", table)
+    database.execute(f'INSERT INTO "{name}" BY NAME SELECT * FROM collected')
+    database.unregister("collected")
 
 
 def as_columns(columns: Mapping[str, str]) -> str:

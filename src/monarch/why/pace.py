@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core.plane import ControlRequest, ControlService, handles, register
 from .._namedtuple import NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 MOST = 32
 """Steps of a rank that are looked at."""
@@ -32,7 +35,7 @@ class Pace(NamedTuple):
 
     actor_id: int
     endpoint: str
-    took: tuple[int, ...]
+    took: Sequence[int]
     ago: int
 
 

@@ -80,9 +80,7 @@ def stragglers(
         paces: By address of the process.
     """
     marked = {pace.actor_id for each in paces.values() for pace in each if not pace.endpoint}
-    groups: defaultdict[tuple[int, str], list[tuple[ProcStacks, tuple[int, ...]]]] = defaultdict(
-        list
-    )
+    groups: defaultdict[tuple[int, str], list[tuple[ProcStacks, Sequence[int]]]] = defaultdict(list)
     for proc in procs:
         for pace in paces.get(proc.address, ()) if proc.address is not None else ():
             if (pace.endpoint and pace.actor_id in marked) or len(pace.took) < _FEWEST:
@@ -93,9 +91,7 @@ def stragglers(
     return tuple(sorted(found, key=lambda each: each.usual / each.seconds))
 
 
-def _of_group(
-    endpoint: str, ranks: Sequence[tuple[ProcStacks, tuple[int, ...]]]
-) -> list[Straggler]:
+def _of_group(endpoint: str, ranks: Sequence[tuple[ProcStacks, Sequence[int]]]) -> list[Straggler]:
     if len(ranks) < _RANKS:
         return []
     medians = [median(took) for _, took in ranks]
