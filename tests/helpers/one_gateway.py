@@ -62,6 +62,7 @@ class Noted:
         self.told.append((proc.proc, read_route(frame)[0].source, pickle.loads(frame.payload)))
 
     def host_gone(self, host: str, failure: Failure) -> None:
+        assert failure.explain()
         self.gone_hosts.append(host)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:

@@ -7,7 +7,14 @@ import pickle
 import pytest
 
 from helpers.one_gateway import EPOCH, PATIENCE, Noted, frame
-from monarch._core.routing.cast import Entry, Header, attaches, pack_table, with_header
+from monarch._core.routing.cast import (
+    Entry,
+    Header,
+    attaches,
+    close_frame,
+    pack_table,
+    with_header,
+)
 from monarch._core.routing.route import Route, gone, read_route, with_route
 from monarch._core.supervision.failure import EXITED, HOST, LINK, Failure, host_lost
 from monarch._core.wire.address import AGENT, ProcAddress
@@ -137,12 +144,12 @@ def test_the_sender_hears_where_there_is_no_way_if_it_is_owed_an_end(
 # hosts without an address
 
 
-def a_worker_below_another() -> Noted:
-    """It has had a standing cast of the client, number 9, by way of tcp://w0."""
+def a_worker_below_another(flags: int = STANDING) -> Noted:
+    """It has had a cast of the client, number 9, by way of tcp://w0."""
     worker = Noted("tcp://w1", "tcp://z")
     table = pack_table([Entry("tcp://w1", (AGENT,), (0,))])
     header = Header(9, HERE, [EPOCH + 1], table, 2)
-    call = frame(CAST, STANDING | ROUTED, request=1)
+    call = frame(CAST, flags | ROUTED, request=1)
     worker.gateway.from_host("tcp://w0", with_header(call, header))
     assert [to for to, _ in worker.got] == [ProcAddress("tcp://w1", AGENT)]
     return worker
@@ -183,6 +190,31 @@ def test_what_may_get_lost_goes_up_the_tree_at_once(
     else:
         worker.gateway.from_host(source.host, sent)
     assert [(hop, sent.kind) for hop, sent in worker.sent] == [("tcp://w0", kind)]
+
+
+def test_an_answer_to_a_cast_that_ends_with_its_answers_must_not_get_lost() -> None:
+    worker = a_worker_below_another(flags=0)
+    worker.gateway.from_proc(with_route(frame(REPLY), Route(HERE, BELOW, cast=9)))
+    assert [sent.kind for _, sent in worker.sent] == [DIAL]
+
+
+def test_a_client_that_is_said_to_be_lost_is_lost() -> None:
+    worker = a_worker_below_another()
+    worker.gateway.from_host("tcp://w0", gone(BELOW, HERE.agent, host_lost("client", "it left")))
+    assert worker.gone_hosts == ["client"]
+    assert ("p0", HERE.agent) in worker.ends_told()
+
+
+def test_who_was_to_hand_over_a_cast_that_is_over_tells_the_caller_who_has_ended() -> None:
+    worker = Noted("tcp://w0")
+    worker.ended[THERE] = ENDED
+    table = pack_table([Entry("tcp://w0", ("p1",), (0,))])
+    cast = with_header(frame(CAST, ROUTED, 1), Header(9, HERE, [EPOCH + 2], table, 2))
+    worker.gateway.from_host("client", cast)  # it waits for the call before it
+    worker.gateway.from_host("client", close_frame([("client", 9)]))
+    assert (worker.gateway.casts, worker.told_elsewhere()) == (0, [])
+    worker.hears(frame(CALL), HERE, ProcAddress("tcp://w0", "p0"), EPOCH + 1)
+    assert worker.told_elsewhere() == [(HERE, THERE)]
 
 
 def test_a_client_that_is_asked_to_dial_says_something_and_a_worker_need_not() -> None:
@@ -235,6 +267,7 @@ def test_what_is_lost_before_a_message_is_waited_for_as_long_as_others_come() ->
     assert worker.told_elsewhere() == [(HERE, THERE.agent)]
     failure: Failure = pickle.loads(worker.sent[-1][1].payload)
     assert (failure.cause, failure.proc) == (LINK, HERE.host)
+    assert "lost messages" in failure.reason
     comes(worker, 1)
     assert numbered(worker) == [1, 2, 1], "it may begin anew"
     comes(worker, 3)
