@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from monarch._core.wire.frame import CALL, NO_RANK, Bytes, Frame
 from monarch._core.wire.link_limits import Limits
+from monarch._core.wire.link_records import JOINED, Hello, Join, control, greeting
 from monarch._core.wire.link_table import Called, Cut, Deliver, Dial, LinkTable, Lost, Up, Write
 
 LIMITS = Limits(reconnect=4.0, attach=10.0, frame=1 << 20)
@@ -250,3 +251,68 @@ class Wires:
             del host.pipes[pipe.numbers[host]]
             host.table.closed(pipe.numbers[host], reason, self.now)
             host.act()
+
+
+class Dialer:
+    """A table whose peer is played by hand, up to a given state."""
+
+    def __init__(self, *steps: str) -> None:
+        self.table = LinkTable("1", lambda: "a", LIMITS, lambda: "u")
+        self.table.send("b", self.table.pack(frame_of("x")), 0.0)
+        self.now = 0.0
+        self.lost: list[str] = []
+        self.stream = 0
+        self.said: list[bytes] = []
+        self.let_go: list[int] = []  # streams
+        for step in steps:
+            getattr(self, step)()
+
+    def act(self, now: float | None = None) -> Dialer:
+        self.now = self.now if now is None else now
+        self.table.tick(self.now)
+        for instruction in self.table.take():
+            match instruction:
+                case Dial(number, _):
+                    self.stream = number
+                case Write(_, chunks):
+                    self.said.append(b"".join(chunks))
+                case Cut(number):
+                    self.let_go.append(number)
+                case Lost(_, reason):
+                    self.lost.append(reason)
+        return self
+
+    def ready(self) -> None:
+        self.act(self.now + 0.1)
+        self.table.ready(self.stream, self.now)
+
+    def greet(self) -> None:
+        self.say(greeting(Hello("2", "b")))
+
+    def join(self) -> None:
+        self.say(control(JOINED, 0, Join("u", False, 0, 1)))
+
+    def cut(self) -> None:
+        self.table.closed(self.stream, "cut in a test", self.now)
+
+    def attach(self) -> None:
+        """Until just before the end of the time for the first dial."""
+        self.act(LIMITS.attach - 0.7)
+
+    def wait(self) -> None:
+        """Until just before the end of the time without contact."""
+        self.act(self.now + LIMITS.reconnect - 0.7)
+
+    def say(self, data: bytes) -> None:
+        self.table.data(self.stream, memoryview(data), self.now)
+        self.act()
+
+    def hears(self) -> list[tuple[int, int]]:
+        """Kind of each record that was written since, and the number that it acknowledges."""
+        records, self.said = [self.said[at][24:33] for at in range(len(self.said))], []
+        return [(record[8], int.from_bytes(record[:8], "little")) for record in records]
+
+    @property
+    def state(self) -> str:
+        link = self.table.get("b")
+        return "none" if link is None else link.state

@@ -14,6 +14,7 @@ from monarch._core.routing.cast import (
     Cast,
     Entry,
     Header,
+    attaches,
     below,
     pack_table,
     part,
@@ -33,7 +34,20 @@ from monarch._core.routing.route import (
     with_route,
 )
 from monarch._core.wire.address import ProcAddress
-from monarch._core.wire.frame import CALL, GONE, REPLY, Decoder, Frame, FrameError, decode, encode
+from monarch._core.wire.frame import (
+    AGAIN,
+    CALL,
+    CAST,
+    GONE,
+    REPLY,
+    STANDING,
+    URGENT,
+    Decoder,
+    Frame,
+    FrameError,
+    decode,
+    encode,
+)
 
 A, B = ProcAddress("tcp://a:1", "p"), ProcAddress("client", "root")
 LANE = Lane(B, "h")
@@ -72,6 +86,8 @@ def test_a_route_cut_short_is_a_frame_error() -> None:
 def test_a_name_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="65,535"):
         with_route(FRAME, Route(ProcAddress("x" * 65_536, "p"), B))
+    longest = Route(ProcAddress("x" * 65_535, "p"), B)
+    assert read_route(with_route(FRAME, longest))[0] == longest
 
 
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=5))
@@ -205,6 +221,22 @@ def test_what_is_no_cast_is_a_frame_error(meta: bytes) -> None:
         split_header(FRAME._replace(meta=meta))
     except FrameError:
         pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "starting"),
+    [
+        (CALL, STANDING, True),
+        (CAST, STANDING | URGENT, True),
+        (CAST, STANDING | AGAIN, False),
+        (CALL, 0, False),
+        (REPLY, STANDING, False),
+    ],
+)
+def test_a_call_to_attach_hosts_may_find_one_that_has_yet_to_start(
+    kind: int, flags: int, starting: bool
+) -> None:
+    assert attaches(FRAME._replace(kind=kind, flags=flags)) == starting
 
 
 def test_answers_are_marked_as_resent_and_nothing_else_changes() -> None:

@@ -144,3 +144,19 @@ def test_an_end_told_by_way_of_a_cast_that_is_over_reaches_the_caller() -> None:
     world.run(20)
     assert client.told == [("p0", ProcAddress("tcp://w0", "p0"))]
     assert worker.gateway.casts == 0
+
+
+def test_an_end_told_by_way_of_a_host_that_has_forgotten_the_cast_reaches_the_caller() -> None:
+    world = a_client_of(2)
+    client, between, last = (world.hosts[name] for name in (CLIENT, "tcp://w0", "tcp://w1"))
+    agents = [ProcAddress(name, AGENT) for name in ("tcp://w0", "tcp://w1")]
+    client.call("p1", agents, 1, request=2, flags=STANDING)  # so w0 goes on watching the client
+    client.call("p0", [ProcAddress("tcp://w1", "p0")], 2)
+    world.run(10)
+    client.gateway.withdraw(SCRIPT, ["tcp://w0", "tcp://w1"])
+    while between.gateway.casts > 1:
+        world.run(world.now + 0.001)
+    assert last.gateway.casts == 2
+    last.end("p0")
+    world.run(20)
+    assert client.told == [("p0", ProcAddress("tcp://w1", "p0"))]

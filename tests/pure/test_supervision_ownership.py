@@ -118,6 +118,18 @@ def test_an_owner_ignores_what_it_stopped_and_what_ran_on_stopped_procs() -> Non
     assert not ownership.cares_for(elsewhere)
 
 
+def test_an_owner_tells_what_it_owns_where_that_runs_and_what_has_failed() -> None:
+    host, mesh = procs("procs", ["p0", "p1"]), actors(1, ["p1", "q0"])
+    ownership = owning(host, mesh)
+    assert ownership.meshes() == [host, mesh], "the oldest first"
+    assert (ownership.get(1), ownership.get(2)) == (mesh, None)
+    assert ownership.processes() == {"p0", "p1", "q0"}
+    ownership.rank_failed(failed(1, 1), 0)
+    assert [mesh.has_failed(rank) for rank in (0, 1)] == [False, True]
+    ownership.stopped("procs")
+    assert (ownership.meshes(), ownership.processes()) == ([mesh], {"p1", "q0"})
+
+
 def test_what_is_not_handled_is_the_owners_own_failure() -> None:
     ownership = owning(actors(1, ["p0"]))
     assert ownership.judged(failed(1, 0), handled=True) == []

@@ -10,6 +10,7 @@ from monarch._core.wire.address import (
     AGENT,
     ActorAddress,
     ProcAddress,
+    has_address,
     host_labels,
     random_name,
     random_uid,
@@ -210,7 +211,15 @@ def test_a_checked_transport_shows_what_it_was_made_of() -> None:
     assert repr(BindSpec("tcp://node4:26600")) == "BindSpec('tcp://node4:26600')"
 
 
-# labels of hosts
+# hosts
+
+
+@pytest.mark.parametrize(
+    ("host", "dialed"),
+    [("tcp://node4:26600", True), ("ipc:///tmp/w0", True), ("c1x2", False), ("", False)],
+)
+def test_a_host_with_a_url_for_a_name_can_be_dialed(host: str, dialed: bool) -> None:
+    assert has_address(host) == dialed
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from monarch._core.wire.frame import (
     ERROR,
     EXCEPTION,
     EXPLICIT,
+    GONE,
     HEADER_SIZE,
     HELLO,
     NO_RANK,
@@ -33,7 +34,10 @@ from monarch._core.wire.frame import (
     FrameError,
     decode,
     encode,
+    encode_around_rank,
     has_segment,
+    pack_rank,
+    parting,
     segment_offsets,
     split_segment,
 )
@@ -150,6 +154,19 @@ def test_a_frame_without_buffers_is_encoded_in_one_piece() -> None:
 def test_a_payload_may_be_any_kind_of_bytes(payload: Bytes) -> None:
     data, _ = encode(Frame(CALL, 0, 0, 1, 2, 3, b"m", payload))
     assert bytes(decode(memoryview(data)).payload) == b"abc"
+
+
+@given(frames(), U32)
+def test_one_encoding_serves_several_ranks(frame: Frame, rank: int) -> None:
+    frame = frame._replace(buffers=())
+    before, behind = encode_around_rank(frame)
+    data = before + pack_rank(rank) + behind
+    assert plain(decode(data)) == plain(frame._replace(rank=rank))
+
+
+def test_a_connection_says_why_it_ends() -> None:
+    got = decode(encode(parting("too many connections"))[0])
+    assert got == Frame(GONE, 0, 0, 0, 0, 0, b"too many connections", b"")
 
 
 def test_encoding_reads_the_buffers_but_does_not_copy_them() -> None:

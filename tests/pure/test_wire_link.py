@@ -8,7 +8,7 @@ from struct import Struct
 
 import pytest
 
-from helpers.wires import LIMITS, Host, Wires, frame_of
+from helpers.wires import LIMITS, Dialer, Host, Wires, frame_of
 from monarch._core.wire import link as wire_link
 from monarch._core.wire import link_table as wire_table
 from monarch._core.wire.frame import HEADER_SIZE, READ_SIZE
@@ -30,7 +30,6 @@ from monarch._core.wire.link_records import (
     greeting,
     pack,
 )
-from monarch._core.wire.link_table import LinkTable
 from monarch._public import RELEASE
 
 RECORD_HEADER = Struct("<QQQQB")
@@ -415,63 +414,6 @@ def test_a_new_link_of_a_peer_that_gave_up_the_old_one_ends_the_old_one_here() -
     assert b.got["a"] == ["x", "y"]
 
 
-class Dialer:
-    """A table whose peer is played by hand, up to a given state."""
-
-    def __init__(self, *steps: str) -> None:
-        self.table = LinkTable("1", lambda: "a", LIMITS, lambda: "u")
-        self.table.send("b", self.table.pack(frame_of("x")), 0.0)
-        self.now = 0.0
-        self.lost: list[str] = []
-        self.stream = 0
-        self.said: list[bytes] = []
-        for step in steps:
-            getattr(self, step)()
-
-    def act(self, now: float | None = None) -> Dialer:
-        self.now = self.now if now is None else now
-        self.table.tick(self.now)
-        for instruction in self.table.take():
-            match instruction:
-                case wire_table.Dial(number, _):
-                    self.stream = number
-                case wire_table.Write(_, chunks):
-                    self.said.append(b"".join(chunks))
-                case wire_table.Lost(_, reason):
-                    self.lost.append(reason)
-        return self
-
-    def ready(self) -> None:
-        self.act(self.now + 0.1)
-        self.table.ready(self.stream, self.now)
-
-    def greet(self) -> None:
-        self.say(greeting(Hello("2", "b")))
-
-    def join(self) -> None:
-        self.say(control(JOINED, 0, Join("u", False, 0, 1)))
-
-    def cut(self) -> None:
-        self.table.closed(self.stream, "cut in a test", self.now)
-
-    def attach(self) -> None:
-        """Until just before the end of the time for the first dial."""
-        self.act(LIMITS.attach - 0.7)
-
-    def wait(self) -> None:
-        """Until just before the end of the time without contact."""
-        self.act(self.now + T - 0.7)
-
-    def say(self, data: bytes) -> None:
-        self.table.data(self.stream, memoryview(data), self.now)
-        self.act()
-
-    @property
-    def state(self) -> str:
-        link = self.table.get("b")
-        return "none" if link is None else link.state
-
-
 REACHED = [
     ((), "dialing"),
     (("attach", "ready"), "greeting"),
@@ -550,6 +492,17 @@ def test_a_first_dial_whose_host_takes_the_connection_is_not_repeated() -> None:
     dialer.table.answered(first, dialer.now)
     dialer.act(LIMITS.attach - 0.1)
     assert (dialer.stream, dialer.state) == (first, "dialing")
+
+
+@pytest.mark.parametrize("steps", [(), ("ready", "greet", "join", "cut")])
+def test_a_link_that_ends_lets_go_at_once_of_a_dial_without_an_answer(
+    steps: tuple[str, ...],
+) -> None:
+    dialer = Dialer(*steps)
+    dialer.act(0.2)
+    dialer.table.give_up("b", "enough", dialer.now)
+    assert dialer.act().lost == ["enough"]
+    assert dialer.let_go == [dialer.stream]
 
 
 def test_a_redial_that_reaches_something_else_says_so() -> None:

@@ -413,6 +413,35 @@ def test_a_class_that_comes_back_to_where_it_was_made_keeps_its_attributes_there
     assert Counter.total == 5
 
 
+def test_each_actor_has_one_class_of_its_own_of_what_comes_by_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = in_receiver("""
+        import cloudpickle
+        exec("class Counter:\\n    total = 0", main := {"__name__": "__main__"})
+        one = main["Counter"]()
+        for data in (dumps(one)[0], dumps([one])[0], cloudpickle.dumps(one)):
+            print(data.hex())
+    """)
+    first, listed, without_us = map(bytes.fromhex, made.split())
+
+    def arrives(actor: dict[str, type] | None, payload: bytes) -> type:
+        monkeypatch.setattr(reducers, "own_classes", lambda: actor)
+        got = loads(payload)
+        return type(got[0] if isinstance(got, list) else got)
+
+    one: dict[str, type] = {}
+    other: dict[str, type] = {}
+    mine, theirs = arrives(one, first), arrives(other, without_us)
+    assert theirs is not mine
+    assert arrives(one, without_us) is arrives(None, without_us) is mine
+    counter: Any = mine
+    counter.total = 5
+    assert arrives(one, listed) is mine and arrives(other, first) is theirs
+    assert arrives(None, first) is mine, "the first of the process"
+    assert counter.total == 5, "it is set up once"
+
+
 def test_classes_by_value_may_be_enums_dataclasses_and_subclasses_of_each_other() -> None:
     Leaf = main_module(
         """
