@@ -116,11 +116,17 @@ def test_a_small_change_is_one_question_to_all_hosts(
     write(project, synced_small="VALUE = 22\n")
     # by another `Scanner` than the first one: it is remembered what was sent
     result = sync(hosts, project)
-    assert asked == ["FindWorkspace"] and (result.behind, result.sent_files, result.sent) == (2, 1, 11)
+    assert asked == ["FindWorkspace"] and (result.behind, result.sent_files, result.sent) == (
+        2,
+        1,
+        11,
+    )
     assert run(hosts, "synced_small", "m.VALUE") == [22, 22]
     write(project, synced_small=f"VALUE = 333\nTEXT = {'x' * (2 << 20)!r}\n")
     assert sync(hosts, project).sent_files == 1
-    assert asked[1:3] == ["FindWorkspace", "Offer"], "what is large goes to those that say that they lack it"
+    assert asked[1:3] == ["FindWorkspace", "Offer"], (
+        "what is large goes to those that say that they lack it"
+    )
     assert run(hosts, "synced_small", "m.VALUE") == [333, 333]
 
 

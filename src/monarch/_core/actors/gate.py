@@ -13,8 +13,6 @@ from ..hub.spawn_requests import SpawnSpec
 if TYPE_CHECKING:
     from .cell import ActorCell
 
-Held = tuple["ActorCell", ControlRequest]
-
 
 class Gate:
     """Closed while it exists. What the function itself spawns passes it, and what that spawns.
@@ -26,7 +24,7 @@ class Gate:
 
     def __init__(self) -> None:
         self.bootstrap: ActorCell | None = None
-        self.held: list[Held] = []
+        self.held: list[tuple[ActorCell, ControlRequest]] = []
         self._inside: set[int] = set()
 
     def open_for(self, bootstrap: ActorCell) -> None:

@@ -8,7 +8,6 @@ from typing import TypeVar
 from .failure import Failure
 
 K = TypeVar("K")
-_LIMIT = 10_000
 
 
 class Tombstones(OrderedDict[K, Failure]):
@@ -19,7 +18,7 @@ class Tombstones(OrderedDict[K, Failure]):
             say.
     """
 
-    def __init__(self, limit: int = _LIMIT) -> None:
+    def __init__(self, limit: int = 10_000) -> None:
         super().__init__()
         self._limit = limit
 
