@@ -18,7 +18,7 @@ from monarch._core.plane import Hub
 from monarch.demo.answers import Processes
 from monarch.demo.faults import FAULTS
 from monarch.demo.hub import SimulatedHub
-from monarch.demo.world import World
+from monarch.demo.world import DemoWorld
 from monarch.programs import Connection, Program
 from monarch.stacks.gather import of_program as stacks_of
 from monarch.telemetry.gather import of_program as rows_of
@@ -55,10 +55,10 @@ VERDICTS = {
 
 def simulated(
     fault: str, after: float | None = None, speed: float = 10
-) -> tuple[World, Connection]:
+) -> tuple[DemoWorld, Connection]:
     """Its clock is ten times as quick as ours: looks a tenth of a second apart tell what moves."""
     began = time.time()
-    world = World(RANKS, fault, began, after)
+    world = DemoWorld(RANKS, fault, began, after)
     processes = Processes(world, lambda: began + speed * (time.time() - began))
     hub = cast(Hub, SimulatedHub(world.client, processes.answer))
     program = Program(os.getpid(), "demo", began, False, "head")
@@ -105,7 +105,7 @@ def test_a_mesh_that_is_started_again_has_no_fault_any_more() -> None:
 @pytest.mark.parametrize("fault", ["none", "slow-loader", "straggler", "lock"])
 @pytest.mark.parametrize("odd", [False, True])
 def test_steps_begin_when_those_before_are_done(fault: str, odd: bool) -> None:
-    world = World(8, fault, 1e9)
+    world = DemoWorld(8, fault, 1e9)
     for now in (1e9 - 3000, 1e9 - 10, 1e9 + 1, 1e9 + 5000):
         step = int(world.steps(now, odd))
         assert (
@@ -134,13 +134,13 @@ def test_stacks_of_chosen_ranks_are_told() -> None:
 )
 def test_a_world_that_can_not_be_is_refused(ranks: int, fault: str) -> None:
     with pytest.raises(ValueError, match="ranks, not|there is no fault"):
-        World(ranks, fault, 0.0)
+        DemoWorld(ranks, fault, 0.0)
 
 
 def test_ten_thousand_ranks_need_little_memory() -> None:
     tracemalloc.start()
     try:
-        world = World(10_000, "lock", 0.0)
+        world = DemoWorld(10_000, "lock", 0.0)
         assert tracemalloc.get_traced_memory()[0] < 12 << 20 and world.odd.rank == 4170
     finally:
         tracemalloc.stop()

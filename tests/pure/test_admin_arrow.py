@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from monarch.admin import arrow
-from monarch.telemetry.query import Found
+from monarch.telemetry.query import FoundRows
 from monarch.telemetry.tables import TABLES
 
 arro3 = pytest.importorskip("arro3.core")
@@ -42,7 +42,7 @@ def test_the_oldest_rows_go_where_there_are_too_many_and_that_is_said(
     for number in range(1, 5):
         snapshots.add("snapshots", arrow.encode(table(number)))
     live = table(9).select(["snapshot_id"])
-    found = snapshots.add_to(Found({"snapshots": live, "nodes": live}, {}, {}))
+    found = snapshots.add_to(FoundRows({"snapshots": live, "nodes": live}, {}, {}))
     assert found.tables["snapshots"]["snapshot_id"].to_pylist() == ["s9", "s2", "s3", "s4"]
     assert found.left_out == {"snapshots": 2} and found.tables["nodes"] is live
 

@@ -19,9 +19,9 @@ import pytest
 
 from monarch.actor import Future
 from monarch.admin import address
-from monarch.admin.feeds import Event, Feed, FeedSource, Reader
+from monarch.admin.feeds import Event, Feed, FeedReader, FeedSource
 from monarch.admin.program import Shared
-from monarch.admin.routes import ROUTES, ApiError, Call, find
+from monarch.admin.routes import ROUTES, ApiCall, ApiError, find
 from monarch.config import configured
 from monarch.logs.line import LogLine
 from monarch.programs import ProcAddress
@@ -108,7 +108,7 @@ class Counted(FeedSource):
 
 async def read(feed: Feed, enough: Callable[[list[str]], bool]) -> list[str]:
     texts: list[str] = []
-    stream = Reader(feed).texts()
+    stream = FeedReader(feed).texts()
     async for text in stream:
         texts.append(text)
         if enough(texts):
@@ -160,7 +160,7 @@ def test_who_joins_a_feed_that_fails_is_told_why() -> None:
 
     async def story() -> None:
         feed = Feed(lambda: Counted(look), threading.Event(), 0.001)
-        first = Reader(feed).texts()
+        first = FeedReader(feed).texts()
         while "lost" not in await first.__anext__():
             pass
         await asyncio.wait_for(read(feed, lambda texts: "lost" in texts[-1]), 60)
@@ -172,8 +172,8 @@ def test_who_joins_a_feed_that_fails_is_told_why() -> None:
 def test_numbers_and_times_that_are_none_are_refused() -> None:
     from monarch.admin.logs import moment
 
-    def call(query: dict[str, str], body: dict[str, object]) -> Call:
-        return Call(None, {}, query, body, "", "view")  # type: ignore[arg-type]
+    def call(query: dict[str, str], body: dict[str, object]) -> ApiCall:
+        return ApiCall(None, {}, query, body, "", "view")  # type: ignore[arg-type]
 
     numbers: tuple[object, ...] = (
         10**400,
@@ -205,7 +205,7 @@ def test_numbers_and_times_that_are_none_are_refused() -> None:
 def test_the_text_that_lines_must_contain_is_no_pattern() -> None:
     from monarch.admin.logs import _filter
 
-    matches = _filter(Call(None, {}, {"grep": "(a+)+$"}, {}, "", "view")).matcher()  # type: ignore[arg-type]
+    matches = _filter(ApiCall(None, {}, {"grep": "(a+)+$"}, {}, "", "view")).matcher()  # type: ignore[arg-type]
     line = LogLine(1.0, "stdout", 0, "", "host", "mesh", 0, "", "", 0, "", "", "", "")
     assert matches(line._replace(text="it says (a+)+$ here"))
     assert not matches(line._replace(text="a" * 60))
@@ -221,7 +221,7 @@ def test_who_does_not_read_loses_events_and_is_told_and_given_the_state() -> Non
             return [Event("delta", "x" * 300)]
 
         feed = Feed(lambda: Counted(look, with_state=True), threading.Event(), 0.0001)
-        reader = Reader(feed, most=10_000)
+        reader = FeedReader(feed, most=10_000)
         stream = reader.texts()
         texts = [await stream.__anext__(), await stream.__anext__()]
         while looks < 200:  # meanwhile nobody reads
@@ -339,7 +339,7 @@ def test_who_owns_a_mesh_is_found_past_hosts_and_processes_that_are_silent(
 
     def owned(mesh: str) -> Any:
         program: Any = SimpleNamespace(connection=Asked())
-        return more._owned(Call(program, {"mesh": mesh}, {}, {}, "", "act"))
+        return more._owned(ApiCall(program, {"mesh": mesh}, {}, {}, "", "act"))
 
     assert owned("mine") == ("7", owner)
     with pytest.raises(
@@ -364,7 +364,7 @@ def test_which_lines_are_wanted_is_said_to_hosts_and_what_was_left_out_is_told()
     from monarch.logs.filter import LineFilter
 
     program = Noisy()
-    answer = logs._logs(Call(program, {}, {"grep": "x.", "until": "9"}, {}, "", "view"))  # type: ignore[arg-type]
+    answer = logs._logs(ApiCall(program, {}, {"grep": "x.", "until": "9"}, {}, "", "view"))  # type: ignore[arg-type]
     assert answer["left_out"] == 17
     following = logs._Following(program, LineFilter(mesh="m", since=1.0))  # type: ignore[arg-type]
     began = time.time()
@@ -413,7 +413,7 @@ class Served:
         self._app = app.App(Program(), Guard(keys, ["localhost"], "cookie"), 2)  # type: ignore[arg-type]
         self.listener = address.listen(address.parse("127.0.0.1:0"), address.Tls())
         how = uvicorn.Config(
-            self._app, http=connection.Connection, ws="none", lifespan="off", log_config=None
+            self._app, http=connection.ServerConnection, ws="none", lifespan="off", log_config=None
         )
         self._server = uvicorn.Server(how)
         self._thread = threading.Thread(

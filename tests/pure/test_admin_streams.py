@@ -21,10 +21,10 @@ from helpers.asgi import ask
 from monarch.admin import app as application
 from monarch.admin import feeds, helper, logs, routes
 from monarch.admin.app import App
-from monarch.admin.feeds import Event, Feed, FeedSource, Reader
+from monarch.admin.feeds import Event, Feed, FeedReader, FeedSource
 from monarch.admin.guard import Guard
 from monarch.admin.keys import ACT, Keys
-from monarch.admin.routes import JSON, ROUTES, ApiError, Call, Route
+from monarch.admin.routes import JSON, ROUTES, ApiCall, ApiError, Route
 from monarch.logs.filter import LineFilter
 
 assert helper.TABLES
@@ -70,7 +70,7 @@ def following(program: Printing, since: str = "", place: str = "") -> FeedSource
     ended = threading.Event()
     watched: Any = SimpleNamespace(collect=program.collect, ended=ended)
     answer = logs._follow(
-        Call(watched, {}, {"since": since} if since else {}, {}, "", "view", "", place)
+        ApiCall(watched, {}, {"since": since} if since else {}, {}, "", "view", "", place)
     )
     source: FeedSource = answer.feed._make()
     return source
@@ -145,7 +145,7 @@ def test_the_server_says_how_long_it_has_not_seen_the_program(
 
     async def ages() -> list[float]:
         found: list[float] = []
-        stream = Reader(Feed(lambda: source, threading.Event(), 0.001)).texts()
+        stream = FeedReader(Feed(lambda: source, threading.Event(), 0.001)).texts()
         await anext(stream)  # the head of the answer
         while source.looks < 2:
             await asyncio.sleep(0.001)
@@ -175,7 +175,7 @@ def test_who_reads_hears_a_heartbeat_while_looks_find_nothing_new(
             return []
 
     async def heard() -> str:
-        stream = Reader(Feed(Quiet, threading.Event(), 0.001)).texts()
+        stream = FeedReader(Feed(Quiet, threading.Event(), 0.001)).texts()
         await anext(stream)  # the head of the answer
         text = await asyncio.wait_for(anext(stream), 60)
         await stream.aclose()
@@ -193,7 +193,7 @@ class Slow:
         self.may = threading.Event()
         self.route = Route("GET", "/v1/slow/{who}", "view", self._answer, "", JSON, {}, 60.0)
 
-    def _answer(self, call: Call) -> Any:
+    def _answer(self, call: ApiCall) -> Any:
         self.abandoned.append(call.abandoned)
         self.asked.append(call.path["who"])
         self.may.wait(60)

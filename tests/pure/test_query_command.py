@@ -16,7 +16,7 @@ duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 testing = pytest.importorskip("typer.testing")
 
-from monarch.telemetry.query import Found, Needs  # noqa: E402  # where there is typer
+from monarch.telemetry.query import FoundRows, Needs  # noqa: E402  # where there is typer
 from monarch.telemetry.run_file import is_run, write_run  # noqa: E402
 from monarch.tools.cli import commands  # noqa: E402
 
@@ -24,8 +24,8 @@ from monarch.tools.cli import commands  # noqa: E402
 class Nothing:
     """A program of which no process answers."""
 
-    def collect(self, needs: Needs, seconds: float) -> Found:
-        return Found({}, {"h1": "lost"}, {})
+    def collect(self, needs: Needs, seconds: float) -> FoundRows:
+        return FoundRows({}, {"h1": "lost"}, {})
 
 
 @pytest.fixture

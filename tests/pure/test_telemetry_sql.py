@@ -20,7 +20,7 @@ import pytest
 
 from helpers.waiting import PATIENCE, wait_until
 from monarch.errors import QueryError
-from monarch.telemetry.query import Found, Limits, Needs, Schema, run
+from monarch.telemetry.query import FoundRows, Limits, Needs, Schema, run
 from monarch.telemetry.result import QueryResult
 
 duckdb = pytest.importorskip("duckdb")
@@ -73,12 +73,12 @@ class Made:
         self._silent = silent or {}
         self._delay = delay
 
-    def collect(self, needs: Needs, seconds: float) -> Found:
+    def collect(self, needs: Needs, seconds: float) -> FoundRows:
         self.asked.append(needs)
         if self._delay is not None and not self._delay.wait(seconds):
             raise TimeoutError
         tables = {name: self._table(name, columns) for name, columns in needs.columns.items()}
-        return Found(tables, self._silent, {"messages": 12} if self._silent else {})
+        return FoundRows(tables, self._silent, {"messages": 12} if self._silent else {})
 
     def _table(self, name: str, columns: Sequence[str]) -> Any:
         fields = [
@@ -296,7 +296,7 @@ def test_a_query_ends_when_its_time_is_over() -> None:
 
 def test_a_query_for_which_nobody_waits_any_more_ends_at_once() -> None:
     class Left(Made):
-        def collect(self, needs: Needs, seconds: float) -> Found:
+        def collect(self, needs: Needs, seconds: float) -> FoundRows:
             threading.Timer(0.1, abandoned.set).start()
             return super().collect(needs, seconds)
 
@@ -335,7 +335,7 @@ def test_a_query_ends_in_time_also_where_one_function_takes_long() -> None:
 def test_a_program_ends_while_a_query_still_computes() -> None:
     program = """if True:
         import threading
-        from monarch.telemetry.query import Found, Limits, run
+        from monarch.telemetry.query import Limits, run
 
         class Nothing:
             schema, events = {"t": {"a": "BIGINT"}}, frozenset()
@@ -353,7 +353,7 @@ def test_a_program_ends_while_a_query_still_computes() -> None:
 
 def test_ctrl_c_ends_a_query() -> None:
     class Interrupting(Made):
-        def collect(self, needs: Needs, seconds: float) -> Found:
+        def collect(self, needs: Needs, seconds: float) -> FoundRows:
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             return super().collect(needs, seconds)
 

@@ -11,7 +11,7 @@ from helpers.fake_admin import picture_of
 from monarch.admin.picture import delta
 from monarch.tui.http import open_access
 from monarch.tui.picture import Picture, drawn
-from monarch.tui.sources import LogSource, Node, parse_tree
+from monarch.tui.sources import LogSource, TreeLine, parse_tree
 from monarch.tui.text import duration, plain, size, wrapped
 
 
@@ -55,8 +55,8 @@ def test_a_tree_is_read_back_as_it_was_drawn() -> None:
         " did not answer: late\n"
     )
     assert list(parse_tree(text)) == [
-        Node("host:agent@h0", "h0 (1 procs)", 0, 1), Node("p.0@h0", "a  ->  b[0]", 1, 1),
-        Node("x<1>.p.0@h0", "x (stopped: y)", 2, 0), Node("host:agent@h1", "h1 (0 procs)", 0, 0),
+        TreeLine("host:agent@h0", "h0 (1 procs)", 0, 1), TreeLine("p.0@h0", "a  ->  b[0]", 1, 1),
+        TreeLine("x<1>.p.0@h0", "x (stopped: y)", 2, 0), TreeLine("host:agent@h1", "h1 (0 procs)", 0, 0),
     ]  # fmt: skip
     assert [node.is_stopped for node in parse_tree(text)] == [False, False, True, False]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from . import arrow
 from .keys import ACT
-from .program import Watched
-from .routes import ApiError, Call, Field, Page, route
+from .program import WatchedProgram
+from .routes import ApiCall, ApiError, Field, Page, route
 from .tree import ROOT, with_texts
 
 BUCKETS = 44
@@ -55,19 +55,19 @@ _ACTIVITY = f"""
 
 
 @route("GET", "/api/health", seconds=0)
-def _health(call: Call) -> Any:
+def _health(call: ApiCall) -> Any:
     """A sign that this server answers."""
     return {"status": "ok"}
 
 
 @route("GET", "/api/summary")
-def _summary(call: Call) -> Any:
+def _summary(call: ApiCall) -> Any:
     """Counts of meshes, actors and messages, failures, and a score from 0 to 100."""
     return call.program.shared("summary", lambda: _summed(call.program))
 
 
 @route("GET", "/api/message-stats")
-def _message_stats(call: Call) -> Any:
+def _message_stats(call: ApiCall) -> Any:
     """How many messages are queued, active, completed, failed; by endpoint; who sends to whom."""
     program = call.program
 
@@ -84,7 +84,7 @@ def _message_stats(call: Call) -> Any:
 
 
 @route("GET", "/api/message-activity")
-def _message_activity(call: Call) -> Any:
+def _message_activity(call: ApiCall) -> Any:
     """How many messages came, in 44 equal parts of the time that is remembered."""
 
     def look() -> Any:
@@ -104,7 +104,7 @@ def _message_activity(call: Call) -> Any:
     seconds="mesh_admin_tree_timeout",
     fields={"hide_system": Field("boolean", "Changes nothing: no node here is of Monarch's own")},
 )
-def _dag(call: Call) -> Any:
+def _dag(call: ApiCall) -> Any:
     """Hosts, procs and actors as nodes, with edges between them.
 
     An edge says who owns whom, or who sends to whom.
@@ -125,7 +125,7 @@ _EXCLUDED = Field("string", "Classes that are not wanted, with commas between")
         "exclude_classes": _EXCLUDED,
     },
 )
-def _all_meshes(call: Call) -> Any:
+def _all_meshes(call: ApiCall) -> Any:
     """Rows of the table of meshes."""
     return _chosen(
         call, _meshes(call.program), {"class": "class", "parent_mesh_id": "parent_mesh_id"}
@@ -133,7 +133,7 @@ def _all_meshes(call: Call) -> Any:
 
 
 @route("GET", "/api/meshes/{id}")
-def _mesh(call: Call) -> Any:
+def _mesh(call: ApiCall) -> Any:
     """One of them."""
     return _one(call, _meshes(call.program), "mesh")
 
@@ -146,32 +146,32 @@ def _mesh(call: Call) -> Any:
         "exclude_classes": _EXCLUDED,
     },
 )
-def _children(call: Call) -> Any:
+def _children(call: ApiCall) -> Any:
     """The meshes that are made of one."""
     found = [row for row in _meshes(call.program) if row["parent_mesh_id"] == call.path["id"]]
     return _chosen(call, found, {"mesh_class": "class"})
 
 
 @route("GET", "/api/actors", fields={"mesh_id": Field("string", "Only those of this mesh")})
-def _all_actors(call: Call) -> Any:
+def _all_actors(call: ApiCall) -> Any:
     """Rows of the table of actors, with status and mesh."""
     return _chosen(call, _actors(call.program), {"mesh_id": "mesh_id"})
 
 
 @route("GET", "/api/actors/{id}")
-def _actor(call: Call) -> Any:
+def _actor(call: ApiCall) -> Any:
     """One of them."""
     return _one(call, _actors(call.program), "actor")
 
 
 @route("GET", "/api/actors/{id}/status_events")
-def _status_events(call: Call) -> Any:
+def _status_events(call: ApiCall) -> Any:
     """The life of an actor; the latest 200 events, the last one first."""
     return _rows(call, "actor_status_events", f"actor_id = {_id(call.path['id'])}", _LATEST)
 
 
 @route("GET", "/api/actors/{id}/messages")
-def _messages_of(call: Call) -> Any:
+def _messages_of(call: ApiCall) -> Any:
     """The messages that an actor has sent and received.
 
     The latest 200 messages that are remembered, the last one first.
@@ -188,7 +188,7 @@ def _messages_of(call: Call) -> Any:
         "to_actor_id": Field("string", "Who gets them"),
     },
 )
-def _messages(call: Call) -> Any:
+def _messages(call: ApiCall) -> Any:
     """Messages that are remembered, the last one first; 10,000 at most."""
     return _rows(call, "messages", _where(call, "from_actor_id", "to_actor_id"))
 
@@ -196,7 +196,7 @@ def _messages(call: Call) -> Any:
 @route(
     "GET", "/api/message_status_events", fields={"message_id": Field("string", "Of this message")}
 )
-def _message_status_events(call: Call) -> Any:
+def _message_status_events(call: ApiCall) -> Any:
     """The events of messages, the last one first; 10,000 at most."""
     return _rows(call, "message_status_events", _where(call, "message_id"))
 
@@ -204,7 +204,7 @@ def _message_status_events(call: Call) -> Any:
 @route(
     "GET", "/api/sent_messages", fields={"sender_actor_id": Field("string", "Who has sent them")}
 )
-def _sent_messages(call: Call) -> Any:
+def _sent_messages(call: ApiCall) -> Any:
     """Calls as they were sent, the last one first; 10,000 at most."""
     return _rows(call, "sent_messages", _where(call, "sender_actor_id"))
 
@@ -212,7 +212,7 @@ def _sent_messages(call: Call) -> Any:
 @route(
     "POST", "/api/query", fields={"sql": Field("string", "One statement that reads", required=True)}
 )
-def _query(call: Call) -> Any:
+def _query(call: ApiCall) -> Any:
     """Rows that SQL finds, as `/v1/query` does, or a stream of Arrow's if `Accept` says so.
 
     Ids are numbers.
@@ -227,7 +227,7 @@ _PROC_REF = Field("string", "Of a proc, as `/v1/root` leads to it", required=Tru
 
 
 @route("POST", "/api/pyspy/capture", role=ACT, seconds=30.0, fields={"proc_ref": _PROC_REF})
-def _capture(call: Call) -> Any:
+def _capture(call: ApiCall) -> Any:
     """A dump by py-spy of a process."""
     proc = call.text("proc_ref")
     return {"proc_ref": proc, "result": call.program.py_spy(proc)}
@@ -244,7 +244,7 @@ def _capture(call: Call) -> Any:
         "pyspy_result_json": Field("string", "What py-spy has said", required=True),
     },
 )
-def _keep(call: Call) -> Any:
+def _keep(call: ApiCall) -> Any:
     """Keep a dump of py-spy, for `/v1/pyspy_dumps/{id}`."""
     dump = {"proc_ref": call.text("proc_ref"), "result": call.text("pyspy_result_json")}
     call.program.keep_dump(call.text("dump_id"), dump)
@@ -252,20 +252,20 @@ def _keep(call: Call) -> Any:
 
 
 @route("POST", "/api/ingest_snapshot/{table}", role=ACT, seconds=0, takes=arrow.MEDIA)
-def _ingest(call: Call) -> Any:
+def _ingest(call: ApiCall) -> Any:
     """Keep rows of a snapshot of the tree, for queries here."""
     call.program.ingest(call.path["table"], call.content)
     return {"status": "ok"}
 
 
-def _meshes(program: Watched) -> list[dict[str, Any]]:
+def _meshes(program: WatchedProgram) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = program.shared(
         "meshes", lambda: [with_texts(row) for row in program.query(_MESHES).rows]
     )
     return found
 
 
-def _actors(program: Watched) -> list[dict[str, Any]]:
+def _actors(program: WatchedProgram) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = program.shared(
         "actors", lambda: [with_texts(row) for row in program.query(_ACTORS).rows]
     )
@@ -273,7 +273,7 @@ def _actors(program: Watched) -> list[dict[str, Any]]:
 
 
 def _chosen(
-    call: Call, rows: Iterable[dict[str, Any]], filters: Mapping[str, str]
+    call: ApiCall, rows: Iterable[dict[str, Any]], filters: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Rows that have what the query wants: the columns by its names."""
     wanted = {column: call.query[name] for name, column in filters.items() if name in call.query}
@@ -284,19 +284,19 @@ def _chosen(
     ]  # fmt: skip
 
 
-def _one(call: Call, rows: Iterable[dict[str, Any]], kind: str) -> dict[str, Any]:
+def _one(call: ApiCall, rows: Iterable[dict[str, Any]], kind: str) -> dict[str, Any]:
     for row in rows:
         if row["id"] == call.path["id"]:
             return row
     raise ApiError("not_found", f"{kind} not found")
 
 
-def _rows(call: Call, table: str, where: str, most: int = _MOST_ROWS) -> list[dict[str, Any]]:
+def _rows(call: ApiCall, table: str, where: str, most: int = _MOST_ROWS) -> list[dict[str, Any]]:
     sql = f"SELECT * FROM {table} WHERE {where} ORDER BY timestamp_us DESC, id LIMIT {most}"
     return [with_texts(row) for row in call.program.query(sql).rows]
 
 
-def _where(call: Call, *names: str) -> str:
+def _where(call: ApiCall, *names: str) -> str:
     return (
         " AND ".join(f"{name} = {_id(call.query[name])}" for name in names if name in call.query)
         or "true"
@@ -322,7 +322,7 @@ def _lifecycle(
     }
 
 
-def _summed(program: Watched) -> dict[str, Any]:
+def _summed(program: WatchedProgram) -> dict[str, Any]:
     meshes, actors, endpoints = _meshes(program), _actors(program), program.query(_ENDPOINTS).rows
     [times] = program.query(_TIMES).rows
     kinds = Counter(row["class"] if row["class"] in ("Host", "Proc") else "" for row in meshes)
@@ -355,7 +355,7 @@ def _summed(program: Watched) -> dict[str, Any]:
     }
 
 
-def _graph(program: Watched) -> dict[str, Any]:
+def _graph(program: WatchedProgram) -> dict[str, Any]:
     tree = program.tree.get()
     nodes: dict[str, dict[str, Any]] = {}
     edges: list[tuple[str, str, str]] = []

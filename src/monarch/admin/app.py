@@ -28,11 +28,11 @@ from starlette.responses import Response, StreamingResponse
 from ..errors import MonarchError, QueryError, SupervisionError
 from . import front, guard, routes, runs
 from .arrow import MOST_BODY as MOST_OF_ARROW
-from .feeds import Reader
+from .feeds import FeedReader
 from .guard import Guard
 from .keys import may
-from .program import Watched
-from .routes import NOBODY, STATUS, ApiError, Call, Events, Handler, LoginLink, Page, Route
+from .program import WatchedProgram
+from .routes import NOBODY, STATUS, ApiCall, ApiError, Events, Handler, LoginLink, Page, Route
 
 logger = logging.getLogger("monarch.admin")
 
@@ -55,7 +55,9 @@ class App:
         at_once: Routes that ask the program at a time; others wait for their turn.
     """
 
-    def __init__(self, program: Watched, doors: Guard, at_once: int, secure: bool = False) -> None:
+    def __init__(
+        self, program: WatchedProgram, doors: Guard, at_once: int, secure: bool = False
+    ) -> None:
         self._program = program
         self._guard = doors
         self._secure = secure
@@ -128,7 +130,7 @@ class App:
         is_json = chosen.takes == routes.JSON
         body = _object(content) if is_json else {}
         base = str(request.base_url).rstrip("/") + (f"/runs/{run}" if run else "")
-        call = Call(
+        call = ApiCall(
             self._program, names, dict(request.query_params), body, base, role,
             headers.get("accept", ""), headers.get("last-event-id", ""), threading.Event(),
             b"" if is_json else content,
@@ -175,7 +177,7 @@ class App:
         )
         return response
 
-    async def _ask(self, chosen: Route, call: Call, request: Request) -> Any:
+    async def _ask(self, chosen: Route, call: ApiCall, request: Request) -> Any:
         """Return the handler's answer, within its time, and as long as the client waits for it."""
         if not chosen.asks:
             return await self._run(chosen, call)
@@ -205,7 +207,7 @@ class App:
             if call.abandoned is not None:
                 call.abandoned.set()
 
-    async def _in_turn(self, chosen: Route, call: Call, begun: asyncio.Event) -> Any:
+    async def _in_turn(self, chosen: Route, call: ApiCall, begun: asyncio.Event) -> Any:
         places = self._readers if chosen.reads else self._places
         await places.acquire()
         begun.set()
@@ -219,7 +221,7 @@ class App:
         if not running.cancelled():
             running.exception()  # is told already, or comes too late
 
-    async def _run(self, chosen: Route, call: Call) -> Any:
+    async def _run(self, chosen: Route, call: ApiCall) -> Any:
         try:
             return await asyncio.get_running_loop().run_in_executor(
                 self._pool, chosen.handler, call
@@ -258,14 +260,14 @@ class App:
     async def _stream(self, events: Events) -> AsyncGenerator[str, None]:
         self.streams += 1
         try:
-            async with aclosing(Reader(events.feed).texts()) as texts:
+            async with aclosing(FeedReader(events.feed).texts()) as texts:
                 async for text in texts:
                     yield text
         finally:
             self.streams -= 1
 
 
-def _of_run(run: str, handler: Handler, call: Call) -> Any:
+def _of_run(run: str, handler: Handler, call: ApiCall) -> Any:
     """Answer a handler's question about a run that has left a file."""
     try:
         return handler(call._replace(program=runs.opened(call.program.folder, run)))

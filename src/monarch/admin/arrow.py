@@ -14,7 +14,7 @@ from typing import Any
 
 from .._namedtuple import NamedTuple
 from ..telemetry.programs import SCHEMA
-from ..telemetry.query import Found, Needs, Schema, as_columns, library, quoted
+from ..telemetry.query import FoundRows, Needs, Schema, as_columns, library, quoted
 from ..telemetry.query import TableSource as Tables
 from ..telemetry.tables import TABLES
 
@@ -128,7 +128,7 @@ class Snapshots:
                 oldest = self._sent.popleft()
                 self._gone[oldest.name] += oldest.rows.num_rows
 
-    def add_to(self, found: Found) -> Found:
+    def add_to(self, found: FoundRows) -> FoundRows:
         """The rows that a source has found, and those that were sent.
 
         Args:
@@ -143,7 +143,7 @@ class Snapshots:
                 tables[name] = _joined(tables[name], rows)
         for name in gone.keys() & tables.keys():
             left_out[name] = left_out.get(name, 0) + gone[name]
-        return Found(tables, silent, left_out)
+        return FoundRows(tables, silent, left_out)
 
 
 class Beside:
@@ -166,7 +166,7 @@ class Beside:
     def events(self) -> frozenset[str]:
         return self._source.events
 
-    def collect(self, needs: Needs, seconds: float) -> Found:
+    def collect(self, needs: Needs, seconds: float) -> FoundRows:
         return self._snapshots.add_to(self._source.collect(needs, seconds))
 
 

@@ -21,7 +21,7 @@ MOST = 256
 """Connections at a time."""
 
 
-class Connection(H11Protocol):
+class ServerConnection(H11Protocol):
     """One, as uvicorn has it."""
 
     _head: asyncio.TimerHandle | None = None

@@ -91,7 +91,7 @@ class Feed:
         self._interval = interval
         self._ended = ended
         self._lock = threading.Lock()
-        self._readers: list[Reader] = []
+        self._readers: list[FeedReader] = []
         self._running = False
         self._looked = time.monotonic()
 
@@ -100,7 +100,7 @@ class Feed:
         """Seconds since the last look that has not failed, or since somebody looks."""
         return time.monotonic() - self._looked
 
-    def open(self, reader: Reader) -> None:
+    def open(self, reader: FeedReader) -> None:
         """Send events to a reader from now on."""
         with self._lock:
             self._readers.append(reader)
@@ -109,7 +109,7 @@ class Feed:
                 self._looked = time.monotonic()
                 threading.Thread(target=self._run, name="monarch-admin-feed", daemon=True).start()
 
-    def close(self, reader: Reader) -> None:
+    def close(self, reader: FeedReader) -> None:
         """Send it no more."""
         with self._lock:
             self._readers.remove(reader)
@@ -147,7 +147,7 @@ class Feed:
             if source is not None:
                 source.close()
 
-    def _still_read(self, source: FeedSource | None) -> list[Reader]:
+    def _still_read(self, source: FeedSource | None) -> list[FeedReader]:
         """Return the readers; none when the program has ended."""
         with self._lock:
             readers = list(self._readers)
@@ -161,7 +161,7 @@ class Feed:
         return []
 
 
-class Reader:
+class FeedReader:
     """One who reads a feed, in an event loop.
 
     Args:

@@ -6,23 +6,23 @@ What its pages show they ask for by the other routes, as everybody does.
 from __future__ import annotations
 
 from .. import dashboard
-from .program import Watched
-from .routes import ApiError, Call, Page, route
+from .program import WatchedProgram
+from .routes import ApiCall, ApiError, Page, route
 
 
 @route("GET", "/", seconds=0, answers="text/html")
-def _front(call: Call) -> Page:
+def _front(call: ApiCall) -> Page:
     """The dashboard: where a link of `monarch dashboard` leads."""
     return front(call.program)
 
 
 @route("GET", "/assets/{name}", seconds=0, answers="text/plain")
-def _asset(call: Call) -> Page:
+def _asset(call: ApiCall) -> Page:
     """A file of the dashboard."""
     return _file(call.path["name"])
 
 
-def front(program: Watched) -> Page:
+def front(program: WatchedProgram) -> Page:
     """The page that shows the dashboard; what it asks for first is looked for meanwhile."""
     program.expect()
     return _file("index.html")

@@ -26,7 +26,7 @@ from .app import App
 from .door import PROGRAM_ENDED
 from .guard import Guard
 from .keys import Keys
-from .program import Watched
+from .program import WatchedProgram
 
 TABLES = (api, front, logs, more, runs, trace, v1)
 """The modules with routes; those of the first win."""
@@ -44,12 +44,12 @@ _UNUSED: dict[str, Any] = dict.fromkeys(("pandas", "pyarrow"))
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
-def to_program(told: Mapping[str, Any]) -> Watched:
+def to_program(told: Mapping[str, Any]) -> WatchedProgram:
     """The program that is served."""
-    return Watched(connect(told["pid"]))
+    return WatchedProgram(connect(told["pid"]))
 
 
-def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
+def main(reach: Callable[[Mapping[str, Any]], WatchedProgram] = to_program) -> None:
     """Serve as the first line of standard input says, until standard input ends, or the program.
 
     Args:
@@ -77,7 +77,7 @@ def main(reach: Callable[[Mapping[str, Any]], Watched] = to_program) -> None:
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=http.Connection,
+            http=http.ServerConnection,
             ws="none",
             lifespan="off",
             log_config=None,
@@ -107,7 +107,7 @@ def _die_with(parent: int) -> None:
 
 
 async def _serve(
-    server: uvicorn.Server, listener: socket.socket, app: App, program: Watched, idle: float
+    server: uvicorn.Server, listener: socket.socket, app: App, program: WatchedProgram, idle: float
 ) -> None:
     """Serve until the program or the parent process ends, or nobody needs this any more."""
     loop = asyncio.get_running_loop()
@@ -137,7 +137,7 @@ async def _serve(
     serving.result()
 
 
-def needed(busy: bool, program: Watched, until: float) -> bool:
+def needed(busy: bool, program: WatchedProgram, until: float) -> bool:
     """Return whether the process must go on.
 
     Args:

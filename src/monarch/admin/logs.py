@@ -19,8 +19,8 @@ from ..logs.line import LogLine
 from ..telemetry import Collected
 from ..telemetry.rows import line_of
 from .feeds import Event, Feed, FeedSource
-from .program import Watched
-from .routes import EVENTS, ApiError, Call, Events, Field, route
+from .program import WatchedProgram
+from .routes import EVENTS, ApiCall, ApiError, Events, Field, route
 
 _MOST = 20_000  # lines that agents send at a time, of those that match; what is left out is said
 _READ = 10.0  # seconds in which a host must have read its files
@@ -53,7 +53,7 @@ _FIELDS = {
         "limit": Field("integer", "Lines, at most; 1000 if nothing is said"),
     },
 )
-def _logs(call: Call) -> Any:
+def _logs(call: ApiCall) -> Any:
     """The last lines of ranks on all hosts, printed and logged, in order of time.
 
     Ranks that have ended are included. Hosts filter at the files: lines that do not match push
@@ -71,7 +71,7 @@ def _logs(call: Call) -> Any:
 
 
 @route("GET", "/v1/logs/follow", seconds=0, answers=EVENTS, fields=_FIELDS)
-def _follow(call: Call) -> Events:
+def _follow(call: ApiCall) -> Events:
     """Lines as they come: an event `lines` for those of a moment.
 
     Without `since`, from now on. Who was cut off goes on by the header `Last-Event-ID`, and gets
@@ -87,7 +87,7 @@ def _follow(call: Call) -> Events:
 class _Following(FeedSource):
     """Asks for the lines since the look before, and a little earlier, and knows those again."""
 
-    def __init__(self, program: Watched, wanted: LineFilter) -> None:
+    def __init__(self, program: WatchedProgram, wanted: LineFilter) -> None:
         self._program = program
         self._wanted = wanted
         self._since = wanted.since
@@ -124,7 +124,7 @@ def _counted(known: Counter[LogLine], line: LogLine) -> bool:
     return known[line] >= 0
 
 
-def _collect(program: Watched, wanted: LineFilter) -> Collected:
+def _collect(program: WatchedProgram, wanted: LineFilter) -> Collected:
     since_us = int(wanted.since * 1e6) or None
     return program.collect(
         "logs", "procs", since_us=since_us, limit=_MOST, within=_READ, lines=wanted
@@ -159,7 +159,7 @@ def _point(row: Mapping[str, Any]) -> str:
     )
 
 
-def _filter(call: Call) -> LineFilter:
+def _filter(call: ApiCall) -> LineFilter:
     """`grep` is a text: a pattern of a stranger can take for ever, and nothing ends it."""
     level = call.text("level", "")
     wanted = LineFilter(

@@ -31,8 +31,8 @@ from .feeds import Event, Feed, FeedSource
 from .keys import ACT
 from .logs import moment
 from .past import as_of
-from .program import Watched, rows_by
-from .routes import EVENTS, ApiError, Call, Events, Field, Page, route
+from .program import WatchedProgram, rows_by
+from .routes import EVENTS, ApiCall, ApiError, Events, Field, Page, route
 from .tree import rfc3339, with_texts
 
 logger = logging.getLogger("monarch.admin")
@@ -47,7 +47,7 @@ _RANK = Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4")
 
 
 @route("GET", "/v1/access", seconds=0)
-def _access(call: Call) -> Any:
+def _access(call: ApiCall) -> Any:
     """The rights of the requester.
 
     It follows from the `role`, and from whether the target is the file of a run, which is
@@ -64,7 +64,7 @@ def _access(call: Call) -> Any:
         "seconds_apart": Field("number", "Between two looks, from 0.1 to 10; 1 if nothing is said")
     },
 )
-def _why(call: Call) -> Any:
+def _why(call: ApiCall) -> Any:
     """The verdict in one sentence: fine, slow or stuck.
 
     With it: what each rank does, who waits for whom, failures, silent hosts.
@@ -85,14 +85,14 @@ def _why(call: Call) -> Any:
         "native": Field("boolean", "With C functions, by py-spy"),
     },
 )
-def _stacks(call: Call) -> Any:
+def _stacks(call: ApiCall) -> Any:
     """The stacks of all processes, equal ones together, the odd ones last in their mesh."""
     mesh, rank = call.query.get("mesh"), call.query.get("rank")
     return stacks(call.program.connection, mesh, rank, call.flag("native")).get().to_json()
 
 
 @route("GET", "/v1/waits")
-def _waits(call: Call) -> Any:
+def _waits(call: ApiCall) -> Any:
     """All waits of now: the waiting rank and the awaited one, by name."""
     found = call.program.collect("waits", "actors")
     actors = rows_by(found.rows("actors"), "id")
@@ -110,7 +110,7 @@ def _waits(call: Call) -> Any:
 
 
 @route("GET", "/v1/meshes")
-def _meshes(call: Call) -> Any:
+def _meshes(call: ApiCall) -> Any:
     """All meshes of hosts, procs and actors."""
     found = call.program.collect("meshes")
     return {"meshes": [with_texts(row) for row in found.rows("meshes")], "silent": found.silent}
@@ -122,7 +122,7 @@ def _meshes(call: Call) -> Any:
     seconds=65.0,
     fields={"at": Field("string", "As of then, from what is retained; see `since` of logs")},
 )
-def _now(call: Call) -> Any:
+def _now(call: ApiCall) -> Any:
     """The content of the front page: the verdict, each rank of each mesh as columns, failures."""
     given = call.text("at", "")
     if not given:
@@ -135,20 +135,20 @@ def _now(call: Call) -> Any:
 
 
 @route("GET", "/v1/time", seconds=0)
-def _time(call: Call) -> Any:
+def _time(call: ApiCall) -> Any:
     """The time here, in seconds since 1970; of the file of a run, when it was made."""
     return call.program.time()
 
 
 @route("GET", "/v1/now/events", seconds=0, answers=EVENTS)
-def _now_events(call: Call) -> Events:
+def _now_events(call: ApiCall) -> Events:
     """The same as events: `state` first, then a `delta` for each change."""
     program = call.program
     return Events(program.feed("now", lambda: Feed(lambda: _Now(program), program.ended, _GLANCE)))
 
 
 @route("GET", "/metrics", answers=CONTENT_TYPE)
-def _metrics(call: Call) -> Page:
+def _metrics(call: ApiCall) -> Page:
     """Metrics of all processes in the text format of Prometheus.
 
     Who did not answer is `monarch_silent`.
@@ -157,14 +157,14 @@ def _metrics(call: Call) -> Page:
 
 
 @route("GET", "/v1/events", seconds=0, answers=EVENTS)
-def _events(call: Call) -> Events:
+def _events(call: ApiCall) -> Events:
     """The events of actors and procs, as they happen: a `status` for each change."""
     program = call.program
     return Events(program.feed("events", lambda: Feed(lambda: _Life(program), program.ended)))
 
 
 @route("POST", "/v1/snapshot", role=ACT, seconds=_LONG, answers="application/vnd.duckdb")
-def _snapshot(call: Call) -> Page:
+def _snapshot(call: ApiCall) -> Page:
     """All tables as they are now, as a file for `monarch query --run`, or for duckdb."""
     connection = call.program.connection
     about = {"program": str(connection.program), "reason": "a snapshot by the admin interface"}
@@ -184,7 +184,7 @@ def _snapshot(call: Call) -> Page:
         "torch": Field("boolean", "Have torch's profiler run in ranks that use torch"),
     },
 )
-def _profile(call: Call) -> Page:
+def _profile(call: ApiCall) -> Page:
     """A profile of all processes for some seconds, as a file for ui.perfetto.dev.
 
     It covers actors that were spawned with telemetry.
@@ -205,7 +205,7 @@ def _profile(call: Call) -> Page:
     seconds=_LONG,
     fields={"reason": Field("string", "What those are told who still call it")},
 )
-def _stop(call: Call) -> Any:
+def _stop(call: ApiCall) -> Any:
     """Stop a mesh of procs, by its name or id, as its owner would.
 
     The answer comes when its processes are gone.
@@ -224,7 +224,7 @@ def _stop(call: Call) -> Any:
     seconds=_LONG,
     fields={"reason": Field("string", "What callers of its actors are told")},
 )
-def _restart(call: Call) -> Any:
+def _restart(call: ApiCall) -> Any:
     """Kill the processes of a mesh that has a restart policy, so that they start again by that."""
     uid, owner = _owned(call)
     if not call.program.ask(owner, OwnedMesh(uid), PATIENCE):
@@ -281,7 +281,7 @@ def _put(answered: queue.SimpleQueue[K], key: K, done: object) -> None:
     answered.put(key)
 
 
-def _owned(call: Call) -> tuple[str, ProcAddress]:
+def _owned(call: ApiCall) -> tuple[str, ProcAddress]:
     """The id of the mesh that a path names, and the process that owns it."""
     connection, wanted = call.program.connection, call.path["mesh"]
     procs, silent = _procs(connection)
@@ -312,7 +312,7 @@ def _owned(call: Call) -> tuple[str, ProcAddress]:
     raise ApiError("not_found", f"there is no mesh of procs {wanted[:200]!r} that runs{unheard}")
 
 
-def _looked(program: Watched) -> tuple[Verdict, Collected]:
+def _looked(program: WatchedProgram) -> tuple[Verdict, Collected]:
     with ThreadPoolExecutor(1) as other:  # rows come while the verdict waits between its looks
         rows = other.submit(program.seen)
         return program.verdict.get(), rows.result()
@@ -324,7 +324,7 @@ class _Now(FeedSource):
     A page that opens shows all ranks at once. The verdict on the same rows follows.
     """
 
-    def __init__(self, program: Watched) -> None:
+    def __init__(self, program: WatchedProgram) -> None:
         self._program = program
         self._shown: dict[str, Any] | None = None
         self._verdict = picture.LOOKING
@@ -357,7 +357,7 @@ class _Now(FeedSource):
 class _Life(FeedSource):
     """Events of actors; those that were there at the first look are told by nobody."""
 
-    def __init__(self, program: Watched) -> None:
+    def __init__(self, program: WatchedProgram) -> None:
         self._program = program
         self._since = int(time.time() * 1e6)
         self._seen: set[int] = set()

@@ -17,7 +17,7 @@ from typing import Any
 
 from ..why.model import RUNS
 from .picture import ENDED, FAILED, IDLE, RANK_STATES, STARTS, new_mesh
-from .program import Watched
+from .program import WatchedProgram
 
 UNKNOWN = "unknown"
 """The status of a moment of which no failure is known."""
@@ -59,13 +59,15 @@ of messages in a second.
 """
 
 
-def as_of(program: Watched, at: float, abandoned: threading.Event | None = None) -> dict[str, Any]:
+def as_of(
+    program: WatchedProgram, at: float, abandoned: threading.Event | None = None
+) -> dict[str, Any]:
     """All that is shown, as `picture` has it.
 
     Args:
         program: The program, or the file of a run.
         at: When, in seconds since 1970.
-        abandoned: See `Call`.
+        abandoned: See `ApiCall`.
     """
     at_us = int(at * 1e6)
     query = partial(program.query, seconds=_SECONDS, abandoned=abandoned)

@@ -69,7 +69,7 @@ class Shared(Generic[T]):
             return self._found[1]
 
 
-class Watched:
+class WatchedProgram:
     """A program, as the routes see it.
 
     Args:
@@ -180,7 +180,7 @@ class Watched:
             sql: One statement that reads.
             role: Of who asks: tables of stacks are there for `ACT`.
             seconds: For all of it.
-            abandoned: See `Call`.
+            abandoned: See `ApiCall`.
 
         Raises:
             QueryError: It is no such statement, or its answer is over a limit.

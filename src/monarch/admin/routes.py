@@ -3,7 +3,7 @@
 Modules such as `api`, `logs` and `v1` add their handlers with `route`. `app` serves from the table;
 the OpenAPI document and the tests of security are made from it.
 
-A handler is a function of a `Call`. It runs on a thread, asks the program, and returns what `json`
+A handler is a function of a `ApiCall`. It runs on a thread, asks the program, and returns what `json`
 takes, or a `Page`, or `Events`. An `ApiError` that it raises is the answer; `app` turns the
 program's own errors into answers, too.
 """
@@ -22,7 +22,7 @@ from .keys import VIEW
 
 if TYPE_CHECKING:
     from .feeds import Feed
-    from .program import Watched
+    from .program import WatchedProgram
 
 NOBODY = ""
 """In place of a role: this route needs none."""
@@ -108,7 +108,7 @@ class LoginLink(NamedTuple):
     code: str
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """A request.
 
     Attributes:
@@ -124,7 +124,7 @@ class Call(NamedTuple):
         content: The body as it was sent, where the route takes no JSON.
     """
 
-    program: Watched
+    program: WatchedProgram
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: Mapping[str, Any]
@@ -194,7 +194,7 @@ class Call(NamedTuple):
         return given
 
 
-Handler = Callable[[Call], Any]
+Handler = Callable[[ApiCall], Any]
 
 
 class Field(NamedTuple):

@@ -21,7 +21,7 @@ from ..telemetry.query import Limits, run
 from ..telemetry.run_file import RunFile, is_run
 from ..why.run import of_run
 from .keys import ACT
-from .routes import ApiError, Call, route
+from .routes import ApiCall, ApiError, route
 from .saved import KeptFile, SavedRun, as_it_is
 
 MOST = 50
@@ -72,7 +72,7 @@ def opened(folder: str, name: str) -> SavedRun:
 
 
 @route("GET", "/v1/runs", seconds=60.0, reads=True)
-def _runs(call: Call) -> Any:
+def _runs(call: ApiCall) -> Any:
     """Runs that have left a file in the program's folder, the latest first.
 
     Each is served below `/runs/{id}/`. With them: the programs of this user that run on this
@@ -128,7 +128,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {**row, "status": verdict.status, "sentence": verdict.sentence, "error": None}
 
 
-def _programs(call: Call) -> list[dict[str, Any]]:
+def _programs(call: ApiCall) -> list[dict[str, Any]]:
     """List the programs of this machine.
 
     Command lines need a role above `view`: they have what their owner has typed.

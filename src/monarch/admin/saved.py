@@ -25,7 +25,7 @@ from ..telemetry.tables import TABLES
 from ..why.run import of_run
 from .keys import ACT
 from .logs import matching
-from .program import OF_ACT, Shared, Watched
+from .program import OF_ACT, Shared, WatchedProgram
 from .routes import ApiError
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ def as_it_is(path: Path) -> KeptFile:
     return KeptFile(path, status.st_mtime_ns, status.st_ino, status.st_size)
 
 
-class SavedRun(Watched):
+class SavedRun(WatchedProgram):
     """A program that has left a file, as the routes see it.
 
     Where another file takes its place, that one.

@@ -9,7 +9,7 @@ from functools import partial
 
 from ..telemetry.window import trace
 from .logs import moment
-from .routes import Call, Field, Page, route
+from .routes import ApiCall, Field, Page, route
 
 _SECONDS = 60.0
 
@@ -30,7 +30,7 @@ _SECONDS = 60.0
         "rank": Field("string", "Ranks of it: 0,3-5 or ::2 or hosts=1,gpus=0:4"),
     },
 )
-def _trace(call: Call) -> Page:
+def _trace(call: ApiCall) -> Page:
     """A timeline of a retained period, as a file for ui.perfetto.dev.
 
     It has messages, spans and steps. A period with more than 100,000 of one kind is refused:

@@ -14,7 +14,7 @@ from ..control import GetSettings
 from ..stacks.py_spy import RunPySpy
 from . import openapi, schemas
 from .keys import ACT
-from .routes import NOBODY, STATUS, TEXT, ApiError, Call, Field, LoginLink, Page, route
+from .routes import NOBODY, STATUS, TEXT, ApiCall, ApiError, Field, LoginLink, Page, route
 from .tree import ROOT
 
 
@@ -26,7 +26,7 @@ from .tree import ROOT
     answers="text/html",
     fields={"code": Field("string", "Of the link", required=True)},
 )
-def _login(call: Call) -> LoginLink:
+def _login(call: ApiCall) -> LoginLink:
     """Exchange a link, once, for a cookie that lets this browser in.
 
     `monarch admin` prints links.
@@ -35,25 +35,25 @@ def _login(call: Call) -> LoginLink:
 
 
 @route("GET", "/SKILL.md", seconds=0, answers="text/markdown")
-def _skill(call: Call) -> Page:
+def _skill(call: ApiCall) -> Page:
     """A guide to these routes, for people and programs."""
     return Page(openapi.guide(call.base), "text/markdown; charset=utf-8")
 
 
 @route("GET", "/openapi.json", seconds=0)
-def _openapi(call: Call) -> Any:
+def _openapi(call: ApiCall) -> Any:
     """The OpenAPI document of these routes."""
     return openapi.document(call.base)
 
 
 @route("GET", "/v1/openapi.json", seconds=0)
-def _openapi_of_v1(call: Call) -> Any:
+def _openapi_of_v1(call: ApiCall) -> Any:
     """The same, where Monarch 0.7 has it."""
     return openapi.document(call.base)
 
 
 @route("GET", "/v1/admin", seconds=0)
-def _admin(call: Call) -> Any:
+def _admin(call: ApiCall) -> Any:
     """The user and the process that serve this."""
     root = call.program.connection.hub.address
     return {
@@ -65,7 +65,7 @@ def _admin(call: Call) -> Any:
 
 
 @route("GET", "/v1/root", seconds="mesh_admin_tree_timeout")
-def _root(call: Call) -> Any:
+def _root(call: ApiCall) -> Any:
     """The root of the tree.
 
     Its children are hosts, whose children are procs, whose children are actors.
@@ -74,31 +74,31 @@ def _root(call: Call) -> Any:
 
 
 @route("GET", "/v1/tree", seconds="mesh_admin_tree_timeout", answers=TEXT)
-def _tree(call: Call) -> Page:
+def _tree(call: ApiCall) -> Page:
     """The whole tree as text, each line with the URL of its node."""
     return Page(call.program.tree.get().drawn(call.base))
 
 
 @route("GET", "/v1/schema", seconds=0)
-def _schema(call: Call) -> Any:
+def _schema(call: ApiCall) -> Any:
     """The JSON Schema of a node."""
     return schemas.NODE
 
 
 @route("GET", "/v1/schema/admin", seconds=0)
-def _schema_of_admin(call: Call) -> Any:
+def _schema_of_admin(call: ApiCall) -> Any:
     """The JSON Schema of `/v1/admin`."""
     return schemas.ADMIN
 
 
 @route("GET", "/v1/schema/error", seconds=0)
-def _schema_of_errors(call: Call) -> Any:
+def _schema_of_errors(call: ApiCall) -> Any:
     """The JSON Schema of an error."""
     return schemas.error(STATUS)
 
 
 @route("GET", "/v1/config/{proc}", seconds="mesh_admin_config_dump_bridge_timeout")
-def _config(call: Call) -> Any:
+def _config(call: ApiCall) -> Any:
     """The configuration of a process, without secrets, and where each value comes from."""
     process = call.program.proc(call.path["proc"])
     limit: float = config.value("mesh_admin_config_dump_bridge_timeout")
@@ -106,7 +106,7 @@ def _config(call: Call) -> Any:
 
 
 @route("GET", "/v1/pyspy/{proc}", role=ACT, seconds=30.0)
-def _py_spy(call: Call) -> Any:
+def _py_spy(call: ApiCall) -> Any:
     """A dump by py-spy of a process: its threads and their stacks.
 
     C functions are among them where py-spy can see them.
@@ -115,7 +115,7 @@ def _py_spy(call: Call) -> Any:
 
 
 @route("POST", "/v1/pyspy_dump/{proc}", role=ACT, seconds=30.0)
-def _py_spy_dump(call: Call) -> Any:
+def _py_spy_dump(call: ApiCall) -> Any:
     """A stored py-spy dump, kept under an id.
 
     `/v1/pyspy_dumps/{id}` gives it, as long as this server runs and 100 others have not
@@ -128,7 +128,7 @@ def _py_spy_dump(call: Call) -> Any:
 
 
 @route("GET", "/v1/pyspy_dumps/{id}", role=ACT, seconds=0)
-def _kept_dump(call: Call) -> Any:
+def _kept_dump(call: ApiCall) -> Any:
     """A dump that was kept."""
     found = call.program.dumps.get(call.path["id"])
     if found is None:
@@ -150,7 +150,7 @@ def _kept_dump(call: Call) -> Any:
         "nonblocking": Field("boolean", "Do not stop the process for each look"),
     },
 )
-def _profile(call: Call) -> Page:
+def _profile(call: ApiCall) -> Page:
     """A flame graph of what a process does for some seconds, by py-spy."""
     longest = min(300.0, config.value("mesh_admin_pyspy_max_profile_duration"))
     seconds, rate = call.integer("duration_s", 0, 1, longest), call.integer("rate_hz", 100, 1, 1000)
@@ -178,7 +178,7 @@ def _profile(call: Call) -> Page:
         "timeout": Field("number", "Seconds for all of it, from 0.1 to 30; 10 if nothing is said"),
     },
 )
-def _query(call: Call) -> Any:
+def _query(call: ApiCall) -> Any:
     """Rows that SQL finds in the tables of telemetry.
 
     The answer names what was left out and what did not answer. Tables of stacks are there for
@@ -195,6 +195,6 @@ def _query(call: Call) -> Any:
 
 
 @route("GET", "/v1/{reference}", seconds="mesh_admin_tree_timeout")
-def _node(call: Call) -> Any:
+def _node(call: ApiCall) -> Any:
     """A host, a proc, or an actor: its reference is one segment of the path, percent-encoded."""
     return call.program.tree.get().find(call.path["reference"])

@@ -20,7 +20,7 @@ from ..why.pace import MOST, Pace
 from . import event_rows, stacks, state_rows
 from .hub import NoAnswer
 from .question import collected
-from .world import World
+from .world import DemoWorld
 
 TABLES = (event_rows, state_rows)
 """The modules that fill tables."""
@@ -33,7 +33,7 @@ class Processes:
         clock: Gives the time, in seconds since 1970.
     """
 
-    def __init__(self, world: World, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, world: DemoWorld, clock: Callable[[], float] = time.time) -> None:
         self._world = world
         self._clock = clock
         self._procs = {proc.address: proc for host in world.hosts for proc in host.procs}

@@ -10,7 +10,7 @@ from ..telemetry.ids import event_id, mesh_id, message_id
 from ..telemetry.rows import event_row, log_row
 from . import logs
 from .faults import STAGES
-from .question import MOST, Question, Row, fills
+from .question import MOST, HostQuestion, Row, fills
 from .world import Proc
 
 _BYTES = 1340  # of a message
@@ -18,7 +18,7 @@ _GIB = 1 << 30
 
 
 @fills("history")
-def _history(asked: Question) -> Iterator[Row]:
+def _history(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     kept = min(600, max(32, MOST // world.trainers.size))
     for proc in asked.alive:
@@ -29,7 +29,7 @@ def _history(asked: Question) -> Iterator[Row]:
 
 
 @fills("host_history")
-def _host_history(asked: Question) -> Iterator[Row]:
+def _host_history(asked: HostQuestion) -> Iterator[Row]:
     """Of one proc that stands for the others of its host."""
     world, alive = asked.world, asked.alive[:1]
     begin = max(asked.now - PERIOD * KEPT, asked.since)
@@ -43,7 +43,7 @@ def _host_history(asked: Question) -> Iterator[Row]:
 
 
 @fills("actor_status_events")
-def _status_events(asked: Question) -> Iterator[Row]:
+def _status_events(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     for proc in asked.procs:
         life: list[tuple[float, str, str | None]] = [
@@ -67,7 +67,7 @@ def _status_events(asked: Question) -> Iterator[Row]:
                 )
 
 
-def _calls(asked: Question, proc: Proc) -> Iterator[tuple[int, int, int, int | None]]:
+def _calls(asked: HostQuestion, proc: Proc) -> Iterator[tuple[int, int, int, int | None]]:
     """The steps of a trainer as calls: their id, which step, when they came, how long they took."""
     odd = asked.world.is_odd(proc)
     steps = asked.steps(proc, MOST // 3)
@@ -80,7 +80,7 @@ def _calls(asked: Question, proc: Proc) -> Iterator[tuple[int, int, int, int | N
 
 
 @fills("messages")
-def _messages(asked: Question) -> Iterator[Row]:
+def _messages(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         if proc.mesh is asked.world.trainers:
             for number, step, begin, took in _calls(asked, proc):
@@ -99,7 +99,7 @@ def _messages(asked: Question) -> Iterator[Row]:
 
 
 @fills("message_status_events")
-def _message_status_events(asked: Question) -> Iterator[Row]:
+def _message_status_events(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         if proc.mesh is asked.world.trainers:
             for number, _, begin, took in _calls(asked, proc):
@@ -109,7 +109,7 @@ def _message_status_events(asked: Question) -> Iterator[Row]:
 
 
 @fills("sent_messages")
-def _sent_messages(asked: Question) -> Iterator[Row]:
+def _sent_messages(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     if not asked.is_head:
         return
@@ -123,7 +123,7 @@ def _sent_messages(asked: Question) -> Iterator[Row]:
 
 
 @fills("steps")
-def _steps(asked: Question) -> Iterator[Row]:
+def _steps(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         if proc.mesh is asked.world.trainers:
             odd = asked.world.is_odd(proc)
@@ -133,7 +133,7 @@ def _steps(asked: Question) -> Iterator[Row]:
 
 
 @fills("spans")
-def _spans(asked: Question) -> Iterator[Row]:
+def _spans(asked: HostQuestion) -> Iterator[Row]:
     """The stages of the last steps."""
     for proc in asked.alive:
         if proc.mesh is not asked.world.trainers:
@@ -153,13 +153,13 @@ def _spans(asked: Question) -> Iterator[Row]:
 
 
 @fills("logs")
-def _logs(asked: Question) -> Iterator[Row]:
+def _logs(asked: HostQuestion) -> Iterator[Row]:
     matches = asked.lines.matcher() if asked.lines is not None else None
     lines = logs.of_host(asked.world, asked.host, asked.since, asked.now)
     return (log_row(line) for line in lines if matches is None or matches(line))
 
 
 @fills("events")
-def _events(asked: Question) -> Iterator[Row]:
+def _events(asked: HostQuestion) -> Iterator[Row]:
     lines = logs.of_host(asked.world, asked.host, asked.since, asked.now)
     return (event_row(line) for line in lines if line.logger)

@@ -8,16 +8,16 @@ from typing import Any, cast
 
 from .._core.plane import Hub
 from ..admin import helper
-from ..admin.program import Watched
+from ..admin.program import WatchedProgram
 from ..programs import Connection, Program
 from .answers import Processes
 from .hub import SimulatedHub
-from .world import World
+from .world import DemoWorld
 
 
-def reach(told: Mapping[str, Any]) -> Watched:
+def reach(told: Mapping[str, Any]) -> WatchedProgram:
     """The program that the command line describes."""
-    world = World(**told["simulated"])
+    world = DemoWorld(**told["simulated"])
     hub = SimulatedHub(world.client, Processes(world).answer)
     program = Program(
         told["pid"],
@@ -27,7 +27,7 @@ def reach(told: Mapping[str, Any]) -> Watched:
         world.hosts[0].name,
         os.getcwd(),
     )
-    return Watched(
+    return WatchedProgram(
         Connection(
             cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False)
         )

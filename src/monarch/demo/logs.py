@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ..logs.filter import LEVELS
 from ..logs.line import LogLine
-from .world import Host, Proc, World, noise
+from .world import DemoHost, DemoWorld, Proc, noise
 
 _KEPT = 900.0  # seconds
 _LINES_PER_STEP = 20  # of all ranks together
@@ -29,7 +29,7 @@ _HOSTILE = (
 )
 
 
-def of_host(world: World, host: Host, since: float, now: float) -> Iterator[LogLine]:
+def of_host(world: DemoWorld, host: DemoHost, since: float, now: float) -> Iterator[LogLine]:
     """The lines of its ranks, by time."""
     since = max(since, now - _KEPT)
     found = [
@@ -42,7 +42,7 @@ def of_host(world: World, host: Host, since: float, now: float) -> Iterator[LogL
     yield from sorted(found, key=lambda line: line.time)
 
 
-def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator[LogLine]:
+def _of_training(world: DemoWorld, proc: Proc, since: float, now: float) -> Iterator[LogLine]:
     """A rank logs how it gets on, now and then; the first one each step."""
     if proc.mesh.uid in world.stopped:
         return
@@ -60,7 +60,7 @@ def _of_training(world: World, proc: Proc, since: float, now: float) -> Iterator
             yield _line(proc, at, "INFO", "train.py:66", text)
 
 
-def _of_fault(world: World, host: Host) -> Iterator[LogLine]:
+def _of_fault(world: DemoWorld, host: DemoHost) -> Iterator[LogLine]:
     if world.fault_name == "hostile-logs" and host is world.odd_host:
         for number, text in enumerate(_HOSTILE):
             yield _line(

@@ -11,7 +11,7 @@ from typing import Any
 from ..telemetry.answer import Collected, of_rows
 from ..telemetry.collect import Collect
 from ..telemetry.registry import AGENT, Asked, producer_of
-from .world import Host, Proc, World
+from .world import DemoHost, DemoWorld, Proc
 
 Row = tuple[Any, ...]
 
@@ -27,7 +27,7 @@ _BY_DESCRIPTION = frozenset(
 """Tables of which agents know something by the description of their host."""
 
 
-class Question:
+class HostQuestion:
     """One question to one host.
 
     Args:
@@ -42,7 +42,7 @@ class Question:
         lines: Which lines of logs are wanted; None for all.
     """
 
-    def __init__(self, world: World, host: Host, wanted: Collect, now: float) -> None:
+    def __init__(self, world: DemoWorld, host: DemoHost, wanted: Collect, now: float) -> None:
         self.world = world
         self.host = host
         self.now = now
@@ -75,24 +75,26 @@ class _Agent:
         return ()
 
 
-_fillers: dict[str, Callable[[Question], Iterator[Row]]] = {}
+_fillers: dict[str, Callable[[HostQuestion], Iterator[Row]]] = {}
 
 
 def fills(
     table: str,
-) -> Callable[[Callable[[Question], Iterator[Row]]], Callable[[Question], Iterator[Row]]]:
+) -> Callable[[Callable[[HostQuestion], Iterator[Row]]], Callable[[HostQuestion], Iterator[Row]]]:
     """Mark what fills a table, with the rows of one host."""
 
-    def mark(filler: Callable[[Question], Iterator[Row]]) -> Callable[[Question], Iterator[Row]]:
+    def mark(
+        filler: Callable[[HostQuestion], Iterator[Row]],
+    ) -> Callable[[HostQuestion], Iterator[Row]]:
         _fillers[table] = filler
         return filler
 
     return mark
 
 
-def collected(world: World, host: Host, wanted: Collect, now: float) -> Collected:
+def collected(world: DemoWorld, host: DemoHost, wanted: Collect, now: float) -> Collected:
     """The answer of an agent for its host."""
-    asked = Question(world, host, wanted, now)
+    asked = HostQuestion(world, host, wanted, now)
     rows = {table: _rows(table, asked) for table in wanted.tables}
     found = of_rows(
         rows, wanted.columns, wanted.since_us, wanted.limit, str(host.agent), wanted.until_us
@@ -100,7 +102,7 @@ def collected(world: World, host: Host, wanted: Collect, now: float) -> Collecte
     return found._replace(clock=asked.us)
 
 
-def _rows(table: str, asked: Question) -> Iterator[Row]:
+def _rows(table: str, asked: HostQuestion) -> Iterator[Row]:
     if table in _BY_DESCRIPTION:
         agent: Any = _Agent()
         described = asked.world.describe(asked.host, asked.now, ended=True)

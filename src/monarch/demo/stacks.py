@@ -9,10 +9,12 @@ from .._rank_selector import RankSelector
 from ..stacks.host import GetHostStacks
 from ..stacks.model import CLIENT, HAS_ENDED, Kernel, Mailbox, ProcStacks, ThreadStack, Wait
 from .faults import PROGRAM
-from .world import Host, Proc, World
+from .world import DemoHost, DemoWorld, Proc
 
 
-def of_host(world: World, host: Host, wanted: GetHostStacks, now: float) -> Iterator[ProcStacks]:
+def of_host(
+    world: DemoWorld, host: DemoHost, wanted: GetHostStacks, now: float
+) -> Iterator[ProcStacks]:
     """The answer of an agent."""
     if host is world.hosts[0] and wanted.mesh in (None, CLIENT) and wanted.ranks in (None, [0]):
         yield _program(world, now)
@@ -38,7 +40,7 @@ def of_host(world: World, host: Host, wanted: GetHostStacks, now: float) -> Iter
                 )
 
 
-def _program(world: World, now: float) -> ProcStacks:
+def _program(world: DemoWorld, now: float) -> ProcStacks:
     """The client waits for the trainers' answers in each step."""
     silent = tuple(
         proc.address
@@ -71,7 +73,7 @@ def _program(world: World, now: float) -> ProcStacks:
     )
 
 
-def _look(world: World, proc: Proc, now: float) -> ProcStacks:
+def _look(world: DemoWorld, proc: Proc, now: float) -> ProcStacks:
     mesh = proc.mesh
     seen = ProcStacks(
         mesh.name,
@@ -111,7 +113,7 @@ def _look(world: World, proc: Proc, now: float) -> ProcStacks:
     return seen._replace(threads=threads, mailboxes=boxes, kernel=Kernel("S", ran, 0, 0))
 
 
-def _thread(world: World, proc: Proc, now: float, is_odd: bool, ran: int) -> ThreadStack:
+def _thread(world: DemoWorld, proc: Proc, now: float, is_odd: bool, ran: int) -> ThreadStack:
     mesh = proc.mesh
     frames, since = world.does(proc, now)
     step = int(world.steps(now, world.is_odd(proc)))

@@ -9,14 +9,14 @@ from ..stacks.host import GetHostStacks
 from ..telemetry.ids import actor_id, host_id, mesh_id, proc_id
 from ..telemetry.rows import stack_rows
 from . import stacks
-from .question import NOW, Question, Row, fills
+from .question import NOW, HostQuestion, Row, fills
 from .world import Proc, noise
 
 _GIB = 1 << 30
 
 
 @fills("actors")
-def _actors(asked: Question) -> Iterator[Row]:
+def _actors(asked: HostQuestion) -> Iterator[Row]:
     world, began = asked.world, int(asked.world.since * 1e6)
     if asked.is_head:
         yield (
@@ -39,7 +39,7 @@ def _actors(asked: Question) -> Iterator[Row]:
 
 
 @fills("meshes")
-def _meshes(asked: Question) -> Iterator[Row]:
+def _meshes(asked: HostQuestion) -> Iterator[Row]:
     world, began = asked.world, int(asked.world.since * 1e6)
     if not asked.is_head:
         return
@@ -63,7 +63,7 @@ def _meshes(asked: Question) -> Iterator[Row]:
 
 
 @fills("hosts")
-def _hosts(asked: Question) -> Iterator[Row]:
+def _hosts(asked: HostQuestion) -> Iterator[Row]:
     world, host = asked.world, asked.host
     used = sum(world.memory(proc, asked.now) for proc in asked.alive)
     cpu = sum(world.busy(proc, asked.now) for proc in asked.alive)
@@ -76,7 +76,7 @@ def _hosts(asked: Question) -> Iterator[Row]:
 
 
 @fills("procs")
-def _procs(asked: Question) -> Iterator[Row]:
+def _procs(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     if asked.is_head:
         yield (
@@ -109,7 +109,7 @@ def _procs(asked: Question) -> Iterator[Row]:
 
 
 @fills("gpus")
-def _gpus(asked: Question) -> Iterator[Row]:
+def _gpus(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     for proc in asked.procs:
         if proc.mesh is not world.trainers:
@@ -131,12 +131,12 @@ def _gpus(asked: Question) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def _noise(proc: Proc, asked: Question) -> float:
+def _noise(proc: Proc, asked: HostQuestion) -> float:
     return noise(proc.rank, int(asked.now))
 
 
 @fills("gpu_processes")
-def _gpu_processes(asked: Question) -> Iterator[Row]:
+def _gpu_processes(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         if proc.mesh is asked.world.trainers:
             gpu = proc.coordinates["gpus"]
@@ -154,7 +154,7 @@ def _gpu_processes(asked: Question) -> Iterator[Row]:
 
 
 @fills("statistics")
-def _statistics(asked: Question) -> Iterator[Row]:
+def _statistics(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         handled = asked.world.handled(proc, asked.now)
         queued = asked.world.queue(proc, asked.now)
@@ -165,7 +165,7 @@ def _statistics(asked: Question) -> Iterator[Row]:
 
 
 @fills("waits")
-def _waits(asked: Question) -> Iterator[Row]:
+def _waits(asked: HostQuestion) -> Iterator[Row]:
     for look in stacks.of_host(asked.world, asked.host, GetHostStacks(), asked.now):
         for thread in look.threads:
             if thread.wait is None or look.address is None:
@@ -193,7 +193,7 @@ def _waits(asked: Question) -> Iterator[Row]:
 
 
 @fills("handled")
-def _handled(asked: Question) -> Iterator[Row]:
+def _handled(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         mesh = proc.mesh
         yield (
@@ -208,7 +208,7 @@ def _handled(asked: Question) -> Iterator[Row]:
 
 
 @fills("stacks")
-def _stacks(asked: Question) -> Iterator[Row]:
+def _stacks(asked: HostQuestion) -> Iterator[Row]:
     return stack_rows(stacks.of_host(asked.world, asked.host, GetHostStacks(ended=True), asked.now))
 
 
@@ -220,7 +220,7 @@ def _node(proc: Proc) -> str:
 
 
 @fills("nodes")
-def _nodes(asked: Question) -> Iterator[Row]:
+def _nodes(asked: HostQuestion) -> Iterator[Row]:
     if asked.is_head:
         yield NOW, f"client<2>.{asked.world.client}", "actor", asked.us
     for proc in asked.alive:
@@ -228,7 +228,7 @@ def _nodes(asked: Question) -> Iterator[Row]:
 
 
 @fills("children")
-def _children(asked: Question) -> Iterator[Row]:
+def _children(asked: HostQuestion) -> Iterator[Row]:
     if asked.is_head:
         yield NOW, str(asked.world.client), f"client<2>.{asked.world.client}", 0, False, False
     for proc in asked.alive:
@@ -236,13 +236,13 @@ def _children(asked: Question) -> Iterator[Row]:
 
 
 @fills("proc_nodes")
-def _proc_nodes(asked: Question) -> Iterator[Row]:
+def _proc_nodes(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         yield NOW, str(proc.address), proc.address.proc, 1, 0, False, 0
 
 
 @fills("actor_nodes")
-def _actor_nodes(asked: Question) -> Iterator[Row]:
+def _actor_nodes(asked: HostQuestion) -> Iterator[Row]:
     world = asked.world
     for proc in asked.alive:
         busy = bool(world.does(proc, asked.now)[0])
@@ -255,20 +255,20 @@ def _actor_nodes(asked: Question) -> Iterator[Row]:
 
 
 @fills("actor_executions")
-def _executions(asked: Question) -> Iterator[Row]:
+def _executions(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         yield NOW, _node(proc), int(bool(asked.world.does(proc, asked.now)[0])), True, False
 
 
 @fills("active_handlers")
-def _handlers(asked: Question) -> Iterator[Row]:
+def _handlers(asked: HostQuestion) -> Iterator[Row]:
     for proc in asked.alive:
         if asked.world.does(proc, asked.now)[0]:
             yield NOW, _node(proc), proc.mesh.endpoint, 1, None
 
 
 @fills("actor_failures")
-def _failures(asked: Question) -> Iterator[Row]:
+def _failures(asked: HostQuestion) -> Iterator[Row]:
     """Their owner tells them: the client."""
     odd = asked.world.odd
     end = asked.world.end(odd, asked.now)

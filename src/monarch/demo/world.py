@@ -62,7 +62,7 @@ class Proc:
     __slots__ = ("actor_id", "address", "coordinates", "host", "id", "mesh", "pid", "rank")
 
     def __init__(
-        self, mesh: Mesh, rank: int, coordinates: dict[str, int], host: Host, pid: int
+        self, mesh: Mesh, rank: int, coordinates: dict[str, int], host: DemoHost, pid: int
     ) -> None:
         self.mesh = mesh
         self.rank = rank
@@ -79,7 +79,7 @@ class Proc:
         return f"{self.mesh.name}[{self.rank}]"
 
 
-class Host:
+class DemoHost:
     """A simulated machine."""
 
     __slots__ = ("agent", "id", "machine", "name", "procs")
@@ -92,7 +92,7 @@ class Host:
         self.procs: list[Proc] = []
 
 
-class World:
+class DemoWorld:
     """The simulated program at any time.
 
     Args:
@@ -152,13 +152,13 @@ class World:
             False,
         )
         self.meshes = (self.trainers, self.loaders, self.metrics)
-        head = Host("head", "head")
+        head = DemoHost("head", "head")
         self.hosts = [head]
         self.client = ProcAddress(head.name, "client-d3m0")
         self.client_actor = actor_id(self.client, _CLIENT_UID)
         head.procs.append(Proc(self.metrics, 0, {"hosts": 0}, head, 3990))
         for number in range(machines):
-            host = Host(f"tcp://10.0.{number // 250}.{number % 250 + 1}:26600", f"h{number}")
+            host = DemoHost(f"tcp://10.0.{number // 250}.{number % 250 + 1}:26600", f"h{number}")
             pid = 4000 + 97 * (number % 20)
             host.procs = [
                 Proc(
@@ -230,7 +230,7 @@ class World:
 
     # processes
 
-    def is_silent(self, host: Host, now: float) -> bool:
+    def is_silent(self, host: DemoHost, now: float) -> bool:
         """Return whether the process does not answer."""
         return self.fault_name == "silent-host" and host is self.odd_host and self.lasts(now)
 
@@ -259,7 +259,7 @@ class World:
             self.end(proc, now) is None and now >= self.restarted.get(proc.mesh.uid, 0.0) + _RESTART
         )
 
-    def describe(self, host: Host, now: float, ended: bool) -> HostDescription:
+    def describe(self, host: DemoHost, now: float, ended: bool) -> HostDescription:
         """Return an agent's description of its host."""
         is_head = host is self.hosts[0]
         return HostDescription(
@@ -267,7 +267,7 @@ class World:
             [each.name for each in self.hosts[1:]] if is_head else [], list(self._hosted(host, now, ended)),
         )  # fmt: skip
 
-    def _hosted(self, host: Host, now: float, ended: bool) -> Iterator[HostedProc]:
+    def _hosted(self, host: DemoHost, now: float, ended: bool) -> Iterator[HostedProc]:
         for proc in host.procs:
             end = self.end(proc, now)
             if proc.mesh.uid in self.stopped or (end is not None and not ended):

@@ -9,7 +9,7 @@ from ..actor import Future
 from ..programs import Connection
 from .answer import Collected
 from .gather import of_program, question, read
-from .query import Found, Needs, Schema, library
+from .query import FoundRows, Needs, Schema, library
 from .tables import EMPTY, EVENTS, TABLES
 
 MOST_ROWS = 1_000_000
@@ -47,9 +47,9 @@ class Processes:
         self._connection = connection
         self._most = most
 
-    def collect(self, needs: Needs, seconds: float) -> Found:
+    def collect(self, needs: Needs, seconds: float) -> FoundRows:
         found = self._ask(needs).get(timeout=seconds)
-        return Found(
+        return FoundRows(
             {name: arrow(name, columns) for name, columns in found.columns.items()},
             {**found.silent, **unfilled(needs.columns)},
             found.left_out,
@@ -69,7 +69,7 @@ class Processes:
 
 
 def unfilled(tables: Iterable[str]) -> dict[str, str]:
-    """The tables that are always empty, as `Found.silent` has it."""
+    """The tables that are always empty, as `FoundRows.silent` has it."""
     return {
         f"table {name}": f"it is always empty: {EMPTY[name]}" for name in tables if name in EMPTY
     }

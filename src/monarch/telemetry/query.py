@@ -79,7 +79,7 @@ class Needs(NamedTuple):
     until_us: int | None = None
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """The rows that a source has found.
 
     Attributes:
@@ -104,7 +104,7 @@ class TableSource(Protocol):
     def events(self) -> frozenset[str]:
         """The tables for which a time range can be asked for."""
 
-    def collect(self, needs: Needs, seconds: float) -> Found:
+    def collect(self, needs: Needs, seconds: float) -> FoundRows:
         """Get what a query reads.
 
         Raises:
@@ -186,7 +186,7 @@ def run(
         found = (
             source.collect(needs, max(0.0, end - time.monotonic()))
             if needs.columns
-            else Found({}, {}, {})
+            else FoundRows({}, {}, {})
         )
         return busy.run(compute)
     except (duckdb.InterruptException, TimeoutError):

@@ -19,7 +19,7 @@ from .._public import RELEASE
 from ..errors import QueryError
 from .answer import is_said_of
 from .programs import SCHEMA, Processes, unfilled
-from .query import Found, Needs, Schema, as_columns, library, quoted
+from .query import FoundRows, Needs, Schema, as_columns, library, quoted
 from .tables import ON_REQUEST
 
 _ABOUT = "run"
@@ -154,7 +154,7 @@ class RunFile:
             name: columns for name, columns in found.items() if name in SCHEMA or name == _ABOUT
         }
 
-    def collect(self, needs: Needs, seconds: float) -> Found:
+    def collect(self, needs: Needs, seconds: float) -> FoundRows:
         arro3 = library("arro3.core")
         with self._open() as database:
             tables = {
@@ -175,7 +175,7 @@ class RunFile:
             for kind, name, count in told
             if kind == "left_out" and name in needs.columns
         }
-        return Found(tables, {**silent, **unfilled(needs.columns)}, left_out)
+        return FoundRows(tables, {**silent, **unfilled(needs.columns)}, left_out)
 
     def _open(self) -> Any:
         duckdb = library("duckdb")

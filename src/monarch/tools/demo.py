@@ -15,7 +15,7 @@ import typer
 from ..admin.door import Door
 from ..admin.keys import ACT, VIEW
 from ..demo.faults import FAULTS
-from ..demo.world import World
+from ..demo.world import DemoWorld
 from .admin import serve
 
 app = typer.Typer()
@@ -50,7 +50,7 @@ def demo(
     simulated, and costs one process; the interface is that of `monarch admin`.
     """
     began = time.time()
-    World(ranks, fault, began, after)  # what is wrong with these is said here
+    DemoWorld(ranks, fault, began, after)  # what is wrong with these is said here
     simulated = {"ranks": ranks, "fault": fault, "began": began, "after": after}
     address, more = f"127.0.0.1:{port}", {"simulated": simulated}
     door = Door(os.getpid(), address, at_once=True, helper="monarch.demo.helper", more=more)

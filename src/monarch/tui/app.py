@@ -33,7 +33,7 @@ from .sources import LogSource, NowSource, TreeSource, WhySource
 from .sql import Sql
 from .stacks import Stacks
 from .text import Row, duration, plain, wrapped
-from .tree import Tree
+from .tree import TreePane
 from .waits import Waits
 from .words import help_of, said, speak
 
@@ -155,7 +155,7 @@ class Dashboard(App[None]):
         self._pause = refresh
         now, why = NowSource(), WhySource()
         self.panes: list[Pane] = [
-            Now(now), Ranks(now), Stacks(why), Waits(why), Logs(LogSource()), Failures(now), Tree(TreeSource()), Sql()
+            Now(now), Ranks(now), Stacks(why), Waits(why), Logs(LogSource()), Failures(now), TreePane(TreeSource()), Sql()
         ]  # fmt: skip
         self._tabs, self._status, self._keys = (
             Static(classes="line", markup=False) for _ in range(3)

@@ -81,7 +81,7 @@ class WhySource(ScreenSource):
         self.verdict = update
 
 
-class Node(NamedTuple):
+class TreeLine(NamedTuple):
     """A line of the tree.
 
     Attributes:
@@ -114,7 +114,7 @@ class TreeSource(ScreenSource):
 
     def __init__(self) -> None:
         super().__init__()
-        self.nodes: list[Node] = []
+        self.nodes: list[TreeLine] = []
         self.root: Mapping[str, Any] = {}
         self.wanted = ""
         self.details: Mapping[str, Any] = {}
@@ -197,7 +197,7 @@ def _identity(line: Mapping[str, Any]) -> tuple[Any, ...]:
     return line["time"], line["mesh"], line["rank"], line["stream"], line["text"]
 
 
-def parse_tree(text: str) -> Iterator[Node]:
+def parse_tree(text: str) -> Iterator[TreeLine]:
     """The nodes of `/v1/tree`.
 
     Each line has four characters per level, a label, an arrow, and a URL.
@@ -218,4 +218,4 @@ def parse_tree(text: str) -> Iterator[Node]:
             children[above[-1]] += 1
         above.append(number)
     for (reference, label, depth), count in zip(found, children, strict=True):
-        yield Node(reference, label, depth, count)
+        yield TreeLine(reference, label, depth, count)

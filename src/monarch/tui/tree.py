@@ -17,14 +17,14 @@ from textual.containers import Horizontal
 from .health import report
 from .listing import Listing
 from .pane import Pane
-from .sources import Node, TreeSource
+from .sources import TreeLine, TreeSource
 from .text import Row, duration, looking, wrapped
 from .words import said
 
 _STATUS = {"failed": "bold red", "processing": "yellow", "stopped": "dim", "idle": "green"}
 
 
-class Tree(Pane):
+class TreePane(Pane):
     """The screen of hosts, procs and actors."""
 
     TITLE = "Tree"
@@ -40,8 +40,8 @@ class Tree(Pane):
         ("p", "py_spy", "py-spy"), ("C", "config", "Config"), ("d", "diagnose", "Diagnostics"),
     ]  # fmt: skip
     DEFAULT_CSS = """
-    Tree #topology { width: 2fr; }
-    Tree #details { width: 3fr; border-left: solid gray; padding-left: 1; }
+    TreePane #topology { width: 2fr; }
+    TreePane #details { width: 3fr; border-left: solid gray; padding-left: 1; }
     """
 
     def __init__(self, source: TreeSource) -> None:
@@ -51,7 +51,7 @@ class Tree(Pane):
         self._collapsed: dict[str, bool] = {}
         self._system = False
         self._stopped = False
-        self._shown: list[Node] = []
+        self._shown: list[TreeLine] = []
         self.listing.id, self._details.id = "topology", "details"
         self._details.can_focus = False
 
@@ -140,7 +140,7 @@ class Tree(Pane):
         """Show how the server and all nodes answer."""
         self.dashboard.overlay(said("diagnostics"), lambda line: _diagnostics(report(line)))
 
-    def _node(self) -> Node | None:
+    def _node(self) -> TreeLine | None:
         return self._shown[self.listing.cursor] if self.listing.cursor < len(self._shown) else None
 
     def _proc(self) -> str | None:
@@ -149,10 +149,10 @@ class Tree(Pane):
             return None
         return node.reference if node.depth == 1 else node.reference.partition(">.")[2]
 
-    def _is_collapsed(self, node: Node) -> bool:
+    def _is_collapsed(self, node: TreeLine) -> bool:
         return self._collapsed.get(node.reference, node.depth > 0)
 
-    def _visible(self) -> Iterator[Node]:
+    def _visible(self) -> Iterator[TreeLine]:
         hidden_below = None
         for node in self._tree.nodes:
             if hidden_below is not None and node.depth > hidden_below:
@@ -165,7 +165,7 @@ class Tree(Pane):
                 hidden_below = node.depth
             yield node
 
-    def _row(self, node: Node) -> Row:
+    def _row(self, node: TreeLine) -> Row:
         mark = "  " if not node.children else "▶ " if self._is_collapsed(node) else "▼ "
         count = f" ({node.children} actors)" if node.depth == 1 else ""
         _, _, status = node.label.partition(" (") if node.depth == 2 else ("", "", "")
@@ -179,7 +179,7 @@ class Tree(Pane):
             yield from _fields(properties, width)
 
 
-def _is_system(node: Node) -> bool:
+def _is_system(node: TreeLine) -> bool:
     """The client of a program is its own process, and the program's."""
     return node.depth == 2 and node.label.startswith("client (")
 

@@ -42,7 +42,7 @@ from .model import (
     Standing,
     Verdict,
 )
-from .nodes import Node, full_mailboxes, mesh_of, nodes_of
+from .nodes import RankActivity, full_mailboxes, mesh_of, nodes_of
 from .steps import Straggler
 
 _STILL = {FROZEN, MUTE, HOLDS, STANDS, DEBUGGED, ABSENT, SILENT, WAITS, COLLECTIVE}
@@ -81,7 +81,9 @@ class _Case:
         for host, reason in second.silent.items():
             self._hosts[host] = len(self._nodes)
             proc = ProcStacks(f"host {host}", 0, 1, 0, host, "", reason, ())
-            self._nodes.append(Node(proc, None, "", (), SILENT, f"does not answer ({reason})"))
+            self._nodes.append(
+                RankActivity(proc, None, "", (), SILENT, f"does not answer ({reason})")
+            )
         self._by_proc: dict[object, list[int]] = {}
         for number, node in enumerate(self._nodes):
             self._by_proc.setdefault(node.proc.address, []).append(number)
@@ -178,7 +180,7 @@ class _Case:
         if len(idle) >= len(inside):
             return []
         made = [
-            Node(proc, None, "", (), ABSENT, "is not in it: it waits for a message")
+            RankActivity(proc, None, "", (), ABSENT, "is not in it: it waits for a message")
             for proc in idle
         ]
         self._nodes.extend(made)
@@ -342,7 +344,7 @@ class _Case:
         )
 
 
-def _gets_on(members: Sequence[Node]) -> bool:
+def _gets_on(members: Sequence[RankActivity]) -> bool:
     """Return whether a collective makes progress.
 
     A thread in it has run, or threads of C that do its work have, while those of Python wait.
@@ -352,11 +354,11 @@ def _gets_on(members: Sequence[Node]) -> bool:
     ) >= _TRANSFERS * len(members)
 
 
-def _runs(node: Node) -> bool:
+def _runs(node: RankActivity) -> bool:
     return node.state not in _STILL or (node.state == COLLECTIVE and node.ran)
 
 
-def _kind(node: Node) -> object:
+def _kind(node: RankActivity) -> object:
     """Return the key that sets nodes of one stack apart.
 
     It is what they wait for, or are in; not the file.

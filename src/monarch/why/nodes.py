@@ -29,7 +29,7 @@ _DEBUGGER = "/monarch/debugger/"
 _EDITOR = "/monarch/debugger/adapter.py"
 
 
-class Node:
+class RankActivity:
     """The activity of one rank.
 
     Attributes:
@@ -132,7 +132,7 @@ def place(lines: Sequence[ShownFrame]) -> str:
 
 def nodes_of(
     first: Sequence[ProcStacks], second: Sequence[ProcStacks], seconds: float
-) -> Iterator[Node]:
+) -> Iterator[RankActivity]:
     """Iterate over the ranks that do something.
 
     Args:
@@ -146,14 +146,14 @@ def nodes_of(
             yield from _of(before.get((mesh_of(proc), proc.rank, proc.pid)), proc, seconds)
 
 
-def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator[Node]:
+def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator[RankActivity]:
     still = frozen(before, proc)
     if still:
-        yield Node(proc, None, "", (), FROZEN, still)
+        yield RankActivity(proc, None, "", (), FROZEN, still)
         return
     if not proc.how:
         if before is not None and not before.how:
-            yield Node(proc, None, "", (), MUTE, proc.note or "does not answer")
+            yield RankActivity(proc, None, "", (), MUTE, proc.note or "does not answer")
         return
     stood, times = _before(before)
     mailboxes = {each.actor_id: each for each in proc.mailboxes}
@@ -165,7 +165,7 @@ def _of(before: ProcStacks | None, proc: ProcStacks, seconds: float) -> Iterator
         share, ran = _share(before, proc, thread, times, seconds)
         state, reason = _state(before, proc, thread, lines, share, ran) if stands else (RUNS, "")
         queued = mailbox.queued if mailbox is not None else 0
-        yield Node(
+        yield RankActivity(
             proc,
             thread,
             endpoint,
