@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from helpers.one_gateway import EPOCH, PATIENCE, Noted, frame
+from monarch._core.hub.pressure import counted
 from monarch._core.routing.cast import (
     Entry,
     Header,
@@ -20,15 +21,20 @@ from monarch._core.supervision.failure import EXITED, HOST, LINK, Failure, host_
 from monarch._core.wire.address import AGENT, ProcAddress
 from monarch._core.wire.frame import (
     CALL,
+    CANCELLED,
     CAST,
     CREDIT,
+    DEAD,
     DIAL,
+    ERROR,
+    EXCEPTION,
     GONE,
     PORT,
     REPLY,
     ROUTED,
     STANDING,
     URGENT,
+    VALUE,
 )
 
 LATE = 60.0
@@ -50,6 +56,14 @@ def test_calls_and_values_to_a_host_are_numbered_unless_they_are_urgent() -> Non
     ]
     first = EPOCH + 1
     assert numbers == [first, first + 1, 0, 0, 0, first + 2]
+
+
+@pytest.mark.parametrize("brings", [VALUE, ERROR, DEAD, EXCEPTION, CANCELLED])
+def test_what_a_port_is_sent_last_keeps_its_place_whatever_it_is(brings: int) -> None:
+    client = Noted("client")
+    numbers = [client.sends(frame(PORT, flags), HERE, THERE) for flags in (VALUE, brings)]
+    assert numbers == [EPOCH + 1, EPOCH + 2]
+    assert counted(frame(PORT, brings)) > 0, "and waits for room, as a value does"
 
 
 @pytest.mark.parametrize("restarts", [False, True])

@@ -24,11 +24,14 @@ RESENT = 1
 
 
 class Route(NamedTuple):
-    """Attributes:
-    to: The process that it is for.
-    source: The process that it is from.
-    order: Its number among all that `source` has sent to this host, see `order`; 0 where none is
-    kept. cast: The cast that it belongs to, see `cast`; 0 for none.
+    """The way of a frame between hosts.
+
+    Attributes:
+        to: The process that it is for.
+        source: The process that it is from.
+        order: Its number among all that `source` has sent to this host, see `order`; 0 where none
+            is kept.
+        cast: The cast that it belongs to, see `cast`; 0 for none.
     """
 
     to: ProcAddress

@@ -48,10 +48,10 @@ CANCEL = 16  # drop the call of the same number, if it has not begun
 # flags of CAST, which has those of CALL, too
 STANDING = 4  # hosts above watch over those below until it is closed
 AGAIN = 8  # the root hands it down itself, as a host that passed it on is lost
-# flags of REPLY and PORT
-# a result; an ActorError; a failure of the actor; an exception to raise as is; a call that was
-# dropped before it began
-VALUE, ERROR, DEAD, EXCEPTION, CANCELLED = 0, 1, 2, 3, 4
+# what a REPLY or PORT brings, in the place of flags; even, as values of a port keep the order of
+# calls unless they are URGENT. A result; an ActorError; a failure of the actor; an exception to
+# raise as is; a call that was dropped before it began
+VALUE, ERROR, DEAD, EXCEPTION, CANCELLED = 0, 2, 4, 6, 8
 # flags of any kind: its sender had printed something, which the client may not have shown yet
 PRINTED = 32
 # ... the meta begins with a route, see `routing.route`
@@ -60,7 +60,7 @@ ROUTED = 64
 SEGMENT = 128
 
 NO_RANK = 0xFFFFFFFF
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 _HEADER = Struct("<QBBxxIQQQII")
 _LENGTH = Struct("<Q")

@@ -42,10 +42,7 @@ def dumps(obj: Any) -> tuple[bytes, Sequence[memoryview]]:
     buffers: list[memoryview] = []
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
-        try:
-            raw = buffer.raw()
-        except BufferError:  # not contiguous: pickle must copy it
-            return True
+        raw = buffer.raw()
         if raw.nbytes < OUT_OF_BAND_SIZE:
             return True
         buffers.append(raw)
