@@ -1,6 +1,6 @@
 """The actor API: the names of the engine below `monarch._core`, and what is built on these.
 
-Read `pools` and `controllers`: what an actor can be used for. `attach` uses hosts on which a
+Read `pools` and `controllers`: what an actor can be used for. `attaching` uses hosts on which a
 `worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are
 identities to make and compare; `later` leads to planes.
 
@@ -44,7 +44,7 @@ from . import config
 
 if _TYPE_CHECKING:
     from .accumulator import Accumulator
-    from .attach import attach, attach_to_workers
+    from .attaching import attach, attach_to_workers
     from .controllers import get_or_spawn_controller
     from .ids import ProcId, Uid
     from .later import debug_controller, get_meter, span, traced
@@ -61,7 +61,7 @@ __getattr__, __dir__ = _lazy_names(
     __name__,
     {
         "accumulator": ("Accumulator",),
-        "attach": ("attach", "attach_to_workers"),
+        "attaching": ("attach", "attach_to_workers"),
         "controllers": ("get_or_spawn_controller",),
         "ids": ("ProcId", "Uid"),
         "later": ("debug_controller", "get_meter", "span", "traced"),
