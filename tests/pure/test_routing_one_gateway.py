@@ -153,6 +153,9 @@ def test_the_sender_hears_where_there_is_no_way_if_it_is_owed_an_end(
             worker.gateway.from_host(source.host, sent)
         heard = [(ProcAddress("tcp://w0", proc), who) for proc, who in worker.ends_told()]
         assert heard + worker.told_elsewhere() == [(source, HERE.agent)] * told
+        for _, _, failure in worker.told:
+            assert (failure.cause, failure.proc) == (HOST, HERE.host)
+            assert "there is no way to it" in failure.reason
 
 
 # hosts without an address

@@ -82,7 +82,7 @@ def test_a_lost_process_is_told_by_the_actors_on_it() -> None:
         ("last words",),
     )
     assert "the process this actor was running on failed" in first.failure.reason
-    assert first.mesh is ownership[1]
+    assert (first.mesh, first.failure.actor) == (ownership[1], "<actors1[1]>")
 
 
 def test_a_lost_process_without_actors_is_told_as_itself() -> None:
@@ -90,7 +90,7 @@ def test_a_lost_process_without_actors_is_told_as_itself() -> None:
     instructions = ownership.process_ended("p1", KILL, 0)
     assert told(instructions) == [("procs", 1)]
     assert isinstance(instructions[0], AskSupervisor)
-    assert instructions[0].failure.proc == "procs[1]"
+    assert (instructions[0].failure.proc, instructions[0].failure.mesh) == ("procs[1]", "procs")
 
 
 def test_a_process_that_is_lost_after_its_only_actor_failed_is_told_as_itself() -> None:

@@ -343,3 +343,33 @@ def test_what_was_spawned_once_its_new_process_is_to_start_is_left_alone() -> No
         assert isinstance(again, Restart)
         assert again.plan.ranks == {f"early {incarnation}": [0]}
         assert owner.restarted(group, again.plan, 2) == []
+
+
+def test_what_is_replaced_bit_by_bit_is_replaced() -> None:
+    owner, group = family(AllForOne())
+    (restart,) = owner.process_ended("p1", killed(), 0)
+    assert isinstance(restart, Restart)
+    group.replaced([("procs", 0)])
+    group.replaced([("procs", 1)])
+    owner.created(OwnedMesh(3, "late", ["p0", "p1"], False, str, group))
+    assert owner.restarted(group, restart.plan, 1) == []
+
+
+def test_an_instruction_names_the_group_and_the_mesh_that_it_is_about() -> None:
+    owner, group = family(OneForOne(max_restarts=1))
+    free = OwnedMesh(9, "free", ["p1"], False, str)
+    owner.created(free)
+    judge, restart = owner.process_ended("p1", killed(), 0)
+    assert isinstance(judge, AskSupervisor) and isinstance(restart, Restart)
+    assert (judge.mesh, judge.failure.restarts, restart.group) == (free, False, group)
+    _, *judged = owner.restarted(group, restart.plan, 1, "no memory")
+    assert [each.mesh for each in judged if isinstance(each, AskSupervisor)] == [owner[1], owner[2]]
+    lost = owner.process_ended("p0", host_lost("agent"), 2)
+    assert [each.mesh for each in lost if isinstance(each, AskSupervisor)] == [owner[1]]
+    assert [owner[uid].has_failed(0) for uid in ("procs", 1)] == [True, True]
+
+
+def test_a_strategy_has_limits_of_its_own_and_the_group_that_it_is_given() -> None:
+    strategy, owner = OneForOne(), Owner()
+    assert repr(strategy) == "OneForOne(max_restarts=3, within=60)"
+    assert owner.group(strategy).strategy is strategy
