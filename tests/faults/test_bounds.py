@@ -207,7 +207,11 @@ def test_two_actors_that_flood_each_other_both_get_everything(spawn: Spawn) -> N
     floods = [one.flood.call_one(other, 150), other.flood.call_one(one, 150)]
     for flood in floods:
         flood.get(timeout=25)  # well before the senders would give up
-    assert [actor.took.call_one().get(timeout=20) for actor in (one, other)] == [150, 150]
+    # what they have sent may be behind this process's question on its way: it is of another sender
+    wait_until(
+        lambda: [actor.took.call_one().get(timeout=20) for actor in (one, other)] == [150, 150],
+        what="all messages of both",
+    )
 
 
 class Asker(Actor):

@@ -60,7 +60,7 @@ class ActorTable(dict[int, Receiver]):
                 early.pressure.release()
                 for origin, frame in early:
                     receiver.receive(origin, frame)
-            self.fates.forget((self._address, uid))  # of an incarnation before this one
+            self.fates.pop((self._address, uid), None)  # of an incarnation before this one
             self[uid] = receiver
 
     def unregister(self, uid: int, failure: Failure) -> None:

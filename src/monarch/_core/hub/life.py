@@ -17,7 +17,6 @@ CREATED, INITIALIZING, IDLE, STOPPING, STOPPED, FAILED = (
     "Created", "Initializing", "Idle", "Stopping", "Stopped", "Failed"
 )  # fmt: skip
 
-_LIMIT = 5_000  # events; half a kB each, unless their reasons are long
 _LONGEST = 1_000  # characters of a reason
 
 
@@ -36,7 +35,8 @@ class LifeEvent(NamedTuple):
     reason: str
 
 
-_events: deque[LifeEvent] = deque(maxlen=_LIMIT)
+# half a kB each, unless their reasons are long
+_events: deque[LifeEvent] = deque(maxlen=5_000)
 
 box: BlackBox | None = None
 """That of this process; only procs have one."""

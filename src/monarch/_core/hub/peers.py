@@ -53,7 +53,7 @@ class Peers:
         agent = ProcAddress(host, AGENT)
         with self._lock:
             self.ended_hosts.pop(host, None)
-            self._ended.forget(agent)
+            self._ended.pop(agent, None)
             self.peers.pop(agent, None)
 
     def _known_end(self, address: ProcAddress) -> Failure | None:
@@ -121,7 +121,7 @@ class Peers:
         """These processes have ended, or soon will: whoever sends to them from now on is told."""
         for address in addresses:
             if failure.restarts:
-                self._ended.forget(address)
+                self._ended.pop(address, None)
             if address not in self._ended:
                 self.peers.get(address) or self._new_peer(self.peers, address)
                 self.process_ended(address, failure)

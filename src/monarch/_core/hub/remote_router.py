@@ -160,7 +160,7 @@ class RemoteRouter:
         lane = Lane(route.source, route.to.host)
         inflow = inflows.get(lane)
         if inflow is None:
-            self._past.forget(route.source)  # it has started again
+            self._past.pop(route.source, None)  # it has started again
             inflow = inflows[lane] = Inflow(self.send, route.source, route.to)
         return inflow
 

@@ -20,6 +20,7 @@ from ..wire.address import ProcAddress
 from .lines import LineSplitter
 from .output import Output, OutputSink, Run, Source
 from .proc_entry import ProcEntry
+from .specs import UNNAMED
 
 _PROMPT = 0.2  # seconds after which text without a newline is shown
 _PATIENCE = 10.0  # seconds for which a proc waits for room before it is seen whether there is any
@@ -81,6 +82,7 @@ class ProcOutput:
         printing = self._printing.get(entry.address.proc)
         if printing is None or printing.entry is not entry:
             return
+        printing.may_be_named = False
         for fd in list(printing.streams):
             self._read(printing, fd)
             self._close(printing, fd)
@@ -104,11 +106,11 @@ class ProcOutput:
         """
 
         def finish() -> None:
-            for name in self._printing if names is None else names:
-                if name in self._printing and self._printing[name].held:
+            waited = set(self._printing if names is None else names)
+            for name, printing in self._printing.items():
+                if printing.held and (name in waited or "name" in printing.held):
                     # once: it may print for ever
-                    others = set(self._printing if names is None else names) - {name}
-                    self._printing[name].when_read.append(partial(self.passed_on, then, others))
+                    printing.when_read.append(partial(self.passed_on, then, waited - {name}))
                     return
             try:
                 for printing, fd in list(self._gathering):
@@ -185,6 +187,12 @@ class ProcOutput:
                 then()
 
     def _read(self, printing: _Printing, fd: int) -> None:
+        if printing.may_be_named and printing.entry.mesh.name == UNNAMED:
+            # by its first actor, which it says over its connection before that prints
+            printing.may_be_named = False
+            self._hold(printing, "name")
+            self._poller.call_when_read(partial(self._release, printing, "name"))
+            return
         stream, splitter = printing.streams[fd]
         try:
             data = os.read(fd, 65536)
@@ -212,8 +220,7 @@ class ProcOutput:
             self._close(printing, fd)
 
     def _close(self, printing: _Printing, fd: int) -> None:
-        found = printing.streams.pop(fd, None)
-        if found is not None:
+        if found := printing.streams.pop(fd, None):
             self._pass_on(printing, found[0], *found[1].finish())
             self._poller.remove(fd)
             os.close(fd)
@@ -265,8 +272,7 @@ class ProcOutput:
     def _show_rest(self, printing: _Printing, stream: str, splitter: LineSplitter) -> None:
         """Show text without a newline, as of a prompt or progress bar, if nothing else prints."""
         self._rests.discard((printing, stream, splitter))
-        prompt = splitter.prompt()
-        if prompt:
+        if prompt := splitter.prompt():
             self._show(
                 printing, Output(self._source(printing), stream, time.time(), prompt, end=""), None
             )
@@ -306,6 +312,7 @@ class _Printing:
         self.entry = entry
         self.streams: dict[int, tuple[str, LineSplitter]] = {}
         self.source: Source | None = None
+        self.may_be_named = True  # until it has printed
         self.last_read = 0.0
         self.unshown = 0  # characters
         self.left_out = 0  # lines

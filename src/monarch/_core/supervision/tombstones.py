@@ -26,7 +26,3 @@ class Tombstones(OrderedDict[K, Failure]):
         self[key] = failure.brief()
         while len(self) > self._limit:
             self.popitem(last=False)
-
-    def forget(self, key: K) -> None:
-        """Forget the end of a process that is back."""
-        self.pop(key, None)
