@@ -15,14 +15,14 @@ import torch
 from monarch.elastic.state import Lent, Whole, covering
 from monarch.rdma import SharedState
 from monarch.rdma.blocks import Block
-from monarch.rdma.tensors import TensorEntry
+from monarch.rdma.tensors import Entry
 
 KEYS = ("model", "weight")
 
 
 def lent(first: int, rows: int, whole: int = 6) -> Lent:
     """A rank's rows of a matrix with two columns."""
-    entry = TensorEntry("torch", "float32", 4, Block((first, 0), (rows, 2)), (whole, 2), 0, 0)
+    entry = Entry("torch", "float32", 4, Block((first, 0), (rows, 2)), (whole, 2), 0, 0)
     versions: Any = None
     shared = SharedState([], {(KEYS,): entry}, frozenset(), versions) if rows else None
     return Lent({"model": {"weight": Whole((whole, 2), torch.float32), "steps": 3}}, shared)

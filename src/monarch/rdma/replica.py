@@ -22,7 +22,7 @@ from .errors import RDMAError, TransferTimeoutError
 from .paths.path import Deadline
 from .plane import Plane
 from .records import Seek, SeekOutcome
-from .seqlock import VersionReader
+from .seqlock import Look
 from .shards import Name, Shards, shown
 from .state import (
     BeingWrittenError,
@@ -115,7 +115,7 @@ class Replica:
         return f"<Replica of {self._shared.nbytes} bytes, versions {self.versions}>"
 
     def _pull(self, plane: Plane, newer: bool, deadline: Deadline) -> Steps[tuple[int, ...]]:
-        look = VersionReader([source.versions for source in self._plan.sources])
+        look = Look([source.versions for source in self._plan.sources])
         pauses = Pauses(plane, deadline, _LONGEST_PAUSE)
         try:
             while True:
@@ -136,7 +136,7 @@ class Replica:
             self._pulls.release()
 
     def _fetch(
-        self, plane: Plane, look: VersionReader, wanted: tuple[int, ...], deadline: Deadline
+        self, plane: Plane, look: Look, wanted: tuple[int, ...], deadline: Deadline
     ) -> Steps[tuple[int, ...]]:
         """Read from whom the directory says; what the versions are."""
         copy: Copy | None = None
@@ -172,7 +172,7 @@ class Replica:
         shared: SharedState = pickle.loads(copy.handle)
         operations = plan_reads([shared], self._tensors).operations
         yield from pull_once(
-            plane, VersionReader([shared.versions]), operations, deadline, version=copy.version
+            plane, Look([shared.versions]), operations, deadline, version=copy.version
         )
 
     def _seek(self, plane: Plane, versions: tuple[int, ...]) -> Future[Copy | None]:

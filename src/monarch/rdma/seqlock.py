@@ -74,7 +74,7 @@ class Versions:
         )
 
 
-class VersionReader:
+class Look:
     """Reads the words of some states at one time, as often as you like."""
 
     def __init__(self, versions: list[Versions]) -> None:

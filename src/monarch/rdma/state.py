@@ -29,10 +29,10 @@ from .memory import Memory, memory_of
 from .paths.copy import copy_memory
 from .paths.path import Deadline
 from .plane import Plane
-from .seqlock import Seen, VersionReader, Versions
+from .seqlock import Look, Seen, Versions
 from .shards import Name, Shard, Shards, Split, rule_of, shown
 from .steps import Steps, in_turn, pause, within
-from .tensors import LocalTensor, State, TensorEntry, nested, new_tensor, sequences_of, tensors_of
+from .tensors import Entry, LocalTensor, State, nested, new_tensor, sequences_of, tensors_of
 from .transfer import Operation, submit
 
 _ALIGNMENT = 64  # bytes
@@ -49,7 +49,7 @@ class SharedState:
     def __init__(
         self,
         buffers: Sequence[RDMABuffer],
-        entries: Mapping[Name, TensorEntry],
+        entries: Mapping[Name, Entry],
         sequences: frozenset[Name],
         versions: Versions,
     ) -> None:
@@ -154,7 +154,7 @@ def empty_like(sources: States, *, shards: Shards | None = None) -> Any:
     return nested(leaves, frozenset().union(*(source.sequences for source in given)))
 
 
-def _wanted_shape(name: Name, entry: TensorEntry, shard: Shard | Split | None) -> tuple[int, ...]:
+def _wanted_shape(name: Name, entry: Entry, shard: Shard | Split | None) -> tuple[int, ...]:
     if isinstance(shard, Shard):
         raise TypeError(
             f"empty_like: {shown(name)} has a Shard, which does not say how large its part is; give"
@@ -254,7 +254,7 @@ class BeingWrittenError(Exception):
 def _pull(plan: ReadPlan, consistent: bool, deadline: Deadline) -> Steps[Seen]:
     """Try until nobody has written meanwhile; what the versions were."""
     plane = plan.sources[0].versions.buffer.plane
-    look = VersionReader([source.versions for source in plan.sources])
+    look = Look([source.versions for source in plan.sources])
     pauses = Pauses(plane, deadline)
     while True:
         try:
@@ -296,7 +296,7 @@ class Pauses:
 
 def pull_once(
     plane: Plane,
-    look: VersionReader,
+    look: Look,
     operations: Sequence[Operation],
     deadline: Deadline,
     consistent: bool = True,
@@ -328,9 +328,7 @@ def pull_once(
     return before
 
 
-def look_at(
-    plane: Plane, look: VersionReader, deadline: Deadline, consistent: bool = True
-) -> Steps[Seen]:
+def look_at(plane: Plane, look: Look, deadline: Deadline, consistent: bool = True) -> Steps[Seen]:
     """The versions of some states. Raises as `pull_once` where they can't be read now."""
     yield submit(plane, look.operations, deadline)
     seen = look.seen()
@@ -443,7 +441,7 @@ def checked_sources(states: States, use: str) -> list[SharedState]:
 
 def _matches(
     given: Sequence[SharedState], tensors: Mapping[Name, LocalTensor], role: str
-) -> Iterator[tuple[Name, LocalTensor, list[tuple[int, TensorEntry]]]]:
+) -> Iterator[tuple[Name, LocalTensor, list[tuple[int, Entry]]]]:
     """Each tensor, with the shared states (by number) that have it, too."""
     for name, tensor in tensors.items():
         found = [
@@ -459,7 +457,7 @@ def _matches(
 
 
 def _operations(
-    tensor: LocalTensor, remote: SharedState, entry: TensorEntry, part: Block, write: bool
+    tensor: LocalTensor, remote: SharedState, entry: Entry, part: Block, write: bool
 ) -> Iterator[Operation]:
     buffer, size = remote.buffers[entry.buffer], tensor.itemsize
     for run in rows(part, entry.block, tensor.block):
@@ -472,20 +470,16 @@ def _operations(
         )
 
 
-def _in_place(
-    tensors: Mapping[Name, LocalTensor],
-) -> tuple[list[RDMABuffer], dict[Name, TensorEntry]]:
+def _in_place(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:
     buffers = [RDMABuffer.of_memory(tensor.memory) for tensor in tensors.values()]
     return buffers, {
         name: tensor.entry(index, 0) for index, (name, tensor) in enumerate(tensors.items())
     }
 
 
-def _copied(
-    tensors: Mapping[Name, LocalTensor],
-) -> tuple[list[RDMABuffer], dict[Name, TensorEntry]]:
+def _copied(tensors: Mapping[Name, LocalTensor]) -> tuple[list[RDMABuffer], dict[Name, Entry]]:
     sizes: dict[str, int] = {}
-    entries: dict[Name, TensorEntry] = {}
+    entries: dict[Name, Entry] = {}
     devices = list(dict.fromkeys(tensor.memory.device for tensor in tensors.values()))
     for name, tensor in tensors.items():
         device = tensor.memory.device

@@ -25,7 +25,7 @@ _FORMATS = {
 }  # fmt: skip
 
 
-class TensorEntry(NamedTuple):
+class Entry(NamedTuple):
     """One tensor of a shared state: what it is, and where its bytes are."""
 
     library: str
@@ -51,7 +51,7 @@ class LocalTensor(NamedTuple):
     block: Block
     whole: tuple[int, ...]
 
-    def check_like(self, entry: TensorEntry, name: Name) -> None:
+    def check_like(self, entry: Entry, name: Name) -> None:
         """Raises ValueError if it is of another type or whole than the shared one."""
         if (self.dtype, self.whole) != (entry.dtype, entry.whole):
             raise ValueError(
@@ -59,9 +59,9 @@ class LocalTensor(NamedTuple):
                 f" {entry.whole} there"
             )
 
-    def entry(self, buffer: int, offset: int) -> TensorEntry:
+    def entry(self, buffer: int, offset: int) -> Entry:
         """Return the tensor's entry in the table for others."""
-        return TensorEntry(
+        return Entry(
             self.library, self.dtype, self.itemsize, self.block, self.whole, buffer, offset
         )
 
@@ -103,7 +103,7 @@ def nested(leaves: Mapping[Name, Any], sequences: frozenset[Name], name: Name = 
     return list(found.values()) if name in sequences else found
 
 
-def new_tensor(entry: TensorEntry, shape: tuple[int, ...]) -> Any:
+def new_tensor(entry: Entry, shape: tuple[int, ...]) -> Any:
     """Memory on the CPU, not filled: of torch where the shared one is, else of numpy.
 
     Raises:

@@ -14,7 +14,7 @@ from ..actor import Endpoint
 from . import operand_checks
 from .activation import get_active_mesh
 from .call_arguments import pack
-from .plans import OperationPlan
+from .plans import Plan
 from .propagation import built, outputs_of, propagated, results
 from .references import lend
 
@@ -38,9 +38,7 @@ def rref(endpoint: Endpoint[Any, Any], args: tuple[Any, ...], kwargs: dict[str, 
             f"{endpoint.name} and {mesh!r} must be located on the same processes; slice one of them"
         )
     plan, tree = (
-        (OperationPlan([], (), known=False), None)
-        if rule == "inspect"
-        else propagated(rule, arguments)
+        (Plan([], (), known=False), None) if rule == "inspect" else propagated(rule, arguments)
     )
     made = results(mesh, plan, arguments.tensors)
     outputs = None if rule == "inspect" else outputs_of(plan, made)

@@ -29,7 +29,7 @@ from ..errors import SupervisionError
 from .errors import RemoteException, was_told
 from .executor import Executor, Ranks
 from .instructions import ALL, DEFINE, END, FORGET, FREE, MAIN, SPREAD, Instruction, Poison
-from .plans import OperationPlan
+from .plans import Plan
 from .workers import Workers
 
 _BATCH = 128  # instructions
@@ -46,7 +46,7 @@ class Engine:
         self.executor = executor
         self.uid = executor.uid
         self.ids = itertools.count(1)
-        self.plans: dict[Any, OperationPlan] = {}
+        self.plans: dict[Any, Plan] = {}
         self.described: dict[int, KnownTemplate] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
@@ -159,7 +159,7 @@ class Engine:
             else self.every_stream
         )
 
-    def define(self, plan: OperationPlan, path: str, args: Any, kwargs: Any) -> None:
+    def define(self, plan: Plan, path: str, args: Any, kwargs: Any) -> None:
         """Give a plan its number on all workers.
 
         Raises:

@@ -157,7 +157,7 @@ class Same:
         self.index = index
 
 
-class OperationPlan:
+class Plan:
     """The effect of an operation, known before it runs.
 
     Attributes:
@@ -207,7 +207,7 @@ class OperationPlan:
 
 def make_plan(
     operator: Operator, args: Any, kwargs: Any, metas: Sequence[Meta], place: Any
-) -> OperationPlan:
+) -> Plan:
     """Run an operator on fakes.
 
     Args:
@@ -233,7 +233,7 @@ def make_plan(
         return _plan(result, inputs, written, known, _moved(inputs, metas))
 
 
-def plan_of(result: Any, inputs: Sequence[Any], written: tuple[int, ...]) -> OperationPlan:
+def plan_of(result: Any, inputs: Sequence[Any], written: tuple[int, ...]) -> Plan:
     """The plan of something whose results, as fakes, and writes are known."""
     return _plan(result, inputs, written, known=False, moved=())
 
@@ -244,7 +244,7 @@ def _plan(
     written: tuple[int, ...],
     known: bool,
     moved: tuple[tuple[int, Meta], ...],
-) -> OperationPlan:
+) -> Plan:
     storages = {fakes.storage_of(fake): index for index, fake in enumerate(inputs)}
 
     def describe(leaf: Any) -> Any:
@@ -261,7 +261,7 @@ def _plan(
                 return Same(index)
         return Output(fakes.meta_of(leaf), storages.get(fakes.storage_of(leaf)))
 
-    return OperationPlan(describe(result), written, known, moved)
+    return Plan(describe(result), written, known, moved)
 
 
 def _written(operator: Operator, args: Any, kwargs: Any, inputs: Sequence[Any]) -> tuple[int, ...]:

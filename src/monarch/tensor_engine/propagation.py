@@ -16,13 +16,13 @@ from . import fakes, operand_checks
 from .activation import no_mesh
 from .call_arguments import Arguments
 from .instructions import Expected, NewTensor, Told
-from .plans import OperationPlan, Output, Same, plan_of
+from .plans import Output, Plan, Same, plan_of
 from .rank_mesh import RankMesh
 from .tensor import Tensor, new_tensor, new_value, view_of
 from .tensor_base import TensorBase
 
 
-def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[OperationPlan, Any]:
+def propagated(rule: Callable[..., Any], arguments: Arguments) -> tuple[Plan, Any]:
     """Apply a user's rule.
 
     It returns the plan, with the leaves of the result as a list, and their structure.
@@ -53,7 +53,7 @@ def _check_shapes(tensors: Sequence[TensorBase], stand_ins: Sequence[Any]) -> No
             )
 
 
-def told_by(name: str, told: dict[int, Told]) -> tuple[OperationPlan, Any]:
+def told_by(name: str, told: dict[int, Told]) -> tuple[Plan, Any]:
     """The plan of a call, from the results of each rank.
 
     With it are the leaves of the result, as a list, and their structure.
@@ -74,10 +74,10 @@ def told_by(name: str, told: dict[int, Told]) -> tuple[OperationPlan, Any]:
         for leaf in first.leaves
     ]
     written = sorted({index for each in told.values() for index in each.written})
-    return OperationPlan(leaves, tuple(written), known=False), pytree.tree_structure(first.skeleton)
+    return Plan(leaves, tuple(written), known=False), pytree.tree_structure(first.skeleton)
 
 
-def results(mesh: RankMesh, plan: OperationPlan, tensors: Sequence[TensorBase]) -> list[Tensor]:
+def results(mesh: RankMesh, plan: Plan, tensors: Sequence[TensorBase]) -> list[Tensor]:
     """Handles of what is about to be made.
 
     What shares memory with an argument shares its storage here.
@@ -101,7 +101,7 @@ def _sharing(mesh: RankMesh, meta: fakes.Meta, tensor: TensorBase) -> Tensor:
 
 
 def outputs_of(
-    plan: OperationPlan, made: Sequence[Tensor]
+    plan: Plan, made: Sequence[Tensor]
 ) -> tuple[tuple[int, ...], tuple[Expected | None, ...]]:
     """The id of each leaf of a result, 0 for what is not new, and what it is expected to be."""
     ids = plan.ids([tensor._value.id for tensor in made]) or (0,) * len(plan.result)
@@ -116,7 +116,7 @@ def outputs_of(
     return ids, tuple(expected)
 
 
-def built(plan: OperationPlan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> list[Any]:
+def built(plan: Plan, made: Sequence[Tensor], tensors: Sequence[TensorBase]) -> list[Any]:
     """The leaves of a result."""
     new = iter(made)
 

@@ -24,7 +24,7 @@ from .fetching import raise_poison, rank_at, read_here
 from .functions import find
 from .instructions import CALL, UNPACK, Call
 from .lru import LRU
-from .plans import OperationPlan
+from .plans import Plan
 from .propagation import built, outputs_of, propagated, results, told_by
 from .rank_mesh import RankMesh
 from .tensor import Tensor
@@ -47,7 +47,7 @@ class Remote(Generic[P, R]):
             )
         self._function = function
         self._propagate = propagate
-        self._patterns: LRU[Any, tuple[OperationPlan, Any]] = LRU(_PATTERNS)
+        self._patterns: LRU[Any, tuple[Plan, Any]] = LRU(_PATTERNS)
         self._wire: Any = None
         self.__doc__ = getattr(function, "__doc__", None)
         self.__name__ = (
@@ -164,7 +164,7 @@ class Remote(Generic[P, R]):
         self,
         mesh: RankMesh,
         arguments: Arguments,
-        plan: OperationPlan | None,
+        plan: Plan | None,
         made: Sequence[Tensor],
     ) -> None:
         call = self._as_call(arguments, plan, made)
@@ -173,7 +173,7 @@ class Remote(Generic[P, R]):
         )
 
     def _as_call(
-        self, arguments: Arguments, plan: OperationPlan | None, made: Sequence[Tensor] | None
+        self, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor] | None
     ) -> Call:
         ids = arguments.ids
         writes = () if plan is None else tuple(ids[index] for index in plan.writes)

@@ -20,16 +20,7 @@ from . import call_sites, fakes, generators, operand_checks, references
 from .engine import holder, holders
 from .fakes import Meta
 from .instructions import CONSTANT, SMALL
-from .plans import (
-    NUMBERS,
-    OperationPlan,
-    Operator,
-    Output,
-    Same,
-    make_plan,
-    operator,
-    template_arguments,
-)
+from .plans import NUMBERS, Operator, Output, Plan, Same, make_plan, operator, template_arguments
 from .streams import active
 from .tensor_base import Storage, TensorBase, Value
 
@@ -413,9 +404,7 @@ def _place(arg: Any, of: Any) -> Any:
     return place(arg)
 
 
-def _new_plan(
-    engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value]
-) -> OperationPlan:
+def _new_plan(engine: Any, op: Operator, args: Any, kwargs: Any, values: list[Value]) -> Plan:
     if any(isinstance(arg, torch.UntypedStorage) for arg in args):
         raise operand_checks.storage_error(op.path)
     plan = make_plan(op, args, kwargs, [value.meta for value in values], _place)
@@ -472,7 +461,7 @@ def _known(value: Value) -> torch.Tensor | None:
 
 
 def _compute_known(
-    op: Operator, plan: OperationPlan, args: Any, kwargs: Any, values: list[Value]
+    op: Operator, plan: Plan, args: Any, kwargs: Any, values: list[Value]
 ) -> torch.Tensor | None:
     """Compute an operation on values whose copies the controller has.
 
@@ -492,7 +481,7 @@ def _compute_known(
 # that they resize
 
 
-def _rebase_all(plan: OperationPlan, tensors: Sequence[Tensor], values: list[Value]) -> None:
+def _rebase_all(plan: Plan, tensors: Sequence[Tensor], values: list[Value]) -> None:
     for index, _ in plan.moved:
         values[index] = _rebase(tensors[index])
 
