@@ -14,37 +14,32 @@ import ast
 import importlib
 import importlib.metadata
 import importlib.util
-import inspect
 import os
 import re
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
-from benchmarks.end_to_end import rank_killed
 from benchmarks.end_to_end.contenders import DASK, OURS, Contender, Quantity, Row, main
-from benchmarks.end_to_end.programs import rank_killed_torchrun
-from benchmarks.end_to_end.programs.rank_killed import train_from_checkpoint
 from benchmarks.targets import Target
 from monarch.actor import Actor, endpoint, this_host
 
 PROGRAMS = Path(__file__).parent / "programs"
 SETTLE_S = 2.0
 FIRST, SURVIVE = "lines of a first step", "lines to survive a killed rank"
-# the program of `first_step`, and of `rank_killed` what is about more than a step
-PROGRAMS_OF: dict[str, tuple[Any, ...]] = {
-    OURS: ("first_step_pymonarch.py", rank_killed.Trainer, rank_killed.run_elastic),
-    "torchrun": ("first_step_torchrun.py", train_from_checkpoint, rank_killed_torchrun),
-    "Ray": (
-        "first_step_ray.py",
-        train_from_checkpoint,
-        rank_killed.RayTrainer,
-        rank_killed.run_ray,
+# The program of `first_step`, and what `rank_killed` has beside the step, by file: read there, as
+# to import torch would count as memory of who is idle.
+_CHECKPOINT = ("programs/rank_killed.py", "train_from_checkpoint")
+PROGRAMS_OF: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
+    OURS: ("first_step_pymonarch.py", (("rank_killed.py", "Trainer", "run_elastic"),)),
+    "torchrun": (
+        "first_step_torchrun.py",
+        (_CHECKPOINT, ("programs/rank_killed_torchrun.py",)),
     ),
+    "Ray": ("first_step_ray.py", (_CHECKPOINT, ("rank_killed.py", "RayTrainer", "run_ray"))),
 }
 
 
@@ -168,13 +163,18 @@ def found(name: str | None, distribution: str | None, memory: float) -> dict[str
 
 def lines_to_write(name: str) -> dict[str, float]:
     """The lines of a first program, and of what makes training outlive a rank that is killed."""
-    program, *survivors = PROGRAMS_OF[name]
+    program, survivors = PROGRAMS_OF[name]
     return {
         FIRST: float(lines_of((PROGRAMS / program).read_text())),
-        SURVIVE: float(
-            sum(lines_of(textwrap.dedent(inspect.getsource(each))) for each in survivors)
-        ),
+        SURVIVE: float(sum(lines_of(part(file, *names)) for file, *names in survivors)),
     }
+
+
+def part(file: str, *names: str) -> str:
+    """What has these names in a file beside this one; without any, all of it."""
+    tree = ast.parse((Path(__file__).parent / file).read_text())
+    tree.body = [each for each in tree.body if not names or getattr(each, "name", "") in names]
+    return ast.unparse(tree)
 
 
 ROW = Row(
