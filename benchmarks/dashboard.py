@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,16 @@ def task(session: Any) -> float:
     return metric(session, "TaskDuration")
 
 
+def speed(browser: Any, browser_pid: int, sizes: Iterable[int], runs: int, seconds: float) -> None:
+    """Print how soon Now is there, and what it takes, for each number of ranks."""
+    print("| " + " | ".join(COLUMNS) + " |\n|" + " ---: |" * len(COLUMNS))
+    for ranks in sizes:
+        rows = [measured(browser, browser_pid, ranks, seconds) for _ in range(runs)]
+        for name, chosen in (("least", min), ("median", statistics.median)):
+            values = " | ".join(f"{chosen(column):.1f}" for column in zip(*rows, strict=True))
+            print(f"| {ranks:,} | {name} | {values} |", flush=True)
+
+
 def cost(browser: Any, pairs: int, seconds: float) -> None:
     """Print what Now costs the processes that it shows, pair by pair, and the medians."""
     print("| cpu of a step % | steps in a second % | cpu ms in a second |\n|" + " ---: |" * 3)
@@ -223,21 +233,14 @@ def main() -> None:
 
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nobody compiles a package at each start
     compileall.compile_dir(str(Path(monarch.__file__).parent), quiet=2)  # as pip does
-    if not options.pairs:
-        print("| " + " | ".join(COLUMNS) + " |\n|" + " ---: |" * len(COLUMNS))
     with sync_playwright() as driver:
         own = set(below(os.getpid()))
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         browser_pid = next(pid for pid in below(os.getpid()) if pid not in own)
         if options.pairs:
             cost(browser, options.pairs, options.seconds)
-        for ranks in () if options.pairs else options.ranks:
-            rows = [
-                measured(browser, browser_pid, ranks, options.seconds) for _ in range(options.runs)
-            ]
-            for name, chosen in (("least", min), ("median", statistics.median)):
-                values = " | ".join(f"{chosen(column):.1f}" for column in zip(*rows, strict=True))
-                print(f"| {ranks:,} | {name} | {values} |", flush=True)
+        else:
+            speed(browser, browser_pid, options.ranks, options.runs, options.seconds)
         browser.close()
 
 

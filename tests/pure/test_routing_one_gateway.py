@@ -8,14 +8,7 @@ import pytest
 
 from helpers.one_gateway import EPOCH, PATIENCE, Noted, frame
 from monarch._core.hub.pressure import counted
-from monarch._core.routing.cast import (
-    Entry,
-    Header,
-    attaches,
-    close_frame,
-    pack_table,
-    with_header,
-)
+from monarch._core.routing.cast import Entry, Header, attaches, close_frame, pack_table, with_header
 from monarch._core.routing.route import Route, gone, read_route, with_route
 from monarch._core.supervision.failure import EXITED, HOST, LINK, Failure, host_lost
 from monarch._core.wire.address import AGENT, ProcAddress

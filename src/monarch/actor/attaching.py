@@ -71,9 +71,8 @@ def attach_to_workers(
 
 
 def _trust_for(ca: TextOrPath, private_key: TextOrPath, secret: str | None = None) -> Trust:
-    from .._core.net.trust import (
-        trust_for,  # brings TLS, which a program on one machine never needs
-    )
+    # brings TLS, which a program on one machine never needs
+    from .._core.net.trust import trust_for
 
     return trust_for(ca, private_key, secret=secret)
 

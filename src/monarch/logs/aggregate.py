@@ -3,9 +3,9 @@
 Lines and the time go in, what is to be shown comes out. No I/O, no clock.
 
 Lines are of one *kind* if they differ in numbers at most, and in who said them. The first line of a
-kind is shown at once, the others when the window ends, as one `LogEntry` with the ranks, the count and
-the range of each number that differs. A kind that goes on has one entry per window; one that was
-silent for a whole window begins anew.
+kind is shown at once, the others when the window ends, as one `LogEntry` with the ranks, the count
+and the range of each number that differs. A kind that goes on has one entry per window; one that
+was silent for a whole window begins anew.
 
 What is shown may be trusted:
 

@@ -1,6 +1,7 @@
 """A new version of a workspace on one host, made from files that the host has and files it is sent.
 
-`WorkspaceStore` starts one for each push of `monarch sync`; `host` writes what the client sends into it.
+`WorkspaceStore` starts one for each push of `monarch sync`; `host` writes what the client sends
+into it.
 """
 
 from __future__ import annotations
@@ -175,7 +176,10 @@ class Build:
             del self.missing[digest]
 
     def finish(self) -> None:
-        """Have it be used: see `WorkspaceStore.use`. What several files have in common was sent once."""
+        """Have it be used: see `WorkspaceStore.use`.
+
+        What several files have in common was sent once.
+        """
         if self.missing:
             raise ValueError(
                 f"{len(self.missing)} contents have not come, such as that of"

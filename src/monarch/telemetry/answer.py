@@ -207,8 +207,9 @@ def join(answers: Iterable[Collected], silent: Mapping[str, str], limit: int) ->
         for table, found in answer.columns.items():
             known = columns.setdefault(table, {})
             for name, values in found.items():
-                kind = TABLES[table].columns.get(name, "")
-                known[name] = _with(known.get(name, _empty(kind)), values)
+                if name not in known:
+                    known[name] = _empty(TABLES[table].columns.get(name, ""))
+                known[name] = _with(known[name], values)
     for table, keys in _TOLD_TWICE.items():
         if table in columns and columns[table].keys() >= set(keys):
             columns[table] = _once(columns[table], *keys)

@@ -161,11 +161,7 @@ class Remote(Generic[P, R]):
     # one way
 
     def _submit(
-        self,
-        mesh: RankMesh,
-        arguments: Arguments,
-        plan: Plan | None,
-        made: Sequence[Tensor],
+        self, mesh: RankMesh, arguments: Arguments, plan: Plan | None, made: Sequence[Tensor]
     ) -> None:
         call = self._as_call(arguments, plan, made)
         mesh.engine.submit(

@@ -102,7 +102,7 @@ class ProcOutput:
         Args:
             then: What to call.
             names: Processes that are waited for also if their pipes are not read at present; None
-                for all.
+                for all. One whose name is on its way is always waited for.
         """
 
         def finish() -> None:
