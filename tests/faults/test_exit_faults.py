@@ -80,6 +80,12 @@ OBJECTIONS = {
         "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
         "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
     ),
+    "is through before its end by force": (
+        "main = threading.current_thread()\n"
+        "atexit.register(lambda: threading.current_thread() is main or time.sleep(2))\n"
+        "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
+        "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
+    ),
     "ignores Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_IGN); fault(); time.sleep(600)",
     "dies of Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_DFL); fault(); time.sleep(600)",
     "is at its end": "fault()",

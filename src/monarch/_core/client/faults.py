@@ -190,7 +190,10 @@ class Ending:
             # pytest, for one, shows nothing of a run that was interrupted
             if stream is not sys.stderr:
                 _write(text)
-        sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
+        self._see_to_the_status(self.status)
+
+    def _see_to_the_status(self, status: int) -> None:
+        sys._monarch_status = _LastAct(status)  # type: ignore[attr-defined]  # ours
 
     def conclude_child(self) -> None:
         """The same in a child of `multiprocessing`, in place of its interrupt."""
@@ -208,8 +211,11 @@ class Ending:
 
     def _end_by_force(self, leave: Callable[[bool], None]) -> None:
         time.sleep(config.value("fault_grace"))
-        if not self.leaving:
+        if not self.leaving and self.status is not None:
             bounded = False
+            # `leave` may wake the main thread, which is through before this one then, and without
+            # `conclude`
+            self._see_to_the_status(self.status)
             # without a thread to give, it is left to the bounds of `leave`
             with suppress(RuntimeError):
                 threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
@@ -219,7 +225,7 @@ class Ending:
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError, AttributeError):
                     stream.flush()
-            _LastAct(self.status or 0).__del__()
+            _LastAct(self.status).__del__()
 
 
 class _LastAct:
