@@ -143,15 +143,8 @@ def _turn(item: pytest.Item) -> int:
     return 2 if _mentions_torch(item.path) else 1
 
 
-def pytest_collection_finish() -> None:
-    """The leak check collects garbage after each test: it need not look at modules each time, of
-    which torch has a million objects.
-    """
-    gc.collect()
-    gc.freeze()
-
-
 _patch = pytest.MonkeyPatch()
+_file: Path | None = None  # of the test that ran last
 _silent = False  # whether the I/O thread of this process has stopped to answer
 
 
@@ -165,9 +158,21 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if hasattr(item.config, "workerinput"):
             os._exit(70)  # a fresh worker takes its place
         pytest.exit("the I/O thread of this process does not answer", returncode=70)
+    _freeze_modules(item.path)
     _patch.undo()
     if _uses_processes(item) and not _mentions_torch(item.path):
         _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
+
+
+def _freeze_modules(path: Path) -> None:
+    """The leak check collects garbage after each test: it need not look at modules each time, of
+    which torch has a million objects. Tests import more of them, so this is done for each file.
+    """
+    global _file
+    if path != _file:
+        _file = path
+        gc.collect()
+        gc.freeze()
 
 
 @functools.cache
