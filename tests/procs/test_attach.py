@@ -780,6 +780,28 @@ def test_a_script_that_just_ends_stops_its_procs_with_complete_output() -> None:
             wait_until(lambda index=index: not found.procs(index), what="the end of the procs")  # type: ignore[misc]
 
 
+def test_a_script_that_ends_before_its_host_has_answered_says_what_is_lost() -> None:
+    script = """
+    import os
+    from monarch.actor import Actor, attach_to_workers, endpoint
+    class Says(Actor):
+        @endpoint
+        def say(self):
+            print("said")
+    attach_to_workers(workers=os.environ["ADDRESSES"].split()).spawn_procs(name="far").spawn("s", Says).say.broadcast()
+    """
+    with workers(2) as found:
+        found.wait_until_they_listen()
+        silent = (found.processes[1].pid, found.agent(1))
+        for pid in silent:
+            os.kill(pid, signal.SIGSTOP)
+        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
+        for pid in silent:
+            os.kill(pid, signal.SIGCONT)
+        (said,) = result.stderr.splitlines()
+        assert said.endswith(f"lost; `get()` of a future waits for it: {found.addresses[1]}")
+
+
 def test_a_broadcast_that_fails_on_another_host_at_the_end_of_a_script_is_reported() -> None:
     script = """
     import os

@@ -117,19 +117,6 @@ class Future(FutureState, Generic[R]):
         """
         subscribe(self, _UserCallback(callback, self, running_loop()))
 
-    def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
-        """Remove a callback that has not been called yet; return how often it had been added.
-
-        Args:
-            callback: What was added.
-        """
-        with pending.changing:
-            before = self._callbacks
-            self._callbacks = tuple(
-                c for c in before if not (isinstance(c, _UserCallback) and c.callback == callback)
-            )
-            return len(before) - len(self._callbacks)
-
     def cancel(self) -> bool:
         """Drop the operation unless it has begun. An operation that has begun goes on.
 

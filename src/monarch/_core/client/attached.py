@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._lazy import lazy_logger
 from ..actors.request import StopCall
 from ..calls.future import Future
 from ..calls.pending import subscribe
@@ -24,6 +25,8 @@ from ..wire.frame import STANDING, VALUE, Frame
 
 if TYPE_CHECKING:
     from ..net.trust import Trust
+
+logger = lazy_logger("monarch.client")
 
 Greet = Callable[[Sequence[ProcAddress]], None]
 
@@ -135,11 +138,22 @@ class AttachedHosts:
         )
 
     def settle(self, timeout: float) -> None:
-        """Wait until the hosts being attached are, or can't be; for `timeout` seconds at most."""
+        """Wait until the hosts being attached are, or can't be; for `timeout` seconds at most.
+
+        What was sent to those that have not answered by then is lost with the program, which says
+        so.
+        """
         end = time.monotonic() + timeout
         for future in list(self._attaching):
             with suppress(RuntimeError, TimeoutError):
                 future.get(timeout=max(0.0, end - time.monotonic()))
+        if not all(future.done() for future in list(self._attaching)):
+            silent = sorted(self._hub.unreached & self._hosts.keys())
+            logger.warning(
+                "the program ends before these hosts have answered, so what it sent there is"
+                " lost; `get()` of a future waits for it: %s",
+                ", ".join([*silent[:3], *["..."][: len(silent) - 3]]),
+            )
 
     def give_up(self, hosts: Sequence[str], why: str, by: object) -> None:
         """Give up on hosts that have not answered, unless others have attached them as well."""
