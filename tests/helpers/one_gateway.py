@@ -42,16 +42,17 @@ def frame(kind: int, flags: int = 0, request: int = 0) -> Frame:
 class Noted:
     """A gateway whose host notes what it is to do."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, epoch: int = EPOCH >> 40, first_cast: int | None = 1) -> None:
         self.sent: list[tuple[str, Frame]] = []
         self.got: list[tuple[ProcAddress, Frame]] = []
         self.answers: list[tuple[str, Frame]] = []
         self.given_up: list[str] = []
         self.told: list[tuple[str, ProcAddress, Failure]] = []
         self.gone_hosts: list[str] = []
+        self.losses: list[Failure] = []  # why each of them is gone
         self.ended: dict[ProcAddress, Failure] = {}
         self._timers: list[tuple[float, Callable[[], None]]] = []
-        self.gateway = Gateway(self, fanout=2, epoch=5, patience=PATIENCE, first_cast=1)
+        self.gateway = Gateway(self, 2, epoch, PATIENCE, first_cast)
         self.gateway.names = set(names)
 
     def to_host(self, host: str, frame: Frame) -> None:
@@ -84,9 +85,15 @@ class Noted:
     def host_gone(self, host: str, failure: Failure) -> None:
         assert failure.explain()
         self.gone_hosts.append(host)
+        self.losses.append(failure)
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:
         self._timers.append((seconds, function))
+
+    @property
+    def timers(self) -> int:
+        """How many functions are to be called later."""
+        return len(self._timers)
 
     def pass_time(self, seconds: float) -> None:
         """What was to be called within so many seconds is called, what follows from it is not."""
@@ -155,9 +162,10 @@ def handed_down(node: Noted) -> list[tuple[str, list[str], int]]:
 
 
 def closed(node: Noted) -> list[tuple[str, int, object]]:
-    return [
-        (to, sent.flags, pickle.loads(sent.payload)) for to, sent in node.sent if sent.kind == CLOSE
-    ]
+    closing = [(to, sent) for to, sent in node.sent if sent.kind == CLOSE]
+    for _, sent in closing:
+        assert sent == Frame(CLOSE, sent.flags, 0, 0, 0, 0, b"", sent.payload)
+    return [(to, sent.flags, pickle.loads(sent.payload)) for to, sent in closing]
 
 
 def reply(rank: int, flags: int = VALUE, payload: bytes = b"", order: int = 0) -> Frame:

@@ -30,7 +30,7 @@ from monarch._core.routing.cast import (
 )
 from monarch._core.routing.casting import COMBINED, DONE, LINGER, LOST, PROMPT
 from monarch._core.routing.route import RESENT, Route, read_route, split_route
-from monarch._core.supervision.failure import LINK, Failure
+from monarch._core.supervision.failure import LINK, Failure, host_lost
 from monarch._core.wire.address import AGENT, ProcAddress
 from monarch._core.wire.frame import (
     AGAIN,
@@ -68,7 +68,8 @@ class Between(Noted):
         found = []
         for to, sent in self.sent:
             if sent.kind == REPLIES:
-                assert (sent.meta, sent.request) == (b"client\0p0\0tcp://w0", 9)
+                names = b"client\0p0\0tcp://w0"
+                assert sent == Frame(REPLIES, sent.flags, 0, 0, 0, 9, names, sent.payload)
                 said: list[int | str] = []
                 if sent.flags & LOST:
                     said = [bytes(sent.payload).decode()]
@@ -98,6 +99,12 @@ def test_a_call_goes_to_the_processes_and_to_the_first_of_each_run_of_hosts_belo
     assert (route, call.meta) == (Route(ProcAddress(SELF, "p1"), CLIENT, cast=9), b"meta")
 
 
+@pytest.mark.parametrize(("flags", "handed_over"), [(AGAIN, 0), (EXPLICIT, EXPLICIT)])
+def test_processes_need_not_know_how_a_call_has_come(flags: int, handed_over: int) -> None:
+    worker = Between(flags=flags)
+    assert [sent.flags for _, sent in worker.got] == [handed_over | ROUTED] * 2
+
+
 def test_answers_wait_a_moment_for_others_and_the_last_ones_do_not() -> None:
     worker = Between(WORKERS[1])
     worker.says(0)
@@ -112,6 +119,14 @@ def test_answers_wait_a_moment_for_others_and_the_last_ones_do_not() -> None:
     assert worker.sent_up() == [("client", DONE, [1, 2, 3])]
     worker.pass_time(LINGER)
     assert worker.sent_up() == []
+
+
+def test_answers_wait_for_one_moment_together() -> None:
+    worker = Between(WORKERS[1])
+    assert worker.timers == 0
+    worker.says(0)
+    worker.says(1)
+    assert worker.timers == 1
 
 
 @pytest.mark.parametrize(
@@ -189,9 +204,35 @@ def test_a_host_that_nobody_asks_again_forgets_the_cast() -> None:
     assert "client" in worker.gone_hosts
 
 
+def test_a_host_whose_parent_has_lost_the_root_forgets_the_cast_in_time() -> None:
+    worker = Between(parent="tcp://front", flags=STANDING)
+    worker.gateway.from_host("tcp://front", close_frame([("client", 9)], LOST))
+    worker.pass_time(PATIENCE)
+    assert (worker.gateway.casts, worker.gone_hosts) == (0, ["client"])
+    assert worker.losses == [host_lost("client", "it is out of contact")]
+
+
+def test_a_host_that_hears_of_the_end_of_a_cast_while_it_waits_for_the_root_hears_it_once() -> None:
+    worker = Between(WORKERS[1], parent="tcp://front", flags=STANDING)
+    for flags in (LOST, 0):
+        worker.gateway.from_host("tcp://front", close_frame([("client", 9)], flags))
+    assert worker.losses == [Failure(LINK, "it has left", proc="client")]
+    worker.sent.clear()
+    worker.pass_time(PATIENCE)
+    assert worker.gone_hosts == ["client"]
+    assert closed(worker) == [(WORKERS[1], 0, [("client", 9)])]
+
+
+def test_a_call_that_goes_on_does_not_watch_over_its_client() -> None:
+    worker = Between(flags=STANDING)
+    worker.gateway.from_host("client", cast([SELF], number=10, order=2))
+    worker.gateway.from_host("client", close_frame([("client", 9)]))
+    assert (worker.gateway.casts, worker.gone_hosts) == (1, ["client"])
+
+
 def test_a_host_that_hears_that_its_parent_has_lost_the_root_hands_that_on() -> None:
     worker = Between(WORKERS[1], parent="tcp://front")
-    lost = close_frame([("client", 9), ("client", 7)], LOST)
+    lost = close_frame([("client", 7), ("client", 9)], LOST)
     worker.gateway.from_host("tcp://another", lost)
     assert closed(worker) == [], "it is no longer the parent"
     worker.gateway.from_host("tcp://front", lost)
@@ -247,9 +288,11 @@ def test_the_end_of_a_process_is_its_answer() -> None:
             node.gateway.from_host("client", cast([SELF]))
         else:
             node.gateway.proc_ended(ProcAddress(SELF, "p1"), ENDED)
-    assert below.sent_up() == [("client", PROMPT, ["p1"])]
+    assert (below.sent_up(), below.failures) == ([("client", PROMPT, ["p1"])], [ENDED])
     ((to, sent),) = worker.sent
     assert (to, sent.kind, sent.flags) == ("client", REPLIES, PROMPT)
+    (said,) = Decoder(1 << 30).feed(memoryview(sent.payload))
+    assert pickle.loads(decode(said).payload) == ENDED
     below.says(0)
     assert below.sent_up() == [("client", DONE, [0])]
 
@@ -287,6 +330,9 @@ def test_a_host_that_has_forgotten_a_cast_gives_it_up_where_the_root_asks(parent
     worker.gateway.from_host(parent, cast([SELF], AGAIN))
     said = [AGENT] if parent == "client" else []
     assert worker.sent_up() == [(parent, DONE | PROMPT, said)]
+    for failure in worker.failures:
+        assert (failure.cause, failure.proc) == (LINK, SELF)
+        assert "has given up the call" in failure.reason
     assert len(worker.got) == 2, "once for each process"
 
 

@@ -200,19 +200,20 @@ def test_a_header_and_its_parts_come_back_as_they_were(
     count: int, fanout: int, number: int
 ) -> None:
     hosts = entries(count)
-    header = Header(number, B, list(range(count)), pack_table(hosts), fanout)
+    orders = list(range(2**64 - count, 2**64))
+    header = Header(number, B, orders, pack_table(hosts), fanout)
     got, meta = split_header(with_header(FRAME, header))
     assert (got.id, got.source, list(got.orders), got.fanout) == (
         number,
         B,
-        list(range(count)),
+        orders,
         fanout,
     )
     assert read_table(got.table) == hosts
     assert meta == FRAME.meta
     inner = part(got, 1, count)
     assert read_table(inner.table) == hosts[1:]
-    assert list(inner.orders) == list(range(1, count))
+    assert list(inner.orders) == orders[1:]
 
 
 @given(st.binary(max_size=80))
@@ -221,6 +222,14 @@ def test_what_is_no_cast_is_a_frame_error(meta: bytes) -> None:
         split_header(FRAME._replace(meta=meta))
     except FrameError:
         pass
+
+
+def test_a_header_cut_short_is_a_frame_error() -> None:
+    header = Header(1, B, [7], pack_table(entries(1)))
+    frame = with_header(FRAME._replace(meta=b""), header)
+    assert split_header(frame)[0].table == header.table
+    with pytest.raises(FrameError):
+        split_header(frame._replace(meta=frame.meta[:-1]))
 
 
 @pytest.mark.parametrize(
