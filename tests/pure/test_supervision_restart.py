@@ -369,6 +369,45 @@ def test_an_instruction_names_the_group_and_the_mesh_that_it_is_about() -> None:
     assert [owner[uid].has_failed(0) for uid in ("procs", 1)] == [True, True]
 
 
+def test_a_failure_says_which_incarnation_has_ended_and_whether_another_follows() -> None:
+    owner, group = family(OneForOne())
+    for incarnation in (0, 1):
+        (restart,) = owner.process_ended("p1", killed(incarnation), incarnation)
+        assert isinstance(restart, Restart)
+        said = [(failure.incarnation, failure.restarts) for failure in restart.plan.failures]
+        assert said == [(incarnation, True)] * 2
+        owner.restarted(group, restart.plan, incarnation)
+    lost = owner.process_ended("p1", host_lost("agent"), 2)
+    assert [
+        (each.failure.incarnation, each.failure.restarts)
+        for each in lost
+        if isinstance(each, AskSupervisor)
+    ] == [(2, False)] * 2
+
+
+def test_a_process_that_could_not_be_started_is_started_once_more_in_its_group() -> None:
+    owner: Owner = Ownership()
+    group = RestartGroup(OneForOne())
+    owner.created(OwnedMesh("procs", "procs", ["p0"], True, str, group))
+    (restart,) = owner.process_ended("p0", killed(), 0)
+    assert isinstance(restart, Restart)
+    (again,) = owner.restarted(group, restart.plan, 1, "no memory")
+    assert isinstance(again, Restart)
+    assert (again.group, again.plan.ranks) == (group, {"procs": [0]})
+    assert [(failure.cause, failure.restarts) for failure in again.plan.failures] == [
+        (UNSTARTED, True)
+    ]
+
+
+def test_each_group_with_a_rank_on_a_dead_process_starts_its_own_again() -> None:
+    owner: Owner = Ownership()
+    for uid in (1, 2):
+        group = RestartGroup(OneForOne())
+        owner.created(OwnedMesh(uid, "actors", ["p0"], False, str, group))
+    instructions = owner.process_ended("p0", killed(), 0)
+    assert [planned([each]) for each in instructions] == [{1: [0]}, {2: [0]}]
+
+
 def test_a_strategy_has_limits_of_its_own_and_the_group_that_it_is_given() -> None:
     strategy, owner = OneForOne(), Owner()
     assert repr(strategy) == "OneForOne(max_restarts=3, within=60)"
