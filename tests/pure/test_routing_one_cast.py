@@ -212,7 +212,7 @@ def test_a_host_whose_parent_has_lost_the_root_forgets_the_cast_in_time() -> Non
     assert worker.losses == [host_lost("client", "it is out of contact")]
 
 
-def test_a_host_that_hears_of_the_end_of_a_cast_while_it_waits_for_the_root_hears_it_once() -> None:
+def test_a_cast_that_is_over_while_a_host_waits_for_its_root_ends_once() -> None:
     worker = Between(WORKERS[1], parent="tcp://front", flags=STANDING)
     for flags in (LOST, 0):
         worker.gateway.from_host("tcp://front", close_frame([("client", 9)], flags))

@@ -212,7 +212,7 @@ def test_what_goes_up_the_tree_takes_the_first_way_as_long_as_that_is_there() ->
 
 
 @pytest.mark.parametrize(("flags", "way"), [(STANDING, ["tcp://w0"]), (0, [])])
-def test_hosts_below_reach_a_client_that_is_lost_from_here_while_it_watches_over_them(
+def test_hosts_below_reach_a_client_that_is_lost_from_here_while_it_watches_them(
     flags: int, way: list[str]
 ) -> None:
     worker = a_worker_below_another(flags)
