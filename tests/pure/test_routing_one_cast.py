@@ -1,4 +1,4 @@
-"""One gateway's part in a cast, event by event: of a host in between, then of the root."""
+"""One gateway's part in a cast of another host, event by event."""
 
 from __future__ import annotations
 
@@ -6,24 +6,35 @@ import pickle
 
 import pytest
 
-from helpers.one_gateway import EPOCH, PATIENCE, Noted, frame
+from helpers.one_gateway import (
+    CLIENT,
+    CLOSING,
+    ENDED,
+    PATIENCE,
+    SELF,
+    WORKERS,
+    Noted,
+    cast,
+    closed,
+    frame,
+    handed_down,
+    replies,
+    reply,
+)
 from monarch._core.routing.cast import (
     Entry,
     Header,
     close_frame,
     pack_table,
-    read_table,
-    split_header,
     with_header,
 )
 from monarch._core.routing.casting import COMBINED, DONE, LINGER, LOST, PROMPT
-from monarch._core.routing.route import RESENT, Route, gone, read_route, split_route, with_route
-from monarch._core.supervision.failure import EXITED, LINK, Failure
+from monarch._core.routing.route import RESENT, Route, read_route, split_route
+from monarch._core.supervision.failure import LINK, Failure, host_lost
 from monarch._core.wire.address import AGENT, ProcAddress
 from monarch._core.wire.frame import (
     AGAIN,
     CAST,
-    CLOSE,
     ERROR,
     EXCEPTION,
     EXPLICIT,
@@ -37,68 +48,7 @@ from monarch._core.wire.frame import (
     Decoder,
     Frame,
     decode,
-    encode,
 )
-
-CLIENT = ProcAddress("client", "p0")
-SELF = "tcp://w0"
-WORKERS = [f"tcp://w{number}" for number in range(6)]
-CLOSING = 0.05
-AT_ONCE = 0.8 + 0.004  # for one host
-AVOIDED = 60.0
-ENDED = Failure(EXITED, "it has ended")
-
-
-def cast(
-    hosts: list[str],
-    flags: int = 0,
-    *,
-    request: int = 1,
-    number: int = 9,
-    order: int = 1,
-    fanout: int = 2,
-) -> Frame:
-    """A call to p0 and p1 of each host, whose ranks are 0, 1, 2, ..."""
-    ranks = [(2 * index, 2 * index + 1) for index in range(len(hosts))]
-    table = pack_table(
-        [Entry(host, ("p0", "p1"), two) for host, two in zip(hosts, ranks, strict=True)]
-    )
-    header = Header(number, CLIENT, [EPOCH + order] * len(hosts), table, fanout)
-    return with_header(frame(CAST, flags | ROUTED, request), header)
-
-
-def handed_down(node: Noted) -> list[tuple[str, list[str], int]]:
-    """To whom a cast was handed, with the hosts for which it is theirs, and the flags."""
-    casts = [(to, sent) for to, sent in node.sent if sent.kind == CAST]
-    return [
-        (
-            to,
-            [entry.host for entry in read_table(split_header(sent)[0].table)],
-            sent.flags & ~ROUTED,
-        )
-        for to, sent in casts
-    ]
-
-
-def closed(node: Noted) -> list[tuple[str, int, object]]:
-    return [
-        (to, sent.flags, pickle.loads(sent.payload)) for to, sent in node.sent if sent.kind == CLOSE
-    ]
-
-
-def reply(rank: int, flags: int = VALUE, payload: bytes = b"", order: int = 0) -> Frame:
-    route = Route(CLIENT, ProcAddress(SELF, f"p{rank % 2}"), order, 9)
-    return with_route(Frame(REPLY, flags, rank, 0, 0, 1, b"", payload), route)
-
-
-def replies(host: str, *answers: Frame, flags: int = 0, number: int = 9) -> Frame:
-    """What a host below says."""
-    payload = b"".join(encode(answer)[0] for answer in answers)
-    meta = "\0".join((*CLIENT, host)).encode()
-    return Frame(REPLIES, flags, 0, 0, 0, number, meta, payload)
-
-
-# a host in between
 
 
 class Between(Noted):
@@ -118,7 +68,8 @@ class Between(Noted):
         found = []
         for to, sent in self.sent:
             if sent.kind == REPLIES:
-                assert (sent.meta, sent.request) == (b"client\0p0\0tcp://w0", 9)
+                names = b"client\0p0\0tcp://w0"
+                assert sent == Frame(REPLIES, sent.flags, 0, 0, 0, 9, names, sent.payload)
                 said: list[int | str] = []
                 if sent.flags & LOST:
                     said = [bytes(sent.payload).decode()]
@@ -148,6 +99,12 @@ def test_a_call_goes_to_the_processes_and_to_the_first_of_each_run_of_hosts_belo
     assert (route, call.meta) == (Route(ProcAddress(SELF, "p1"), CLIENT, cast=9), b"meta")
 
 
+@pytest.mark.parametrize(("flags", "handed_over"), [(AGAIN, 0), (EXPLICIT, EXPLICIT)])
+def test_processes_need_not_know_how_a_call_has_come(flags: int, handed_over: int) -> None:
+    worker = Between(flags=flags)
+    assert [sent.flags for _, sent in worker.got] == [handed_over | ROUTED] * 2
+
+
 def test_answers_wait_a_moment_for_others_and_the_last_ones_do_not() -> None:
     worker = Between(WORKERS[1])
     worker.says(0)
@@ -162,6 +119,14 @@ def test_answers_wait_a_moment_for_others_and_the_last_ones_do_not() -> None:
     assert worker.sent_up() == [("client", DONE, [1, 2, 3])]
     worker.pass_time(LINGER)
     assert worker.sent_up() == []
+
+
+def test_answers_wait_for_one_moment_together() -> None:
+    worker = Between(WORKERS[1])
+    assert worker.timers == 0
+    worker.says(0)
+    worker.says(1)
+    assert worker.timers == 1
 
 
 @pytest.mark.parametrize(
@@ -239,9 +204,35 @@ def test_a_host_that_nobody_asks_again_forgets_the_cast() -> None:
     assert "client" in worker.gone_hosts
 
 
+def test_a_host_whose_parent_has_lost_the_root_forgets_the_cast_in_time() -> None:
+    worker = Between(parent="tcp://front", flags=STANDING)
+    worker.gateway.from_host("tcp://front", close_frame([("client", 9)], LOST))
+    worker.pass_time(PATIENCE)
+    assert (worker.gateway.casts, worker.gone_hosts) == (0, ["client"])
+    assert worker.losses == [host_lost("client", "it is out of contact")]
+
+
+def test_a_cast_that_is_over_while_a_host_waits_for_its_root_ends_once() -> None:
+    worker = Between(WORKERS[1], parent="tcp://front", flags=STANDING)
+    for flags in (LOST, 0):
+        worker.gateway.from_host("tcp://front", close_frame([("client", 9)], flags))
+    assert worker.losses == [Failure(LINK, "it has left", proc="client")]
+    worker.sent.clear()
+    worker.pass_time(PATIENCE)
+    assert worker.gone_hosts == ["client"]
+    assert closed(worker) == [(WORKERS[1], 0, [("client", 9)])]
+
+
+def test_a_call_that_goes_on_does_not_watch_over_its_client() -> None:
+    worker = Between(flags=STANDING)
+    worker.gateway.from_host("client", cast([SELF], number=10, order=2))
+    worker.gateway.from_host("client", close_frame([("client", 9)]))
+    assert (worker.gateway.casts, worker.gone_hosts) == (1, ["client"])
+
+
 def test_a_host_that_hears_that_its_parent_has_lost_the_root_hands_that_on() -> None:
     worker = Between(WORKERS[1], parent="tcp://front")
-    lost = close_frame([("client", 9), ("client", 7)], LOST)
+    lost = close_frame([("client", 7), ("client", 9)], LOST)
     worker.gateway.from_host("tcp://another", lost)
     assert closed(worker) == [], "it is no longer the parent"
     worker.gateway.from_host("tcp://front", lost)
@@ -297,9 +288,11 @@ def test_the_end_of_a_process_is_its_answer() -> None:
             node.gateway.from_host("client", cast([SELF]))
         else:
             node.gateway.proc_ended(ProcAddress(SELF, "p1"), ENDED)
-    assert below.sent_up() == [("client", PROMPT, ["p1"])]
+    assert (below.sent_up(), below.failures) == ([("client", PROMPT, ["p1"])], [ENDED])
     ((to, sent),) = worker.sent
     assert (to, sent.kind, sent.flags) == ("client", REPLIES, PROMPT)
+    (said,) = Decoder(1 << 30).feed(memoryview(sent.payload))
+    assert pickle.loads(decode(said).payload) == ENDED
     below.says(0)
     assert below.sent_up() == [("client", DONE, [0])]
 
@@ -337,6 +330,9 @@ def test_a_host_that_has_forgotten_a_cast_gives_it_up_where_the_root_asks(parent
     worker.gateway.from_host(parent, cast([SELF], AGAIN))
     said = [AGENT] if parent == "client" else []
     assert worker.sent_up() == [(parent, DONE | PROMPT, said)]
+    for failure in worker.failures:
+        assert (failure.cause, failure.proc) == (LINK, SELF)
+        assert "has given up the call" in failure.reason
     assert len(worker.got) == 2, "once for each process"
 
 
@@ -354,146 +350,3 @@ def test_a_host_that_is_listed_twice_is_lost_by_its_second_name_but_none_below_i
     failure: Failure = pickle.loads(end.payload)
     assert (failure.cause, failure.proc) == (LINK, "tcp://again")
     assert len(worker.got) == 2, "once for each process"
-
-
-# the root
-
-
-class Root(Noted):
-    """A client that has called p0 and p1 of hosts."""
-
-    def __init__(self, hosts: list[str], flags: int = 0, **more: int) -> None:
-        super().__init__("client")
-        self.gateway.from_proc(cast(hosts, flags, **more))
-
-    def again(self, hosts: list[str], **more: int) -> list[tuple[str, list[str], int]]:
-        """One more call; whom it is handed to."""
-        self.sent.clear()
-        self.gateway.from_proc(cast(hosts, **more))
-        return handed_down(self)
-
-    def hears_from(self, host: str, *answers: Frame, flags: int = 0, number: int = 1) -> None:
-        self.gateway.from_host(host, replies(host, *answers, flags=flags, number=number))
-
-    @property
-    def answered(self) -> list[tuple[int, int]]:
-        """Ranks that have answered, and the order that says whether that may come twice."""
-        return [(sent.rank, read_route(sent)[0].order) for _, sent in self.answers]
-
-
-def test_the_root_numbers_its_casts_and_hands_each_down_in_runs() -> None:
-    root = Root(WORKERS[:5])
-    assert handed_down(root) == [(WORKERS[0], WORKERS[:2], 0), (WORKERS[2], WORKERS[2:5], 0)]
-    headers = [split_header(sent)[0] for _, sent in root.sent]
-    assert [(header.id, header.source, header.fanout, [*header.orders]) for header in headers] == [
-        (1, CLIENT, 2, [EPOCH + 1] * 2),
-        (1, CLIENT, 2, [EPOCH + 1] * 3),
-    ]
-    root.again(WORKERS[:1])
-    header = split_header(root.sent[0][1])[0]
-    assert (header.id, [*header.orders]) == (2, [EPOCH + 2])
-
-
-def test_the_caller_gets_answers_soon_and_those_below_forget_the_cast_then() -> None:
-    root = Root(WORKERS[:4])
-    root.hears_from(WORKERS[0], reply(1))
-    assert root.answered == []
-    root.pass_time(LINGER)
-    assert root.answered == [(1, 0)]
-    root.hears_from(WORKERS[2], reply(4), flags=PROMPT)
-    assert root.answered[1:] == [(4, 0)]
-    root.hears_from(WORKERS[0], reply(0), reply(2), reply(3), flags=DONE)
-    root.hears_from(WORKERS[2], reply(5), reply(6), reply(7), flags=DONE)
-    assert [rank for rank, _ in root.answered[2:]] == [0, 2, 3, 5, 6, 7]
-    assert root.gateway.casts == 0
-    root.pass_time(CLOSING)
-    assert closed(root) == [(WORKERS[0], 0, [("client", 1)]), (WORKERS[2], 0, [("client", 1)])]
-
-
-def test_a_standing_cast_lasts_until_its_caller_ends_or_wants_it_no_longer() -> None:
-    for end in ("its caller", "withdrawn"):
-        root = Root(WORKERS[:1], STANDING)
-        root.hears_from(WORKERS[0], reply(0), reply(1), flags=DONE)
-        other = ProcAddress("client", "p7")
-        root.gateway.withdraw(other, WORKERS[:1])
-        root.gateway.withdraw(CLIENT, WORKERS[1:])
-        root.gateway.proc_ended(other, ENDED)
-        assert root.gateway.casts == 1
-        if end == "withdrawn":
-            root.gateway.withdraw(CLIENT, WORKERS[:2])
-        else:
-            root.gateway.proc_ended(CLIENT, ENDED)
-            root.pass_time(CLOSING)
-        assert (root.gateway.casts, closed(root)) == (0, [(WORKERS[0], 0, [("client", 1)])])
-
-
-def test_only_standing_casts_are_withdrawn() -> None:
-    root = Root(WORKERS[:1])
-    root.again(WORKERS[:1])
-    root.gateway.from_proc(cast(WORKERS[:1], STANDING))
-    root.gateway.withdraw(CLIENT, WORKERS[:1])
-    assert root.gateway.casts == 2
-    assert closed(root) == [(WORKERS[0], 0, [("client", 3)])]
-
-
-def test_hosts_below_one_that_is_lost_are_asked_by_the_root_itself() -> None:
-    root = Root(WORKERS, fanout=2)
-    assert [to for to, *_ in handed_down(root)] == [WORKERS[0], WORKERS[3]]
-    root.hears_from(WORKERS[3], reply(6))
-    root.sent.clear()
-    root.gateway.link_lost(WORKERS[0], "cut")
-    assert handed_down(root) == [
-        (WORKERS[1], [WORKERS[1]], AGAIN),
-        (WORKERS[2], [WORKERS[2]], AGAIN),
-    ]
-    assert [(proc, who) for proc, who, _ in root.told] == [("p0", ProcAddress(WORKERS[0], AGENT))]
-    assert root.answered == [(6, RESENT)], "what is there waits no longer"
-    root.hears_from(WORKERS[1], reply(2), flags=PROMPT)
-    assert root.answered[1:] == [(2, RESENT)], "it may have come by way of the lost one"
-    root.hears_from(WORKERS[0], reply(0), flags=PROMPT)
-    assert root.answered[2:] == [], "it is lost"
-
-    root.pass_time(AT_ONCE)
-    assert root.given_up == []
-    root.pass_time(AT_ONCE + 0.004)
-    assert root.given_up == [WORKERS[2]], "it has not said that it is there"
-    root.sent.clear()
-    root.gateway.link_lost(WORKERS[2], "given up")
-    assert handed_down(root) == []
-    root.hears_from(WORKERS[1], flags=DONE)
-    root.hears_from(WORKERS[3], flags=DONE)
-    assert root.gateway.casts == 0
-
-
-def test_a_host_that_only_another_has_lost_gets_calls_from_the_root_for_a_while() -> None:
-    root = Root(WORKERS)
-    root.sent.clear()
-    lost = replies(WORKERS[0], flags=LOST, number=1)._replace(payload=WORKERS[1].encode())
-    root.gateway.from_host(WORKERS[0], lost)
-    # what stands below it
-    assert handed_down(root) == [(WORKERS[1], [WORKERS[1]], AGAIN)]
-    root.hears_from(WORKERS[1], flags=PROMPT)
-    assert root.again(WORKERS[:3]) == [
-        (WORKERS[1], [WORKERS[1]], 0),
-        (WORKERS[0], [WORKERS[0]], 0),
-        (WORKERS[2], [WORKERS[2]], 0),
-    ]
-    ranks = [read_table(split_header(sent)[0].table)[0].ranks for _, sent in root.sent]
-    assert ranks == [(2, 3), (0, 1), (4, 5)]
-    assert root.again(WORKERS[2:])[0][1] == WORKERS[2:4]
-    root.pass_time(AVOIDED - 1)
-    assert [to for to, *_ in root.again(WORKERS[:4])] == [WORKERS[1], WORKERS[0], WORKERS[2]]
-    root.pass_time(AVOIDED)
-    assert [to for to, *_ in root.again(WORKERS[:4])] == [WORKERS[0], WORKERS[2]]
-
-
-def test_what_is_said_by_way_of_a_cast_that_is_over_is_marked_as_said_before() -> None:
-    root = Root(WORKERS[:1])
-    root.hears_from(WORKERS[0], reply(0), reply(1), flags=DONE)
-    end = gone(CLIENT, ProcAddress(WORKERS[0], "p0"), ENDED)
-    root.hears_from(WORKERS[0], reply(1), end)
-    assert root.answered[2:] == [(1, RESENT)]
-    assert [(proc, who) for proc, who, _ in root.told] == [("p0", ProcAddress(WORKERS[0], "p0"))]
-    root.hears_from(WORKERS[0], reply(1), flags=LOST)
-    root.hears_from(WORKERS[0])
-    assert len(root.answers) == 3

@@ -23,6 +23,7 @@ from monarch._core.wire.frame import (
     EXCEPTION,
     GONE,
     PORT,
+    REPLIES,
     REPLY,
     ROUTED,
     STANDING,
@@ -120,6 +121,7 @@ def test_a_call_to_a_process_that_has_ended_is_answered_with_its_end() -> None:
     worker.ended[THERE] = ENDED
     worker.hears(frame(CALL), HERE, THERE)
     assert (worker.got, worker.told_elsewhere()) == ([], [(HERE, THERE)])
+    assert pickle.loads(worker.sent[-1][1].payload) == ENDED
 
 
 @pytest.mark.parametrize(
@@ -202,6 +204,32 @@ def test_what_may_get_lost_goes_up_the_tree_at_once(
     assert [(hop, sent.kind) for hop, sent in worker.sent] == [("tcp://w0", kind)]
 
 
+def test_what_goes_up_the_tree_takes_the_first_way_as_long_as_that_is_there() -> None:
+    worker = a_worker_below_another()
+    worker.gateway.found_way("client", "tcp://w5", straight=False)
+    worker.gateway.from_proc(with_route(frame(CREDIT), Route(HERE, BELOW)))
+    assert [hop for hop, _ in worker.sent] == ["tcp://w0"]
+
+
+@pytest.mark.parametrize(("flags", "way"), [(STANDING, ["tcp://w0"]), (0, [])])
+def test_hosts_below_reach_a_client_that_is_lost_from_here_while_it_watches_them(
+    flags: int, way: list[str]
+) -> None:
+    worker = a_worker_below_another(flags)
+    worker.gateway.host_gone("client", ENDED)
+    output = with_route(frame(REPLY), Route(HERE, ProcAddress("tcp://w2", "p0"), cast=9))
+    worker.gateway.from_host("tcp://w2", output)
+    assert [hop for hop, _ in worker.sent] == way
+
+
+def test_what_is_said_late_to_a_worker_goes_straight_to_it() -> None:
+    caller = ProcAddress("tcp://w3", "p0")
+    late = frame(REPLIES)._replace(meta="\0".join((*caller, "tcp://w1")).encode())
+    worker = Noted("tcp://w0")
+    worker.gateway.from_host("tcp://w1", late)
+    assert worker.sent == [("tcp://w3", late)]
+
+
 def test_an_answer_to_a_cast_that_ends_with_its_answers_must_not_get_lost() -> None:
     worker = a_worker_below_another(flags=0)
     worker.gateway.from_proc(with_route(frame(REPLY), Route(HERE, BELOW, cast=9)))
@@ -225,6 +253,7 @@ def test_who_was_to_hand_over_a_cast_that_is_over_tells_the_caller_who_has_ended
     assert (worker.gateway.casts, worker.told_elsewhere()) == (0, [])
     worker.hears(frame(CALL), HERE, ProcAddress("tcp://w0", "p0"), EPOCH + 1)
     assert worker.told_elsewhere() == [(HERE, THERE)]
+    assert pickle.loads(worker.sent[-1][1].payload) == ENDED
 
 
 def test_a_client_that_is_asked_to_dial_says_something_and_a_worker_need_not() -> None:
@@ -241,13 +270,24 @@ def test_a_client_that_is_asked_to_dial_says_something_and_a_worker_need_not() -
     assert worker.sent == []
 
 
+def test_a_client_whose_own_link_is_lost_is_lost_once_and_nothing_waits_for_it() -> None:
+    worker = Noted("tcp://w0")
+    worker.hears(frame(CALL), HERE, THERE)
+    worker.gateway.link_lost("client", "cut")
+    worker.gateway.from_proc(with_route(frame(CALL), Route(HERE, THERE)))
+    assert worker.ends_told() == [("p1", HERE.agent)] * 2
+    worker.pass_time(PATIENCE)
+    assert worker.gone_hosts == ["client"]
+
+
 @pytest.mark.parametrize("found", [False, True])
 def test_a_client_is_lost_when_no_way_to_it_is_found_in_time(found: bool) -> None:
     worker = Noted("tcp://w0")
     worker.gateway.found_way("client", "tcp://w5", straight=False)
     worker.gateway.link_lost("tcp://w5", "cut")
+    worker.gateway.from_proc(with_route(frame(CREDIT), Route(HERE, THERE)))
     worker.pass_time(PATIENCE - 0.1)
-    assert worker.gone_hosts == ["tcp://w5"]
+    assert (worker.gone_hosts, worker.sent) == (["tcp://w5"], [])
     if found:
         worker.gateway.found_way("client", "tcp://w6", straight=False)
     worker.pass_time(PATIENCE)

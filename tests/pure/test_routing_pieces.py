@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import pytest
@@ -28,11 +29,13 @@ from monarch._core.routing.order import Lane, Numbering, Reordering
 from monarch._core.routing.route import (
     RESENT,
     Route,
+    gone,
     read_route,
     split_route,
     with_order,
     with_route,
 )
+from monarch._core.supervision.failure import EXITED, Failure
 from monarch._core.wire.address import ProcAddress
 from monarch._core.wire.frame import (
     AGAIN,
@@ -40,6 +43,7 @@ from monarch._core.wire.frame import (
     CAST,
     GONE,
     REPLY,
+    ROUTED,
     STANDING,
     URGENT,
     Decoder,
@@ -61,7 +65,9 @@ def test_a_route_comes_back_as_it_was(
     a: str, b: str, c: str, d: str, order: int, cast: int
 ) -> None:
     route = Route(ProcAddress(a, b), ProcAddress(c, d), order, cast)
-    assert split_route(with_route(FRAME, route)) == (route, FRAME)
+    routed = with_route(FRAME, route)
+    assert routed.flags == FRAME.flags | ROUTED
+    assert split_route(routed) == (route, FRAME)
 
 
 def test_a_number_is_put_into_a_route_that_is_there() -> None:
@@ -83,6 +89,12 @@ def test_a_route_cut_short_is_a_frame_error() -> None:
         read_route(frame._replace(meta=frame.meta[:-1]))
 
 
+def test_news_of_an_end_is_a_frame_with_nothing_but_the_failure() -> None:
+    failure = Failure(EXITED, "it has ended")
+    news = Frame(GONE, 0, 0, 0, 0, 0, b"", pickle.dumps(failure))
+    assert split_route(gone(A, B, failure)) == (Route(A, B), news)
+
+
 def test_a_name_that_is_too_long_is_refused() -> None:
     with pytest.raises(ValueError, match="65,535"):
         with_route(FRAME, Route(ProcAddress("x" * 65_536, "p"), B))
@@ -90,11 +102,12 @@ def test_a_name_that_is_too_long_is_refused() -> None:
     assert read_route(with_route(FRAME, longest))[0] == longest
 
 
+@pytest.mark.parametrize("epoch", [0, 5])
 @given(st.permutations(range(8)), st.lists(st.integers(0, 7), max_size=5))
 def test_messages_are_handed_on_once_and_in_order_however_they_come(
-    order: list[int], twice: list[int]
+    epoch: int, order: list[int], twice: list[int]
 ) -> None:
-    numbering, reordering = Numbering(5), Reordering(lambda message: pytest.fail("dropped"))
+    numbering, reordering = Numbering(epoch), Reordering(lambda message: pytest.fail("dropped"))
     sent = [numbering.next(B, "h") for _ in order]
     handed = [
         message
@@ -200,19 +213,20 @@ def test_a_header_and_its_parts_come_back_as_they_were(
     count: int, fanout: int, number: int
 ) -> None:
     hosts = entries(count)
-    header = Header(number, B, list(range(count)), pack_table(hosts), fanout)
+    orders = list(range(2**64 - count, 2**64))
+    header = Header(number, B, orders, pack_table(hosts), fanout)
     got, meta = split_header(with_header(FRAME, header))
     assert (got.id, got.source, list(got.orders), got.fanout) == (
         number,
         B,
-        list(range(count)),
+        orders,
         fanout,
     )
     assert read_table(got.table) == hosts
     assert meta == FRAME.meta
     inner = part(got, 1, count)
     assert read_table(inner.table) == hosts[1:]
-    assert list(inner.orders) == list(range(1, count))
+    assert list(inner.orders) == orders[1:]
 
 
 @given(st.binary(max_size=80))
@@ -221,6 +235,14 @@ def test_what_is_no_cast_is_a_frame_error(meta: bytes) -> None:
         split_header(FRAME._replace(meta=meta))
     except FrameError:
         pass
+
+
+def test_a_header_cut_short_is_a_frame_error() -> None:
+    header = Header(1, B, [7], pack_table(entries(1)))
+    frame = with_header(FRAME._replace(meta=b""), header)
+    assert split_header(frame)[0].table == header.table
+    with pytest.raises(FrameError):
+        split_header(frame._replace(meta=frame.meta[:-1]))
 
 
 @pytest.mark.parametrize(

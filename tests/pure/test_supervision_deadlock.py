@@ -106,7 +106,8 @@ def test_a_probe_passes_a_wait_once_in_a_round() -> None:
     first, second = Chaser().ask(young, 1) + Chaser().ask(young, 2)
     assert len(chaser.pass_on(first, old)) == 1
     assert chaser.pass_on(first, old) == []
-    assert len(chaser.pass_on(second, old)) == 1
+    (passed,) = chaser.pass_on(second, old)
+    assert passed.round == 2
 
 
 def test_a_probe_does_not_pass_a_wait_that_no_sweep_has_seen() -> None:

@@ -51,7 +51,8 @@ def owning(*meshes: OwnedMesh) -> Ownership[OwnedMesh]:
 
 def test_the_owner_judges_the_first_failure_of_each_rank() -> None:
     ownership = owning(actors(1, ["p0", "p1"]))
-    assert told(ownership.rank_failed(failed(1, 0), 0)) == [(1, 0)]
+    asked = ownership.rank_failed(failed(1, 0), 0)
+    assert asked == [AskSupervisor(failed(1, 0), ownership[1])]
     assert told(ownership.rank_failed(failed(1, 0), 0)) == []
     assert told(ownership.rank_failed(failed(1, 1), 0)) == [(1, 1)]
 

@@ -160,7 +160,8 @@ def test_the_end_of_a_process_is_told_in_words(
 
 def test_the_public_face_gives_the_parts_of_the_record() -> None:
     event = Failure(EXITED, "r", mesh="trainers", rank=3, exit_code=2, signal=None, output=("x",))
-    failure = MeshFailure(event)
+    failure = MeshFailure(event, "the mesh")
+    assert failure.mesh == pickle.loads(pickle.dumps(failure)).mesh == "the mesh"
     assert (failure.mesh_name, failure.ranks, failure.crashed_ranks) == ("trainers", [3], [3])
     assert (failure.cause, failure.exit_code, failure.signal, failure.last_output) == (
         EXITED,
@@ -194,6 +195,15 @@ def test_a_failure_that_is_remembered_keeps_both_ends_of_long_texts() -> None:
     assert brief.output[0] == "short"
     assert brief.error == b"", "a part of an exception is none"
     assert Failure(EXCEPTION, "short", error=b"an exception").brief().error == b"an exception"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_failure_is_remembered_whole_up_to_a_limit(more: int) -> None:
+    size = 16 * 1024 + more
+    text, error = "x" * size, b"x" * size
+    brief = Failure(EXCEPTION, text, output=(text,), error=error).brief()
+    whole = [brief.reason == text, brief.output == (text,), brief.error == error]
+    assert whole == [not more] * 3
 
 
 def test_ends_beyond_the_limit_of_what_is_remembered_are_forgotten_oldest_first() -> None:

@@ -20,6 +20,7 @@ from monarch._core.supervision.restart import (
     AllForOne,
     OneForOne,
     RestartGroup,
+    RestartPlan,
     RestForOne,
     Strategy,
 )
@@ -117,10 +118,10 @@ def test_failures_during_a_restart_wait_for_its_end_and_count_as_one() -> None:
 
 def test_one_failure_too_many_goes_to_the_owner_and_says_so() -> None:
     owner, group = family(OneForOne(max_restarts=1, within=60))
-    (first,) = owner.process_ended("p1", killed(), 0)
+    (first,) = owner.process_ended("p1", killed(), 100)
     assert isinstance(first, Restart)
-    owner.restarted(group, first.plan, 0)
-    abandon, *judged = owner.process_ended("p1", killed(1), 59.9)
+    owner.restarted(group, first.plan, 100)
+    abandon, *judged = owner.process_ended("p1", killed(1), 159.9)
     assert isinstance(abandon, Abandon)
     assert abandon.ranks == {"procs": [1], 1: [1], 2: [0]}
     assert [j.failure.mesh_uid for j in judged if isinstance(j, AskSupervisor)] == [1, 2]
@@ -172,6 +173,13 @@ def test_what_was_stopped_does_not_start_again() -> None:
     owner.stopped(1)
     owner.stopped("procs")
     assert owner.restarted(group, restart.plan, 0) == []
+
+
+def test_what_ran_on_stopped_procs_may_be_stopped_as_well() -> None:
+    owner, group = family(AllForOne())
+    for uid in ("procs", 1, 2):
+        owner.stopped(uid)
+    assert (owner.meshes(), group.members) == ([], {})
 
 
 def test_an_owner_that_ends_restarts_nothing() -> None:
@@ -326,9 +334,17 @@ def test_what_was_spawned_during_a_restart_of_its_processes_starts_again_after_i
     owner.stopped(4)
     (again,) = owner.restarted(group, restart.plan, 1)
     assert isinstance(again, Restart)
-    assert (again.plan.ranks, again.plan.attempt) == ({3: [1]}, 1)  # it counts for nothing
+    assert again.plan == RestartPlan({3: [1]}, failures=(), attempt=1), "it counts for nothing"
     assert owner.restarted(group, again.plan, 2) == []
     assert [owner[3].incarnation(rank) for rank in (0, 1)] == [0, 1]
+
+
+def test_what_is_spawned_looks_at_no_other_mesh_while_nothing_restarts() -> None:
+    owner, group = family(OneForOne())
+    for mesh in owner.meshes():
+        del mesh.processes
+    owner.created(OwnedMesh(3, "late", ["p0"], False, str, group))
+    assert 3 in group.members
 
 
 def test_what_was_spawned_once_its_new_process_is_to_start_is_left_alone() -> None:
@@ -367,6 +383,45 @@ def test_an_instruction_names_the_group_and_the_mesh_that_it_is_about() -> None:
     lost = owner.process_ended("p0", host_lost("agent"), 2)
     assert [each.mesh for each in lost if isinstance(each, AskSupervisor)] == [owner[1]]
     assert [owner[uid].has_failed(0) for uid in ("procs", 1)] == [True, True]
+
+
+def test_a_failure_says_which_incarnation_has_ended_and_whether_another_follows() -> None:
+    owner, group = family(OneForOne())
+    for incarnation in (0, 1):
+        (restart,) = owner.process_ended("p1", killed(incarnation), incarnation)
+        assert isinstance(restart, Restart)
+        said = [(failure.incarnation, failure.restarts) for failure in restart.plan.failures]
+        assert said == [(incarnation, True)] * 2
+        owner.restarted(group, restart.plan, incarnation)
+    lost = owner.process_ended("p1", host_lost("agent"), 2)
+    assert [
+        (each.failure.incarnation, each.failure.restarts)
+        for each in lost
+        if isinstance(each, AskSupervisor)
+    ] == [(2, False)] * 2
+
+
+def test_a_process_that_could_not_be_started_is_started_once_more_in_its_group() -> None:
+    owner: Owner = Ownership()
+    group = RestartGroup(OneForOne())
+    owner.created(OwnedMesh("procs", "procs", ["p0"], True, str, group))
+    (restart,) = owner.process_ended("p0", killed(), 0)
+    assert isinstance(restart, Restart)
+    (again,) = owner.restarted(group, restart.plan, 1, "no memory")
+    assert isinstance(again, Restart)
+    assert (again.group, again.plan.ranks) == (group, {"procs": [0]})
+    assert [(failure.cause, failure.restarts) for failure in again.plan.failures] == [
+        (UNSTARTED, True)
+    ]
+
+
+def test_each_group_with_a_rank_on_a_dead_process_starts_its_own_again() -> None:
+    owner: Owner = Ownership()
+    for uid in (1, 2):
+        group = RestartGroup(OneForOne())
+        owner.created(OwnedMesh(uid, "actors", ["p0"], False, str, group))
+    instructions = owner.process_ended("p0", killed(), 0)
+    assert [planned([each]) for each in instructions] == [{1: [0]}, {2: [0]}]
 
 
 def test_a_strategy_has_limits_of_its_own_and_the_group_that_it_is_given() -> None:

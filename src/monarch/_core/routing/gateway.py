@@ -193,7 +193,7 @@ class Gateway:
         if not straight:
             if self._above.get(host) is None:
                 self._above[host] = neighbour
-                if host in self._held and self._behind.get(host) is None:
+                if host in self._held:
                     self._ask_to_dial(host)
             return
         self._behind[host] = neighbour

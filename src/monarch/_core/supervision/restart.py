@@ -147,7 +147,7 @@ class RestartGroup:
         self.members[member.uid] = member
         # the old processes may have taken what was to start it; without a plan nobody is looked at
         if self._plan is not None and not member.are_processes:
-            self._late |= self._with_their_actors(self._planned() - self._replaced) & set(
+            self._late |= self._with_their_actors(self._planned(self._plan) - self._replaced) & set(
                 ranks_of(member)
             )
 
@@ -223,9 +223,9 @@ class RestartGroup:
         self._plan = RestartPlan(self._by_mesh(ranks), failures, len(self._restarts))
         return self._plan
 
-    def _planned(self) -> set[Rank]:
-        ranks = self._plan.ranks if self._plan is not None else {}
-        return {(uid, rank) for uid, some in ranks.items() if uid in self.members for rank in some}
+    def _planned(self, plan: RestartPlan) -> set[Rank]:
+        ranks = plan.ranks.items()
+        return {(uid, rank) for uid, some in ranks if uid in self.members for rank in some}
 
     def _with_their_actors(self, ranks: set[Rank]) -> set[Rank]:
         """A process that starts again takes every actor on it along."""
