@@ -95,6 +95,7 @@ def test_an_extent_takes_whole_numbers_of_other_types() -> None:
     [
         (["a"], [1, 2], ValueError, "1 labels ['a'] and 2 sizes [1, 2]"),
         (["a", "b", "a"], [1, 2, 3], ValueError, "'a' twice in ['a', 'b', 'a']"),
+        (["c", "a", "a"], [1, 2, 3], ValueError, "'a' twice in ['c', 'a', 'a']"),
         (["a"], [0], ValueError, "size 0"),
         (["a", "b"], [2, -1], ValueError, "size -1 in [2, -1]"),
         (["a"], [1.5], TypeError, "1.5"),

@@ -20,6 +20,7 @@ from monarch._core.wire.link_records import (
     FAREWELL,
     JOIN,
     JOINED,
+    REFUSED,
     Hello,
     Join,
     LinkError,
@@ -463,6 +464,8 @@ def test_a_redial_without_an_answer_does_not_keep_the_next_from_being_tried() ->
     dialer = Dialer("ready", "greet", "join", "cut")
     dialer.act(0.2)
     first, before = dialer.stream, dialer.now
+    dialer.act(before + T / 8 - 0.01)
+    assert dialer.stream == first
     dialer.act(before + T / 8 + 0.01)
     assert dialer.stream > first
     dialer.table.ready(first, dialer.now)  # the first is answered after all
@@ -653,6 +656,31 @@ def test_a_peer_sending_nonsense_loses_its_stream_and_then_its_link(said: bytes,
     assert why in reason
 
 
+@pytest.mark.parametrize(
+    ("said", "final"),
+    [
+        (encoded(1, 7), True),
+        (RECORD_HEADER.pack(HEADER_SIZE, 0, 1, 0, DATA) + b"\xff" * HEADER_SIZE, True),
+        (encoded(3), False),
+    ],
+    ids=["acknowledgement", "frame", "number"],
+)
+def test_only_what_would_come_again_on_a_new_stream_ends_a_link_at_once(
+    said: bytes, final: bool
+) -> None:
+    a = Wires(1).host("a")
+    raw = Raw(a)
+    raw.join()
+    raw.say(said)
+    assert (a.table.get("raw") is None) == final
+
+
+def test_a_reason_that_is_no_text_is_shown_as_far_as_it_is_one() -> None:
+    dialer = Dialer("ready", "greet")
+    dialer.say(RECORD_HEADER.pack(5, 0, 0, 0, REFUSED) + b"why \xff")
+    assert dialer.lost == ["why \ufffd"]
+
+
 def test_a_link_that_is_given_up_is_lost_here_and_the_peer_hears_why() -> None:
     a = Wires(1).host("a")
     raw = Raw(a)
@@ -663,6 +691,7 @@ def test_a_link_that_is_given_up_is_lost_here_and_the_peer_hears_why() -> None:
     assert [(name, reason) for _, name, reason in a.lost] == [("raw", "enough")]
     assert b"enough" in raw.said[-1]
     assert raw.said[-1][32] == FAREWELL
+    assert raw.open, "it may need a while to read why"
 
 
 def test_a_host_that_closes_lets_go_of_streams_that_are_of_no_link_yet() -> None:
@@ -684,6 +713,19 @@ def test_a_proposal_that_is_older_than_the_last_one_is_dropped() -> None:
     link = a.table.get("raw")
     assert link is not None
     assert (link.state, link.uid != "another") == (UP, True)
+
+
+def test_a_link_that_goes_on_with_a_new_stream_lets_go_of_the_old_one_at_once() -> None:
+    a = Wires(1).host("a")
+    old = Raw(a)
+    old.join()
+    link = a.table.get("raw")
+    assert link is not None
+    new = Raw(a)
+    join = control(JOIN, 0, Join(link.uid, True, 0, 2))
+    a.table.data(new.number, memoryview(HELLO + join), 0.0)
+    cut = [what.stream for what in a.table.take() if isinstance(what, wire_table.Cut)]
+    assert (cut, link.stream) == ([old.number], new.number)
 
 
 def test_what_a_peer_has_sent_twice_is_delivered_once() -> None:
