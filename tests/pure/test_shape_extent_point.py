@@ -61,7 +61,8 @@ def test_an_extent_shows_its_sizes_by_label() -> None:
 def test_extents_are_equal_if_labels_order_and_sizes_are() -> None:
     assert Extent(("hosts", "gpus"), (2, 3)) == GRID
     assert Extent(["gpus", "hosts"], [3, 2]) != GRID
-    assert Extent(["hosts", "gpus"], [2, 4]) != GRID
+    for other in (Extent(["hosts", "gpus"], [2, 4]), Extent(["hosts", "z"], [2, 3])):
+        assert other != GRID and hash(other) != hash(GRID)
     assert GRID != {"hosts": 2, "gpus": 3}
 
 
@@ -137,6 +138,7 @@ def test_a_point_shows_index_and_size_of_each_dimension() -> None:
 def test_points_are_equal_if_rank_and_extent_are_and_can_be_dict_keys() -> None:
     assert Point(1, GRID) == Point(1, Extent(["hosts", "gpus"], [2, 3]))
     assert Point(1, GRID) != Point(2, GRID)
+    assert hash(Point(1, GRID)) != hash(Point(2, GRID))
     assert Point(1, GRID) != Point(1, Extent(["hosts", "gpus"], [2, 4]))
     assert Point(1, GRID) != {"hosts": 0, "gpus": 1}
     assert {Point(1, GRID): "one"}[Point(1, GRID)] == "one"

@@ -30,6 +30,7 @@ from monarch._core.wire.link_records import (
     data_chunks,
     greeting,
     pack,
+    why_apart,
 )
 from monarch._public import RELEASE
 
@@ -614,6 +615,19 @@ def test_a_stranger_that_makes_no_sense_is_refused_and_told_why(said: bytes, why
     assert not raw.open
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "older"),
+    [("0.9.1", "0.10.0", "us"), ("0.10.0", "0.9.1", "them"), ("1.0.dev3", "1.0.1", "us")],
+)
+def test_of_two_releases_the_older_one_is_to_be_upgraded(
+    ours: str, theirs: str, older: str
+) -> None:
+    said = why_apart("us", Hello("1", "us", "", ours), Hello("2", "them", "", theirs))
+    assert said == (
+        f"them runs pymonarch {theirs}, and us pymonarch {ours}: upgrade pymonarch of {older}"
+    )
+
+
 def encoded(sequence: int, acknowledged: int = 0) -> bytes:
     return b"".join(data_chunks(pack(frame_of("x")), sequence, acknowledged))
 
@@ -790,6 +804,7 @@ def test_large_buffers_are_sent_from_and_received_into_their_own_aligned_memory(
     assert all(any(chunk is part for chunk in chunks) for part in parts), "no copy"
     stream = b"".join(chunks)
     assert len(stream) == packed.size
+    assert int.from_bytes(packed.body[:8], "little") == len(packed.body) - 8
     decoder = RecordDecoder(1 << 30)
     assert len([*decoder.feed(memoryview(HELLO))]) == 1
     records = [*decoder.feed(memoryview(stream[:200]))]
