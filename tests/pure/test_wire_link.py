@@ -594,6 +594,7 @@ OLD = b'{"identity": "9", "name": "raw", "called": ""}'
         (HELLO + control(ACK), "a stream that is of no link"),
         (HELLO + control(99), "unknown kind 99"),
         (HELLO + control(JOIN, 0, "{}"), "'received' should be int"),
+        (HELLO + control(JOIN, 0, Join("u", False, -1, 1)), "should be int, and is -1"),
         (
             HELLO + control(JOIN, 0, Join("u", False, 5, 1)),
             "acknowledges frame 5, and 0 is the last",
@@ -613,6 +614,20 @@ def test_a_stranger_that_makes_no_sense_is_refused_and_told_why(said: bytes, why
     a.table.tick(T)
     raw.say(b"")
     assert not raw.open
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request", "another protocol"),
+        (HELLO[:8] + b"\x02\x00" + HELLO[10:], "speaks version 2"),
+        (greeting(Hello("2", "b", "", "0.0.99")), "upgrade pymonarch of b"),
+    ],
+)
+def test_a_dialed_host_that_can_never_do_is_lost_at_once(said: bytes, why: str) -> None:
+    dialer = Dialer("ready")
+    dialer.say(said)
+    assert len(dialer.lost) == 1 and why in dialer.lost[0]
 
 
 @pytest.mark.parametrize(
