@@ -21,6 +21,7 @@ from monarch._core.wire.link_records import (
     JOIN,
     JOINED,
     REFUSED,
+    YIELD,
     Hello,
     Join,
     LinkError,
@@ -515,6 +516,21 @@ def test_a_redial_that_reaches_something_else_says_so() -> None:
     assert dialer.lost == ["another process answers there now: it was restarted"]
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (control(YIELD), "it dials this host itself"),
+        (control(ACK), "it sent a record of kind 6 to a link that is joining"),
+    ],
+)
+def test_a_proposal_that_is_not_agreed_to_is_made_again(said: bytes, why: str) -> None:
+    dialer = Dialer("attach", "ready", "greet")
+    dialer.say(said)
+    assert dialer.state == "dialing"
+    dialer.act(LIMITS.attach)
+    assert [reason.partition("timeout): ")[2] for reason in dialer.lost] == [why]
+
+
 def test_a_peer_that_agrees_to_another_link_is_not_believed() -> None:
     dialer = Dialer("ready", "greet")
     dialer.say(control(JOINED, 0, Join("v", False, 0, 1)))
@@ -608,6 +624,7 @@ def test_a_stranger_that_makes_no_sense_is_refused_and_told_why(said: bytes, why
     raw = Raw(a)
     raw.say(said)
     assert why in raw.said[-1].decode(errors="replace")
+    a.table.tick(LIMITS.silence - 0.1)
     raw.say(said)  # whatever it still says is ignored
     assert raw.open, "it may need a while to read why"
     wires.now = T
@@ -653,6 +670,8 @@ def encoded(sequence: int, acknowledged: int = 0) -> bytes:
         (encoded(1) + encoded(3), "frame 3 after 1"),
         (encoded(1, 7), "acknowledges frame 7"),
         (control(JOIN, 0, Join("u", False, 0, 1)), "a record of kind 1 to a link that is up"),
+        (control(JOINED, 0, Join("u", False, 0, 1)), "a record of kind 2 to a link that is up"),
+        (control(YIELD), "a record of kind 3 to a link that is up"),
         (
             RECORD_HEADER.pack(LIMITS.frame, 1, 1, 0, DATA),
             "1048577 bytes where 1048576 are the most",
@@ -755,6 +774,34 @@ def test_a_link_that_goes_on_with_a_new_stream_lets_go_of_the_old_one_at_once() 
     a.table.data(new.number, memoryview(HELLO + join), 0.0)
     cut = [what.stream for what in a.table.take() if isinstance(what, wire_table.Cut)]
     assert (cut, link.stream) == ([old.number], new.number)
+
+
+def test_a_peer_that_dials_under_another_name_keeps_its_link() -> None:
+    a = Wires(1).host("a")
+    Raw(a).join()
+    link = a.table.get("raw")
+    assert link is not None
+    hello = greeting(Hello("9", "new name", ""))
+    number = a.table.accepted(0.0)
+    a.table.data(number, memoryview(hello + control(JOIN, 0, Join(link.uid, True, 0, 2))), 0.0)
+    assert a.table.get("new name") is link
+    assert link.names == ["raw", "new name"]
+    assert [what for what in a.table.take() if isinstance(what, wire_table.Up)] == [
+        wire_table.Up("new name")
+    ]
+
+
+def test_of_two_that_dial_each_other_the_lower_identity_has_the_other_give_way() -> None:
+    dialer = Dialer("ready", "greet")
+    number = dialer.table.accepted(dialer.now)
+    join = control(JOIN, 0, Join("v", False, 0, 1))
+    list(dialer.table.take())
+    dialer.table.data(number, memoryview(greeting(Hello("2", "b")) + join), dialer.now)
+    assert [*dialer.table.take()] == [wire_table.Write(number, [control(YIELD)])]
+    dialer.act(dialer.now + LIMITS.silence - 0.01)
+    assert number not in dialer.let_go, "it may need a while to read it"
+    dialer.act(dialer.now + 0.02)
+    assert number in dialer.let_go
 
 
 def test_what_a_peer_has_sent_twice_is_delivered_once() -> None:

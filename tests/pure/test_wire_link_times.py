@@ -99,7 +99,10 @@ def dials_of(dialer: Dialer, until: float, *, refused: bool = False) -> list[flo
         if dialer.stream > stream:
             stream = dialer.stream
             found.append(dialer.now)
-            dialer.table.closed(stream, "no way", dialer.now, refused=refused)
+            if refused:
+                dialer.table.closed(stream, "no way", dialer.now, refused=True)
+            else:
+                dialer.table.closed(stream, "no way", dialer.now)
     return found
 
 
