@@ -791,6 +791,33 @@ def test_a_peer_that_dials_under_another_name_keeps_its_link() -> None:
     ]
 
 
+def test_what_waits_for_a_name_goes_to_the_known_peer_that_comes_under_it() -> None:
+    a = Wires(1).host("a")
+    Raw(a).join()
+    link = a.table.get("raw")
+    assert link is not None
+    a.send("planned", "x")
+    number = a.table.accepted(0.0)
+    join = control(JOIN, 0, Join(link.uid, True, 0, 2))
+    a.table.data(number, memoryview(greeting(Hello("9", "planned")) + join), 0.0)
+    assert a.table.get("planned") is link
+    written = [
+        b"".join(what.chunks) for what in a.table.take() if isinstance(what, wire_table.Write)
+    ]
+    assert [said[32] for said in written[-2:]] == [JOINED, DATA]
+
+
+def test_a_process_that_no_longer_answers_to_a_name_gets_a_link_of_its_own() -> None:
+    dialer = Dialer("ready", "greet", "cut", "ready")
+    dialer.say(greeting(Hello("3", "b")))
+    number = dialer.table.accepted(dialer.now)
+    join = control(JOIN, 0, Join("v", False, 0, 1))
+    dialer.table.data(number, memoryview(greeting(Hello("2", "c")) + join), dialer.now)
+    named, other = dialer.table.get("b"), dialer.table.get("c")
+    assert named is not None and other is not None
+    assert (named.state, other.state) == ("joining", "up")
+
+
 def test_of_two_that_dial_each_other_the_lower_identity_has_the_other_give_way() -> None:
     dialer = Dialer("ready", "greet")
     number = dialer.table.accepted(dialer.now)
