@@ -358,6 +358,28 @@ def test_classes_and_functions_of_a_script_travel_by_value() -> None:
     assert out == "2 4 2"
 
 
+def test_a_submodule_that_only_an_inner_function_uses_is_imported_by_the_receiver() -> None:
+    outer = main_module(
+        """
+        import wsgiref.util
+        def outer():
+            def inner():
+                return wsgiref.util.FileWrapper.__name__
+            return inner()
+        """,
+        "outer",
+    )
+    assert in_receiver("print(loads(payloads[0])())", dumps_inline(outer)) == "FileWrapper"
+
+
+def test_what_is_defined_in_the_program_itself_cannot_be_imported_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Counter = main_module(COUNTER, "Counter")
+    monkeypatch.setattr(sys.modules["__main__"], "Counter", Counter, raising=False)
+    assert not picklers.is_importable(Counter)
+
+
 COUNTER = """
     class Counter:
         total = 0
