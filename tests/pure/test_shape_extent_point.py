@@ -63,7 +63,7 @@ def test_extents_are_equal_if_labels_order_and_sizes_are() -> None:
     assert Extent(["gpus", "hosts"], [3, 2]) != GRID
     for other in (Extent(["hosts", "gpus"], [2, 4]), Extent(["hosts", "z"], [2, 3])):
         assert other != GRID and hash(other) != hash(GRID)
-    assert GRID != {"hosts": 2, "gpus": 3}
+    assert (GRID == {"hosts": 2, "gpus": 3}) is False
 
 
 def test_equal_extents_have_equal_hashes() -> None:
@@ -140,7 +140,7 @@ def test_points_are_equal_if_rank_and_extent_are_and_can_be_dict_keys() -> None:
     assert Point(1, GRID) != Point(2, GRID)
     assert hash(Point(1, GRID)) != hash(Point(2, GRID))
     assert Point(1, GRID) != Point(1, Extent(["hosts", "gpus"], [2, 4]))
-    assert Point(1, GRID) != {"hosts": 0, "gpus": 1}
+    assert (Point(1, GRID) == {"hosts": 0, "gpus": 1}) is False
     assert {Point(1, GRID): "one"}[Point(1, GRID)] == "one"
 
 
