@@ -61,8 +61,9 @@ def test_an_extent_shows_its_sizes_by_label() -> None:
 def test_extents_are_equal_if_labels_order_and_sizes_are() -> None:
     assert Extent(("hosts", "gpus"), (2, 3)) == GRID
     assert Extent(["gpus", "hosts"], [3, 2]) != GRID
-    assert Extent(["hosts", "gpus"], [2, 4]) != GRID
-    assert GRID != {"hosts": 2, "gpus": 3}
+    for other in (Extent(["hosts", "gpus"], [2, 4]), Extent(["hosts", "z"], [2, 3])):
+        assert other != GRID and hash(other) != hash(GRID)
+    assert (GRID == {"hosts": 2, "gpus": 3}) is False
 
 
 def test_equal_extents_have_equal_hashes() -> None:
@@ -95,6 +96,7 @@ def test_an_extent_takes_whole_numbers_of_other_types() -> None:
     [
         (["a"], [1, 2], ValueError, "1 labels ['a'] and 2 sizes [1, 2]"),
         (["a", "b", "a"], [1, 2, 3], ValueError, "'a' twice in ['a', 'b', 'a']"),
+        (["c", "a", "a"], [1, 2, 3], ValueError, "'a' twice in ['c', 'a', 'a']"),
         (["a"], [0], ValueError, "size 0"),
         (["a", "b"], [2, -1], ValueError, "size -1 in [2, -1]"),
         (["a"], [1.5], TypeError, "1.5"),
@@ -136,8 +138,9 @@ def test_a_point_shows_index_and_size_of_each_dimension() -> None:
 def test_points_are_equal_if_rank_and_extent_are_and_can_be_dict_keys() -> None:
     assert Point(1, GRID) == Point(1, Extent(["hosts", "gpus"], [2, 3]))
     assert Point(1, GRID) != Point(2, GRID)
+    assert hash(Point(1, GRID)) != hash(Point(2, GRID))
     assert Point(1, GRID) != Point(1, Extent(["hosts", "gpus"], [2, 4]))
-    assert Point(1, GRID) != {"hosts": 0, "gpus": 1}
+    assert (Point(1, GRID) == {"hosts": 0, "gpus": 1}) is False
     assert {Point(1, GRID): "one"}[Point(1, GRID)] == "one"
 
 

@@ -187,6 +187,7 @@ def test_flatten_ignores_the_stride_of_dimensions_of_size_one() -> None:
         (lambda m: m.split(z=2), ValueError, "unused sizes ['z']"),
         (lambda m: m.split(gpus=("a", "hosts"), a=2), ValueError, "'hosts' twice"),
         (lambda m: m.split(gpus=("a", "a"), a=2), ValueError, "'a' twice"),
+        (lambda m: m.split(gpus=("a", "a")), ValueError, "'a' twice"),
         (lambda m: m.split(gpus=("a", "b"), hosts=("a", "c"), a=2), ValueError, "'a' twice"),
         (lambda m: m.split(foo=("a", "b"), a=2), ValueError, "'foo' is no dimension of this mesh"),
         (lambda m: m.split(gpus=("a", "b"), a="2"), ValueError, "'2'"),
@@ -230,6 +231,7 @@ def test_a_subclass_of_the_trait_that_is_no_mesh_says_so_on_use() -> None:
         lambda: actor.slice(a=0),
         lambda: actor.size(),
         lambda: actor.sizes,
+        lambda: actor.rename(a="b"),
         lambda: len(actor),
         lambda: actor._new_with_shape(Shape.unity()),
     ]

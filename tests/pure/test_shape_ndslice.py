@@ -68,6 +68,13 @@ def test_a_rank_leads_back_to_its_position_and_coordinates() -> None:
     assert 15 in STRIDED and 14 not in STRIDED and "15" not in STRIDED
 
 
+def test_a_dimension_of_size_one_may_have_any_stride() -> None:
+    for stride in (0, 1, 7):
+        flat = Slice(offset=5, sizes=[2, 1], strides=[1, stride])
+        assert list(flat) == [5, 6]
+        assert flat.coordinates(6) == [1, 0]
+
+
 def test_only_dense_row_major_slices_are_contiguous() -> None:
     assert Slice.new_row_major([2, 3]).is_contiguous
     assert Slice(offset=7, sizes=[2, 3], strides=[3, 1]).is_contiguous
@@ -80,8 +87,14 @@ def test_only_dense_row_major_slices_are_contiguous() -> None:
 def test_slices_are_equal_and_hash_by_their_parts() -> None:
     same = Slice(offset=3, sizes=(2, 3), strides=(10, 2))
     assert same == STRIDED and hash(same) == hash(STRIDED)
-    assert Slice(offset=4, sizes=[2, 3], strides=[10, 2]) != STRIDED
-    assert Slice.new_row_major([3]) != [0, 1, 2]
+    for offset, sizes, strides in (
+        (4, [2, 3], [10, 2]),
+        (3, [2, 2], [10, 2]),
+        (3, [2, 3], [10, 3]),
+    ):
+        other = Slice(offset=offset, sizes=sizes, strides=strides)
+        assert other != STRIDED and hash(other) != hash(STRIDED)
+    assert (Slice.new_row_major([3]) == [0, 1, 2]) is False
 
 
 def test_a_slice_shows_its_parts() -> None:
@@ -107,6 +120,7 @@ def test_a_slice_cannot_be_changed() -> None:
         (0, [1], [-1], ValueError, "-1 in [-1]"),
         (0, [2], [0], ValueError, "overlap: sizes [2] with strides [0]"),
         (0, [2, 3], [2, 1], ValueError, "overlap: sizes [2, 3] with strides [2, 1]"),
+        (0, [2, 2, 2], [1, 2, 3], ValueError, "overlap"),
         (0.5, [2], [1], TypeError, "0.5"),
         (0, ["2"], [1], TypeError, "'2'"),
         (0, [2], [None], TypeError, "None"),
@@ -183,6 +197,9 @@ def test_a_regular_list_of_ranks_becomes_one_slice() -> None:
     assert Slice.from_list([0, 1, 2, 3]) == [Slice.new_row_major([4])]
     assert Slice.from_list([1, 3, 5]) == [Slice(offset=1, sizes=[3], strides=[2])]
     assert Slice.from_list([0, 1, 8, 9, 16, 17]) == [Slice(offset=0, sizes=[3, 2], strides=[8, 1])]
+    assert Slice.from_list([0, 2, 4, 10, 12, 14]) == [
+        Slice(offset=0, sizes=[2, 3], strides=[10, 2])
+    ]
     assert Slice.from_list([5]) == [Slice(offset=5, sizes=[1], strides=[1])]
     assert Slice.from_list([]) == []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from itertools import product
 from typing import Any
 
@@ -125,13 +126,14 @@ def test_a_list_that_cannot_be_is_refused(selection: Any, error: type[Exception]
 
 def test_ranks_that_cannot_be_are_refused() -> None:
     whole = mesh(a=2, b=2)
-    for ranks, error in (
-        ([], ValueError),
-        ([0, 0], ValueError),
-        ([4], IndexError),
-        ([-1], IndexError),
+    outside = "is outside of {a: 2, b: 2}, which has ranks 0 to 3"
+    for ranks, error, why in (
+        ([], ValueError, "the ranks: nothing is selected"),
+        ([0, 0], ValueError, "the ranks: an element can be in a mesh once, and [0, 0] has"),
+        ([4], IndexError, f"rank 4 {outside}"),
+        ([-1], IndexError, f"rank -1 {outside}"),
     ):
-        with pytest.raises(error):
+        with pytest.raises(error, match=re.escape(why)):
             whole.select(ranks)
     wrong: Any = ["x"]
     with pytest.raises(TypeError):

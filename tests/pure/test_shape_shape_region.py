@@ -64,8 +64,9 @@ def test_coordinates_lead_to_a_rank_and_back() -> None:
 def test_shapes_are_equal_and_hash_by_labels_and_ranks() -> None:
     assert Shape(("hosts",), COLUMN.ndslice) == COLUMN
     assert hash(Shape(("hosts",), COLUMN.ndslice)) == hash(COLUMN)
-    assert Shape(["x"], COLUMN.ndslice) != COLUMN
-    assert COLUMN.region != COLUMN
+    for other in (Shape(["x"], COLUMN.ndslice), Shape(["hosts"], Slice.new_row_major([2]))):
+        assert other != COLUMN and hash(other) != hash(COLUMN)
+    assert (COLUMN.region == COLUMN) is False
 
 
 def test_a_region_is_a_shape_seen_as_a_part_of_a_larger_space() -> None:
@@ -130,6 +131,12 @@ def test_a_wrong_use_of_a_shape_is_refused_with_what_is_wrong(
     with pytest.raises(error) as caught:
         use()
     assert named in str(caught.value)
+
+
+def test_only_a_negative_index_overflows() -> None:
+    with pytest.raises(ValueError) as caught:
+        GRID.at("gpus", 3)
+    assert not isinstance(caught.value, OverflowError)
 
 
 @pytest.mark.parametrize("value", [GRID, COLUMN, Shape.unity(), COLUMN.region])

@@ -184,6 +184,20 @@ def test_a_wrong_use_of_a_value_mesh_is_refused_with_what_is_wrong(
     assert named in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        (11, "10 ranks: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"),
+        (12, "11 ranks: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], ..."),
+    ],
+)
+def test_at_most_ten_ranks_without_a_value_are_named(count: int, named: str) -> None:
+    shape = Shape.from_extent(Extent(["gpus"], [count]))
+    with pytest.raises(ValueError) as caught:
+        ValueMesh.from_indexed(shape, [(0, "x")])
+    assert str(caught.value).endswith(f"has no value for {named}")
+
+
 def test_a_value_that_cannot_be_read_does_not_spoil_a_table() -> None:
     shown = as_text("values", Extent(["gpus"], [2]), lambda rank: "fine" if rank == 0 else fail())
     assert shown.splitlines()[2:] == [
@@ -227,6 +241,24 @@ def test_a_wide_value_is_cut_to_one_short_line(value: object) -> None:
     assert max(map(len, shown.splitlines())) < 100
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x" * 78, f"'{'x' * 78}'"),
+        (b"x" * 70, f"b'{'x' * 70}'"),
+        (b"x" * 80, f"b'{'x' * 75}..."),
+        (b"x" * 81, "b'xxxxxxxxxxxxxxxx'... (81 bytes)"),
+        (bytearray(b"x" * 81), "bytearray(b'xxxxxxxxxxxxxxxx')... (81 bytes)"),
+        (["x" * 70] * 2, f"['{'x' * 70}', 'x..."),
+        (list(range(13)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ...]"),
+        ([[[[1]]]], "[[[[...]]]]"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_value_is_shown_in_at_most_80_characters(value: object, shown: str) -> None:
+    assert repr(line([value])).splitlines()[2] == f"     0  {shown}"
+
+
 def test_a_value_of_several_lines_is_shown_on_one() -> None:
     assert repr(line([np.zeros((2, 2))])).splitlines()[2] == "     0  array([[0., 0.], [0., 0.]])"
 
@@ -238,11 +270,14 @@ def test_a_value_that_cannot_be_shown_does_not_spoil_the_table() -> None:
 
 def test_notebooks_get_an_escaped_html_table() -> None:
     values = ValueMesh(Shape.from_extent(Extent(["<b>"], [2])), ["<script>", "&"])
-    shown = values._repr_html_()
-    assert "<script>" not in shown and "<b>" not in shown
-    assert "<th>&lt;b&gt;</th><th>value</th>" in shown
-    assert "<td>0</td><td>&#x27;&lt;script&gt;&#x27;</td>" in shown
-    assert line(list(range(1000)))._repr_html_().count("<tr>") == 22
+    assert values._repr_html_() == (
+        "<table><caption>ValueMesh({&lt;b&gt;: 2})</caption>"
+        "<thead><tr><th>&lt;b&gt;</th><th>value</th></tr></thead>"
+        "<tbody><tr><td>0</td><td>&#x27;&lt;script&gt;&#x27;</td></tr>"
+        "<tr><td>1</td><td>&#x27;&amp;&#x27;</td></tr></tbody></table>"
+    )
+    long = line(list(range(1000)))._repr_html_()
+    assert long.count("<tr>") == 22 and "<td>...</td><td>... 980 more</td>" in long
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))

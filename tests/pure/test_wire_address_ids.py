@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from monarch._core.wire.address import (
     AGENT,
+    CLIENT,
     ActorAddress,
     ProcAddress,
     has_address,
@@ -43,6 +44,12 @@ def test_a_process_prints_as_its_name_at_its_host() -> None:
     assert str(ProcAddress("host", "trainers-3")) == "trainers-3@host"
 
 
+def test_the_name_of_a_proc_holds_its_mesh_and_its_rank() -> None:
+    proc = ProcAddress("host", "train.ers.12")
+    assert (proc.mesh, proc.rank, proc.is_client) == ("train.ers", 12, False)
+    assert ProcAddress("host", f"{CLIENT}x7.3").is_client
+
+
 @pytest.mark.parametrize("bits", [5, 32, 64, 128])
 def test_random_names_are_lower_case_and_have_the_bits_asked_for(bits: int) -> None:
     names = {random_name(bits) for _ in range(40)}
@@ -55,6 +62,15 @@ def test_random_names_are_lower_case_and_have_the_bits_asked_for(bits: int) -> N
 def test_random_names_and_uids_do_not_repeat() -> None:
     assert len({random_name() for _ in range(2000)}) == 2000
     assert len({random_uid() for _ in range(2000)}) == 2000
+
+
+def test_names_and_uids_hold_each_random_bit_that_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.urandom", lambda size: b"\xff" * size)
+    assert random_name() == "z" * 12 + "f"
+    assert random_uid() == 2**63 - 1
+    monkeypatch.setattr("os.urandom", bytes)
+    assert random_name() == "0" * 13
+    assert random_uid() == 16
 
 
 def test_uids_of_actors_fit_63_bits_and_leave_the_low_ones_to_the_system() -> None:

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from monarch._core.wire.channel import Channel, parse_channel
 from monarch.errors import AddressError
 
+LONGEST_HOST = ".".join(["a" * 63] * 3 + ["a" * 61])
+
 
 @pytest.mark.parametrize(
     ("text", "channel"),
@@ -17,10 +19,16 @@ from monarch.errors import AddressError
         ("tcp://10.0.0.7:1", Channel("tcp", "10.0.0.7", 1)),
         ("tcp://[::1]:65535", Channel("tcp", "::1", 65535)),
         ("tcp://*:0", Channel("tcp", "*", 0)),
+        ("tcp://example.org.:1", Channel("tcp", "example.org.", 1)),
+        (f"tcp://{LONGEST_HOST}:1", Channel("tcp", LONGEST_HOST, 1)),
         ("tcp://host:fd7", Channel("tcp", "host", fd=7)),
+        ("tcp://host:fd2147483647", Channel("tcp", "host", fd=2**31 - 1)),
         ("metatls://host:5", Channel("metatls", "host", 5)),
         ("ipc:///tmp/x/w0", Channel("ipc", path="/tmp/x/w0")),
         ("ipc:///tmp/a@b", Channel("ipc", path="/tmp/a@b")),
+        ("ipc:///\udc80", Channel("ipc", path="/\udc80")),  # a byte that is no UTF-8
+        (f"ipc:///{'x' * 106}", Channel("ipc", path=f"/{'x' * 106}")),
+        ("ipc:///tmp/a://b", Channel("ipc", path="/tmp/a://b")),
         ("inproc://3", Channel("inproc", path="3")),
         (
             "tcp://pod.cluster.local:26600@tcp://0.0.0.0:26601",
@@ -56,10 +64,20 @@ def test_one_place_has_one_name_however_it_is_written(one: str, other: str) -> N
     assert parse_channel(one).name == parse_channel(other).name
 
 
+@pytest.mark.parametrize("text", ["tcp://[::1]:7", "tcp://a:fd0", "metatls://a:1", "inproc://7"])
+def test_a_name_is_written_as_it_is_read(text: str) -> None:
+    assert parse_channel(text).name == str(parse_channel(text)) == text
+
+
 def test_what_a_host_binds_is_no_part_of_its_name() -> None:
     channel = parse_channel("tcp://outside:1@tcp://*:2")
     assert channel.name == "tcp://outside:1"
     assert str(channel) == "tcp://outside:1@tcp://*:2"
+
+
+def test_a_host_listens_where_it_binds_or_else_where_it_is_dialed() -> None:
+    bound, plain = parse_channel("tcp://outside:1@tcp://*:2"), parse_channel("tcp://a:1")
+    assert (bound.listening, plain.listening) == (Channel("tcp", "*", 2), plain)
 
 
 @pytest.mark.parametrize(
@@ -92,21 +110,24 @@ def test_an_address_says_whether_it_can_be_dialed(text: str, dialable: bool) -> 
         ("tcp://a:-1", "is no port"),
         ("tcp://a:٣", "is no port"),
         ("tcp://a:fd", "is no port"),
+        ("tcp://a:fd2147483648", "is no port"),
         ("tcp://:1", "is no host"),
         ("tcp://a b:1", "is no host"),
         ("tcp://-a:1", "is no host"),
         ("tcp://" + "a" * 64 + ":1", "is no host"),
+        (f"tcp://{LONGEST_HOST}a:1", "is no host"),
         ("tcp://1.2.3:4", "is no IPv4 address"),
         ("tcp://1.2.3.256:4", "is no IPv4 address"),
         ("tcp://[1.2.3.4]:4", "is no IPv6 address"),
         ("tcp://::1:4", "brackets"),
+        ("tcp://[::1:4", "brackets"),
         ("ipc://x", "no absolute path"),
         ("ipc:///" + "x" * 107, "longer"),
         ("ipc:///a\0b", "no absolute path"),
         ("inproc://x", "is no number"),
         ("tcp://a:1@tcp://b:2@tcp://c:3", "more than two"),
         ("tcp://*:1@tcp://b:2", "what others dial"),
-        ("tcp://a:fd3@tcp://b:2", "what others dial"),
+        ("tcp://a:fd0@tcp://b:2", "what others dial"),
         ("tcp://a:1@bogus://b:2", "is none of them"),
     ],
 )

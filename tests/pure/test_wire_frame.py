@@ -93,13 +93,14 @@ def push(decoder: Decoder, data: bytes) -> list[bytes | memoryview]:
     while data:
         space = decoder.space()
         if space is None:
-            scratch = bytearray(data)
+            scratch = bytearray(data[:READ_SIZE])
+            count = len(scratch)
             done += decoder.feed(memoryview(scratch))
-            scratch[:] = b"\xee" * len(scratch)  # the next read overwrites it
-            return done
-        count = min(len(space), len(data))
-        space[:count] = data[:count]
-        done += decoder.filled(count)
+            scratch[:] = b"\xee" * count  # the next read overwrites it
+        else:
+            count = min(len(space), len(data))
+            space[:count] = data[:count]
+            done += decoder.filled(count)
         data = data[count:]
     return done
 
@@ -256,6 +257,11 @@ def test_a_frame_over_the_limit_is_refused_at_its_length_before_its_memory_is_ta
     assert decoder.space() is None
 
 
+def test_a_frame_for_which_there_is_no_memory_is_refused() -> None:
+    with pytest.raises(FrameError, match="no memory"):
+        push(Decoder(1 << 62), struct.pack("<Q", 1 << 60) + bytes(HEADER_SIZE))
+
+
 def test_what_is_announced_takes_no_memory_before_it_comes() -> None:
     def resident() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
@@ -331,6 +337,16 @@ def test_buffers_in_line_lie_where_arrays_of_numbers_may(size: int, shift: int) 
     first, _, last = decode(data).buffers
     for buffer in (first, last):
         assert np.frombuffer(buffer, np.complex128, count=10).flags.aligned
+
+
+def test_a_buffer_of_a_large_frame_that_lies_well_is_not_copied() -> None:
+    frame = Frame(CALL, 0, 0, 1, 2, 3, b"eight by", b"", [bytes(READ_SIZE)])
+    (data,) = push(Decoder(LIMIT), on_the_stream(frame))
+    assert isinstance(data, memoryview)
+    data[-1] = 7
+    assert decode(data).buffers[0][-1] == 7
+    decode(data).buffers[0][0] = 8  # type: ignore[index]
+    assert data[-READ_SIZE] == 8
 
 
 def test_buffers_that_do_not_fit_their_segment_are_refused() -> None:

@@ -20,6 +20,8 @@ from monarch._core.wire.link_records import (
     FAREWELL,
     JOIN,
     JOINED,
+    REFUSED,
+    YIELD,
     Hello,
     Join,
     LinkError,
@@ -29,6 +31,7 @@ from monarch._core.wire.link_records import (
     data_chunks,
     greeting,
     pack,
+    why_apart,
 )
 from monarch._public import RELEASE
 
@@ -463,6 +466,8 @@ def test_a_redial_without_an_answer_does_not_keep_the_next_from_being_tried() ->
     dialer = Dialer("ready", "greet", "join", "cut")
     dialer.act(0.2)
     first, before = dialer.stream, dialer.now
+    dialer.act(before + T / 8 - 0.01)
+    assert dialer.stream == first
     dialer.act(before + T / 8 + 0.01)
     assert dialer.stream > first
     dialer.table.ready(first, dialer.now)  # the first is answered after all
@@ -509,6 +514,21 @@ def test_a_redial_that_reaches_something_else_says_so() -> None:
     dialer = Dialer("ready", "greet", "join", "cut", "ready")
     dialer.say(greeting(Hello("3", "b")))
     assert dialer.lost == ["another process answers there now: it was restarted"]
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (control(YIELD), "it dials this host itself"),
+        (control(ACK), "it sent a record of kind 6 to a link that is joining"),
+    ],
+)
+def test_a_proposal_that_is_not_agreed_to_is_made_again(said: bytes, why: str) -> None:
+    dialer = Dialer("attach", "ready", "greet")
+    dialer.say(said)
+    assert dialer.state == "dialing"
+    dialer.act(LIMITS.attach)
+    assert [reason.partition("timeout): ")[2] for reason in dialer.lost] == [why]
 
 
 def test_a_peer_that_agrees_to_another_link_is_not_believed() -> None:
@@ -590,6 +610,7 @@ OLD = b'{"identity": "9", "name": "raw", "called": ""}'
         (HELLO + control(ACK), "a stream that is of no link"),
         (HELLO + control(99), "unknown kind 99"),
         (HELLO + control(JOIN, 0, "{}"), "'received' should be int"),
+        (HELLO + control(JOIN, 0, Join("u", False, -1, 1)), "should be int, and is -1"),
         (
             HELLO + control(JOIN, 0, Join("u", False, 5, 1)),
             "acknowledges frame 5, and 0 is the last",
@@ -603,12 +624,40 @@ def test_a_stranger_that_makes_no_sense_is_refused_and_told_why(said: bytes, why
     raw = Raw(a)
     raw.say(said)
     assert why in raw.said[-1].decode(errors="replace")
+    a.table.tick(LIMITS.silence - 0.1)
     raw.say(said)  # whatever it still says is ignored
     assert raw.open, "it may need a while to read why"
     wires.now = T
     a.table.tick(T)
     raw.say(b"")
     assert not raw.open
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"HTTP/1.1 400 Bad Request", "another protocol"),
+        (HELLO[:8] + b"\x02\x00" + HELLO[10:], "speaks version 2"),
+        (greeting(Hello("2", "b", "", "0.0.99")), "upgrade pymonarch of b"),
+    ],
+)
+def test_a_dialed_host_that_can_never_do_is_lost_at_once(said: bytes, why: str) -> None:
+    dialer = Dialer("ready")
+    dialer.say(said)
+    assert len(dialer.lost) == 1 and why in dialer.lost[0]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "older"),
+    [("0.9.1", "0.10.0", "us"), ("0.10.0", "0.9.1", "them"), ("1.0.dev3", "1.0.1", "us")],
+)
+def test_of_two_releases_the_older_one_is_to_be_upgraded(
+    ours: str, theirs: str, older: str
+) -> None:
+    said = why_apart("us", Hello("1", "us", "", ours), Hello("2", "them", "", theirs))
+    assert said == (
+        f"them runs pymonarch {theirs}, and us pymonarch {ours}: upgrade pymonarch of {older}"
+    )
 
 
 def encoded(sequence: int, acknowledged: int = 0) -> bytes:
@@ -621,6 +670,8 @@ def encoded(sequence: int, acknowledged: int = 0) -> bytes:
         (encoded(1) + encoded(3), "frame 3 after 1"),
         (encoded(1, 7), "acknowledges frame 7"),
         (control(JOIN, 0, Join("u", False, 0, 1)), "a record of kind 1 to a link that is up"),
+        (control(JOINED, 0, Join("u", False, 0, 1)), "a record of kind 2 to a link that is up"),
+        (control(YIELD), "a record of kind 3 to a link that is up"),
         (
             RECORD_HEADER.pack(LIMITS.frame, 1, 1, 0, DATA),
             "1048577 bytes where 1048576 are the most",
@@ -653,6 +704,31 @@ def test_a_peer_sending_nonsense_loses_its_stream_and_then_its_link(said: bytes,
     assert why in reason
 
 
+@pytest.mark.parametrize(
+    ("said", "final"),
+    [
+        (encoded(1, 7), True),
+        (RECORD_HEADER.pack(HEADER_SIZE, 0, 1, 0, DATA) + b"\xff" * HEADER_SIZE, True),
+        (encoded(3), False),
+    ],
+    ids=["acknowledgement", "frame", "number"],
+)
+def test_only_what_would_come_again_on_a_new_stream_ends_a_link_at_once(
+    said: bytes, final: bool
+) -> None:
+    a = Wires(1).host("a")
+    raw = Raw(a)
+    raw.join()
+    raw.say(said)
+    assert (a.table.get("raw") is None) == final
+
+
+def test_a_reason_that_is_no_text_is_shown_as_far_as_it_is_one() -> None:
+    dialer = Dialer("ready", "greet")
+    dialer.say(RECORD_HEADER.pack(5, 0, 0, 0, REFUSED) + b"why \xff")
+    assert dialer.lost == ["why \ufffd"]
+
+
 def test_a_link_that_is_given_up_is_lost_here_and_the_peer_hears_why() -> None:
     a = Wires(1).host("a")
     raw = Raw(a)
@@ -663,6 +739,7 @@ def test_a_link_that_is_given_up_is_lost_here_and_the_peer_hears_why() -> None:
     assert [(name, reason) for _, name, reason in a.lost] == [("raw", "enough")]
     assert b"enough" in raw.said[-1]
     assert raw.said[-1][32] == FAREWELL
+    assert raw.open, "it may need a while to read why"
 
 
 def test_a_host_that_closes_lets_go_of_streams_that_are_of_no_link_yet() -> None:
@@ -684,6 +761,74 @@ def test_a_proposal_that_is_older_than_the_last_one_is_dropped() -> None:
     link = a.table.get("raw")
     assert link is not None
     assert (link.state, link.uid != "another") == (UP, True)
+
+
+def test_a_link_that_goes_on_with_a_new_stream_lets_go_of_the_old_one_at_once() -> None:
+    a = Wires(1).host("a")
+    old = Raw(a)
+    old.join()
+    link = a.table.get("raw")
+    assert link is not None
+    new = Raw(a)
+    join = control(JOIN, 0, Join(link.uid, True, 0, 2))
+    a.table.data(new.number, memoryview(HELLO + join), 0.0)
+    cut = [what.stream for what in a.table.take() if isinstance(what, wire_table.Cut)]
+    assert (cut, link.stream) == ([old.number], new.number)
+
+
+def test_a_peer_that_dials_under_another_name_keeps_its_link() -> None:
+    a = Wires(1).host("a")
+    Raw(a).join()
+    link = a.table.get("raw")
+    assert link is not None
+    hello = greeting(Hello("9", "new name", ""))
+    number = a.table.accepted(0.0)
+    a.table.data(number, memoryview(hello + control(JOIN, 0, Join(link.uid, True, 0, 2))), 0.0)
+    assert a.table.get("new name") is link
+    assert link.names == ["raw", "new name"]
+    assert [what for what in a.table.take() if isinstance(what, wire_table.Up)] == [
+        wire_table.Up("new name")
+    ]
+
+
+def test_what_waits_for_a_name_goes_to_the_known_peer_that_comes_under_it() -> None:
+    a = Wires(1).host("a")
+    Raw(a).join()
+    link = a.table.get("raw")
+    assert link is not None
+    a.send("planned", "x")
+    number = a.table.accepted(0.0)
+    join = control(JOIN, 0, Join(link.uid, True, 0, 2))
+    a.table.data(number, memoryview(greeting(Hello("9", "planned")) + join), 0.0)
+    assert a.table.get("planned") is link
+    written = [
+        b"".join(what.chunks) for what in a.table.take() if isinstance(what, wire_table.Write)
+    ]
+    assert [said[32] for said in written[-2:]] == [JOINED, DATA]
+
+
+def test_a_process_that_no_longer_answers_to_a_name_gets_a_link_of_its_own() -> None:
+    dialer = Dialer("ready", "greet", "cut", "ready")
+    dialer.say(greeting(Hello("3", "b")))
+    number = dialer.table.accepted(dialer.now)
+    join = control(JOIN, 0, Join("v", False, 0, 1))
+    dialer.table.data(number, memoryview(greeting(Hello("2", "c")) + join), dialer.now)
+    named, other = dialer.table.get("b"), dialer.table.get("c")
+    assert named is not None and other is not None
+    assert (named.state, other.state) == ("joining", "up")
+
+
+def test_of_two_that_dial_each_other_the_lower_identity_has_the_other_give_way() -> None:
+    dialer = Dialer("ready", "greet")
+    number = dialer.table.accepted(dialer.now)
+    join = control(JOIN, 0, Join("v", False, 0, 1))
+    list(dialer.table.take())
+    dialer.table.data(number, memoryview(greeting(Hello("2", "b")) + join), dialer.now)
+    assert [*dialer.table.take()] == [wire_table.Write(number, [control(YIELD)])]
+    dialer.act(dialer.now + LIMITS.silence - 0.01)
+    assert number not in dialer.let_go, "it may need a while to read it"
+    dialer.act(dialer.now + 0.02)
+    assert number in dialer.let_go
 
 
 def test_what_a_peer_has_sent_twice_is_delivered_once() -> None:
@@ -748,6 +893,7 @@ def test_large_buffers_are_sent_from_and_received_into_their_own_aligned_memory(
     assert all(any(chunk is part for chunk in chunks) for part in parts), "no copy"
     stream = b"".join(chunks)
     assert len(stream) == packed.size
+    assert int.from_bytes(packed.body[:8], "little") == len(packed.body) - 8
     decoder = RecordDecoder(1 << 30)
     assert len([*decoder.feed(memoryview(HELLO))]) == 1
     records = [*decoder.feed(memoryview(stream[:200]))]

@@ -15,8 +15,13 @@ ACK_DELAY = 0.02
 PAUSES = [0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5]
 
 
-def data(number: int, text: str = "x") -> bytes:
-    return b"".join(data_chunks(pack(frame_of(text)), number, 0))
+def test_all_times_of_a_link_are_parts_of_the_one_without_contact() -> None:
+    limits = LIMITS._replace(reconnect=32.0)
+    assert (limits.silence, limits.interval, limits.look) == (16, 8, 2)
+
+
+def data(number: int, text: str = "x", buffers: int = 0) -> bytes:
+    return b"".join(data_chunks(pack(frame_of(text, buffers)), number, 0))
 
 
 def up(*more: str) -> Dialer:
@@ -50,24 +55,28 @@ def test_a_frame_takes_the_acknowledgement_of_what_has_come_along() -> None:
     assert dialer.hears() == []
 
 
-def test_four_mebibytes_that_have_come_are_acknowledged_at_once() -> None:
+@pytest.mark.parametrize("buffers", [0, 1])
+def test_four_mebibytes_that_have_come_are_acknowledged_at_once(buffers: int) -> None:
     dialer = up()
-    size = LIMITS.frame - 1000
+    text = "x" * ((LIMITS.frame - 1000) // (8 if buffers else 1))  # a buffer is seven times that
     for number in range(1, 5):
-        dialer.say(data(number, "x" * size))
+        dialer.say(data(number, text, buffers))
         assert dialer.hears() == []
     for number in range(5, 10):
-        dialer.say(data(number, "x" * size))
+        dialer.say(data(number, text, buffers))
         assert dialer.hears() == ([(ACK, number)] if number in (5,) else [])
 
 
 def test_a_side_that_has_said_nothing_for_a_while_pings() -> None:
     dialer = up()
-    begin = dialer.now
+    dialer.say(data(1))
+    begin = dialer.now + ACK_DELAY
+    dialer.act(begin)
+    assert dialer.hears() == [(ACK, 1)]
     dialer.act(begin + LIMITS.interval - 0.01)
     assert dialer.hears() == []
     dialer.act(begin + LIMITS.interval + 0.01)
-    assert dialer.hears() == [(PING, 0)]
+    assert dialer.hears() == [(PING, 1)]
     dialer.act(begin + LIMITS.interval + 0.1)
     assert dialer.hears() == []
 
@@ -90,7 +99,10 @@ def dials_of(dialer: Dialer, until: float, *, refused: bool = False) -> list[flo
         if dialer.stream > stream:
             stream = dialer.stream
             found.append(dialer.now)
-            dialer.table.closed(stream, "no way", dialer.now, refused=refused)
+            if refused:
+                dialer.table.closed(stream, "no way", dialer.now, refused=True)
+            else:
+                dialer.table.closed(stream, "no way", dialer.now)
     return found
 
 
@@ -104,7 +116,7 @@ def test_the_first_dials_follow_each_other_after_ever_longer_pauses() -> None:
 
 @pytest.mark.parametrize("long", [False, True])
 def test_a_link_that_was_up_for_a_while_is_dialed_again_at_once(long: bool) -> None:
-    dialer = up()
+    dialer = Dialer("attach", *UP)
     dialer.act(dialer.now + (1.01 if long else 0.5) * LIMITS.interval)
     dialer.cut()
     begin = dialer.now
@@ -126,6 +138,25 @@ def test_a_link_that_is_up_again_waits_for_the_same_times_as_before() -> None:
         dialer.greet()
         dialer.join()
         assert (dialer.state, dialer.lost) == ("up", [])
+
+
+def test_a_stream_on_which_nothing_is_heard_is_let_go_of_at_once() -> None:
+    dialer = up()
+    silent = dialer.stream
+    dialer.act(dialer.now + LIMITS.silence + 0.01)
+    assert (dialer.state, dialer.let_go) == ("broken", [silent])
+
+
+def test_a_handshake_that_comes_to_nothing_does_not_prolong_the_time_without_contact() -> None:
+    dialer = up("cut")
+    end = dialer.now + LIMITS.reconnect
+    dialer.act(dialer.now + LIMITS.reconnect / 2)
+    dialer.ready()
+    dialer.act().cut()
+    dials_of(dialer, end - 0.02)
+    assert dialer.lost == []
+    dials_of(dialer, end + 0.02)
+    assert len(dialer.lost) == 1
 
 
 @pytest.mark.parametrize("starting", [False, True])

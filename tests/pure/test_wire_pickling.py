@@ -212,10 +212,10 @@ def test_what_can_be_imported_travels_by_name(thing: object) -> None:
 def test_what_can_be_imported_does_not_reach_cloudpickle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picklers, "_ValuePickler", None)
     got = through(
-        [Importable(3), Importable, functools.partial(importable_function, 1), Colour.RED, {1: {2}}]
+        [Importable(3), Importable.Nested, functools.partial(importable_function, 1), Colour.RED]
     )
     assert got[0].method() == 3
-    assert got[1] is Importable
+    assert got[1] is Importable.Nested
     assert got[2]() == 2
 
 
@@ -358,6 +358,28 @@ def test_classes_and_functions_of_a_script_travel_by_value() -> None:
     assert out == "2 4 2"
 
 
+def test_a_submodule_that_only_an_inner_function_uses_is_imported_by_the_receiver() -> None:
+    outer = main_module(
+        """
+        import wsgiref.util
+        def outer():
+            def inner():
+                return wsgiref.util.FileWrapper.__name__
+            return inner()
+        """,
+        "outer",
+    )
+    assert in_receiver("print(loads(payloads[0])())", dumps_inline(outer)) == "FileWrapper"
+
+
+def test_what_is_defined_in_the_program_itself_cannot_be_imported_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Counter = main_module(COUNTER, "Counter")
+    monkeypatch.setattr(sys.modules["__main__"], "Counter", Counter, raising=False)
+    assert not picklers.is_importable(Counter)
+
+
 COUNTER = """
     class Counter:
         total = 0
@@ -489,6 +511,7 @@ def test_a_package_registered_for_pickling_by_value_covers_its_modules() -> None
     try:
         cloudpickle.register_pickle_by_value(package)
         payload = dumps_inline(module.Thing)
+        assert picklers.is_importable(Importable)
         cloudpickle.unregister_pickle_by_value(package)
     finally:
         del sys.modules["made_pkg"], sys.modules["made_pkg.inner"]
@@ -684,7 +707,7 @@ def fake_package(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     """A package with a class that pickles badly, known to nobody yet."""
     monkeypatch.setattr(reducers, "_reducers", {})
     monkeypatch.setattr(reducers, "_lazy_reducers", {})
-    package, module = FakePackage("fakepkg"), types.ModuleType("fakepkg.core")
+    package, module = FakePackage("fakepkg"), types.ModuleType("fakepkg.core.deep")
     source = """
         class Tensor:
             def __init__(self, data): self.data = data
@@ -695,7 +718,7 @@ def fake_package(monkeypatch: pytest.MonkeyPatch) -> FakePackage:
     exec(textwrap.dedent(source), module.__dict__)
     package.Tensor, package.Child = module.Tensor, module.Child
     monkeypatch.setitem(sys.modules, "fakepkg", package)
-    monkeypatch.setitem(sys.modules, "fakepkg.core", module)
+    monkeypatch.setitem(sys.modules, "fakepkg.core.deep", module)
     return package
 
 

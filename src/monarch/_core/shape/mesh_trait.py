@@ -283,7 +283,7 @@ def split_shape(
     strides: list[int] = []
     for label, size, stride in zip(labels, ndslice._sizes, ndslice._strides, strict=True):
         parts = splits.get(label, (label,))
-        part_sizes = _factor(label, size, parts, given) if label in splits else (size,)
+        part_sizes = _factor(label, size, parts, given)
         new_labels.extend(parts)
         sizes.extend(part_sizes)
         strides.extend(row_major_strides(part_sizes, stride))

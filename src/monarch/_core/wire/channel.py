@@ -42,7 +42,7 @@ class Channel(NamedTuple):
         scheme: ``tcp``, ``metatls``, ``ipc`` or ``inproc``.
         host: Of tcp and metatls: a name in lower case, an address in its shortest form, or
             `EVERYWHERE`.
-        port: Of tcp and metatls; 0 = any free one when listening.
+        port: Of tcp and metatls; 0 = any free one when listening, or that of `fd`.
         path: Of ipc, an absolute path; of inproc, the number.
         fd: Descriptor of the listening socket to adopt, or -1.
         bind: Where to listen, if not here.
@@ -75,7 +75,7 @@ class Channel(NamedTuple):
     @property
     def dialable(self) -> bool:
         """True if the name says enough to connect to it."""
-        return not self.is_tcp or (self.host != EVERYWHERE and self.port > 0 and self.fd < 0)
+        return not self.is_tcp or (self.host != EVERYWHERE and self.port > 0)
 
     def __str__(self) -> str:
         return self.name if self.bind is None else f"{self.name}@{self.bind.name}"

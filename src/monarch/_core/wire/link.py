@@ -264,7 +264,6 @@ class Link:
         self._let_go(politely=False)
         self.stream = stream
         self._heard = now
-        self._refused_since = None
         self._happen("ready", now)
 
     def greeted(self, now: float) -> None:
@@ -391,7 +390,6 @@ class Link:
         for number, packed in enumerate(self._outbox, self._acked + 1):
             self._write(data_chunks(packed, number, self.received))
         self._heard = self._up_since = self._now
-        self._refused_since = None
         self._told(self._now)
         if not self.was_up:
             self.was_up = True
