@@ -799,7 +799,7 @@ def test_a_script_that_ends_before_its_host_has_answered_says_what_is_lost() -> 
         for pid in silent:
             os.kill(pid, signal.SIGCONT)
         (said,) = result.stderr.splitlines()
-        assert said.endswith(f"lost; `get()` of a future waits for it: {found.addresses[1]}")
+        assert said.endswith(f"what it sent there is lost: {found.addresses[1]}")
 
 
 def test_a_broadcast_that_fails_on_another_host_at_the_end_of_a_script_is_reported() -> None:

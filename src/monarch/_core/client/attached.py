@@ -150,8 +150,7 @@ class AttachedHosts:
         if not all(future.done() for future in list(self._attaching)):
             silent = sorted(self._hub.unreached & self._hosts.keys())
             logger.warning(
-                "the program ends before these hosts have answered, so what it sent there is"
-                " lost; `get()` of a future waits for it: %s",
+                "the program ends before these hosts have answered; what it sent there is lost: %s",
                 ", ".join([*silent[:3], *["..."][: len(silent) - 3]]),
             )
 

@@ -190,10 +190,7 @@ class Ending:
             # pytest, for one, shows nothing of a run that was interrupted
             if stream is not sys.stderr:
                 _write(text)
-        self._see_to_the_status(self.status)
-
-    def _see_to_the_status(self, status: int) -> None:
-        sys._monarch_status = _LastAct(status)  # type: ignore[attr-defined]  # ours
+        sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
 
     def conclude_child(self) -> None:
         """The same in a child of `multiprocessing`, in place of its interrupt."""
@@ -215,7 +212,7 @@ class Ending:
             bounded = False
             # `leave` may wake the main thread, which is through before this one then, and without
             # `conclude`
-            self._see_to_the_status(self.status)
+            sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
             # without a thread to give, it is left to the bounds of `leave`
             with suppress(RuntimeError):
                 threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
