@@ -181,7 +181,9 @@ def _live(theirs: socket.socket, started: Future[subprocess.Popen[bytes]]) -> No
     code = CODE.format(__name__)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(os.getpid())], stdin=theirs, stdout=subprocess.DEVNULL
+            [sys.executable, "-c", code, str(os.getpid())],
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
         )
     except OSError as error:
         started.set_exception(error)
