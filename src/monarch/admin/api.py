@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import arrow
+from .child import ask
 from .keys import ACT
 from .program import WatchedProgram
 from .routes import ApiCall, ApiError, Field, Page, route
@@ -269,7 +270,7 @@ def _keep(call: ApiCall) -> Any:
 @route("POST", "/api/ingest_snapshot/{table}", role=ACT, seconds=0, takes=arrow.MEDIA)
 def _ingest(call: ApiCall) -> Any:
     """Keep rows of a snapshot of the tree, for queries here."""
-    call.program.ingest(call.path["table"], call.content)
+    call.program.ingest(call.path["table"], call.content, ask)
     return {"status": "ok"}
 
 

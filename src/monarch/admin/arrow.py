@@ -10,7 +10,7 @@ import importlib
 import io
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._namedtuple import NamedTuple
@@ -18,7 +18,6 @@ from ..telemetry.programs import SCHEMA
 from ..telemetry.query import FoundRows, Needs, Schema, as_columns, library, quoted
 from ..telemetry.query import TableSource as Tables
 from ..telemetry.tables import TABLES
-from .child import ask
 
 MEDIA = "application/vnd.apache.arrow.stream"
 
@@ -116,12 +115,15 @@ class Snapshots:
     def __bool__(self) -> bool:
         return bool(self._sent)
 
-    def add(self, name: str, stream: bytes) -> None:
+    def add(
+        self, name: str, stream: bytes, ask: Callable[..., Any] = lambda call, *args: call(*args)
+    ) -> None:
         """Keep the rows of a stream.
 
         Args:
             name: One of `OF_SNAPSHOTS`.
             stream: Of Arrow's IPC, with columns of that table.
+            ask: Calls a function; see `child`.
 
         Raises:
             ValueError: There is no such table, or the stream has not its columns.
@@ -129,7 +131,7 @@ class Snapshots:
         """
         if name not in OF_SNAPSHOTS:
             raise ValueError(f"{name[:80]!r} is no table of snapshots")
-        sent = ask(_as_in, name, stream)
+        sent: _Sent = ask(_as_in, name, stream)
         with self._lock:
             self._sent.append(sent)
             while sum(len(each.stream) for each in self._sent) > _MOST_KEPT:

@@ -31,14 +31,11 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import cache
-from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 from .. import config
 from .door import CODE, PROGRAM_ENDED
 from .routes import JSON, ApiCall, Handler, Page, as_json
-
-if TYPE_CHECKING:
-    from .program import WatchedProgram
 
 T = TypeVar("T")
 
@@ -62,7 +59,7 @@ _PR_SET_PDEATHSIG = 1
 # given to them
 _UNUSED: dict[str, Any] = dict.fromkeys(("pandas", "pyarrow"))
 
-Reach = Callable[[Mapping[str, Any]], "WatchedProgram"]
+Reach = Callable[[Mapping[str, Any]], Any]
 """Finds the program that is served, as a helper is told."""
 
 _children: _Children | None = None
@@ -119,7 +116,7 @@ def die_with(parent: int) -> None:
 
 
 @cache
-def served() -> WatchedProgram:
+def _served() -> Any:
     """The program that the helper serves, as a child reaches it."""
     reach, told = _program
     return reach(told)
@@ -144,7 +141,7 @@ class _Child:
             self._process = started.result()
 
     def ask(self, question: Any, is_over: Callable[[], bool]) -> tuple[bool, Any]:
-        """Whether it worked, and the result or the error.
+        """Return whether it worked, and the result or the error.
 
         Raises:
             TimeoutError: Its time is over.
@@ -303,12 +300,12 @@ def _file_of(body: str | bytes | IO[bytes]) -> IO[bytes]:
 
 
 def _handled(
-    place: tuple[Callable[..., WatchedProgram], tuple[Any, ...]],
+    place: tuple[Callable[..., Any], tuple[Any, ...]] | None,
     snapshots: Any,
     handler: Handler,
     call: ApiCall,
 ) -> Page:
-    make, arguments = place
+    make, arguments = place or (_served, ())
     program = make(*arguments)
     program.snapshots = snapshots
     answer = handler(call._replace(program=program))

@@ -26,7 +26,6 @@ from ..why import Verdict
 from ..why.gather import of_program as why
 from . import picture
 from .arrow import Beside, Snapshots
-from .child import served
 from .feeds import Feed
 from .keys import ACT, VIEW
 from .routes import ApiError
@@ -75,7 +74,8 @@ class WatchedProgram:
 
     Attributes:
         saved: Whether it is the file of one that has ended.
-        place: A function, and its arguments, by which a child process reaches it.
+        place: A function, and its arguments, by which a child process reaches it; None for the
+            program that a helper serves.
         ended: Set when the program has ended.
         tree: Of all hosts, procs and actors.
         glance: The rows of `picture.TABLES`.
@@ -88,7 +88,7 @@ class WatchedProgram:
     """
 
     saved = False
-    place: tuple[Callable[..., WatchedProgram], tuple[str, ...]] = served, ()
+    place: tuple[Callable[..., WatchedProgram], tuple[str, ...]] | None = None
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -235,9 +235,9 @@ class WatchedProgram:
         name, _, host = reference.partition("@")
         return ProcAddress(host, name)
 
-    def ingest(self, table: str, stream: bytes) -> None:
+    def ingest(self, table: str, stream: bytes, ask: Callable[..., Any]) -> None:
         """Keep rows of a snapshot; see `Snapshots.add`."""
-        self.snapshots.add(table, stream)
+        self.snapshots.add(table, stream, ask)
 
     def keep_dump(self, name: str, dump: Any) -> None:
         """Keep what py-spy has said; the oldest goes where there are too many."""

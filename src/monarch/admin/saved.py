@@ -107,7 +107,7 @@ class SavedRun(WatchedProgram):
         """As of a program that runs, but of all times."""
         return ask(_collected, self._path, tables, lines, columns or {})
 
-    def ingest(self, table: str, stream: bytes) -> NoReturn:
+    def ingest(self, table: str, stream: bytes, ask: Callable[..., Any]) -> NoReturn:
         """Refuse: what a file says is what was.
 
         Raises:
