@@ -19,7 +19,6 @@ import pytest
 
 from helpers.browsers import Tab
 from helpers.demo import Demo, demo
-from helpers.leaks import descendants
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -45,11 +44,6 @@ def tab(browser: Any, program: Demo) -> Iterator[Tab]:
     context.close()
 
 
-def helper_of(program: Demo) -> int:
-    (helper,) = descendants(program.process.pid)
-    return helper
-
-
 def steps(tab: Tab) -> list[int]:
     """Those of which the page shows lines."""
     return [
@@ -68,7 +62,7 @@ def test_lines_that_come_while_the_connection_is_lost_are_shown_once_and_in_orde
     tab.wait_for(".line", "step")
     before = steps(tab)
     with page.expect_request(lambda request: "last-event-id" in request.headers):
-        os.kill(helper_of(program), signal.SIGKILL)
+        os.kill(program.helper, signal.SIGKILL)
     tab.wait_for(".line", f"step {before[-1] + 3} ")
     tab.wait_for("[role=status]", "live")
     found = steps(tab)
@@ -197,7 +191,7 @@ def test_a_page_of_an_earlier_time_asks_until_there_is_an_answer(
 def test_the_silence_of_a_helper_that_stands_still_is_seen(tab: Tab, program: Demo) -> None:
     tab.open("now")
     tab.wait_for(".verdict")
-    helper = helper_of(program)
+    helper = program.helper
     os.kill(helper, signal.SIGSTOP)
     try:
         tab.page.clock.fast_forward(21_000)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from helpers.admin import Asker
+from helpers.leaks import descendants
 from helpers.terminals import killed_after
 
 _PATIENCE = 150.0  # seconds
@@ -22,7 +23,7 @@ class Demo:
     url: Where it listens.
     link: Lets a browser in, once.
     token: Lets a program in.
-    process: Holds the socket; its child serves.
+    process: Holds the socket; its child, the helper, serves.
     began: When it was started, in seconds since 1970.
     """
 
@@ -34,6 +35,16 @@ class Demo:
             access: dict[str, Any] = json.loads(process.stdout.readline() or "{}")
         self.url, self.link, self.token = access["url"], access["link"], access["token"]
         self.asker = Asker(self.url, self.token)
+
+    @property
+    def helper(self) -> int:
+        """The process that serves."""
+        return next(iter(descendants(self.process.pid)))
+
+    @property
+    def computing(self) -> set[int]:
+        """Its children, which compute questions in SQL."""
+        return set(descendants(self.helper))
 
 
 @contextmanager

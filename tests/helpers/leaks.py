@@ -23,6 +23,9 @@ OF_SESSION = "MONARCH_TEST_SESSION=1"
 end.
 """
 
+_COMPUTING = b"from monarch.admin.child import"
+"""In the command of a child of a helper, which ends by itself when it is not asked for a while."""
+
 _EVENTFD = "anon_inode:[eventfd]"
 
 
@@ -32,6 +35,8 @@ class Snapshot:
     descriptors: dict[int, list[str]]
     threads: dict[int, str]
     segments: frozenset[str]
+    computing: int = 0
+    """Children of helpers, each with a connection to its helper, and one to the program."""
 
 
 def _stat(pid: int) -> tuple[int, str] | None:
@@ -46,6 +51,13 @@ def _stat(pid: int) -> tuple[int, str] | None:
 def _is_of_session(pid: int) -> bool:
     try:
         return OF_SESSION.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def _computes(pid: int) -> bool:
+    try:
+        return _COMPUTING in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 
@@ -134,10 +146,11 @@ def take_snapshot() -> Snapshot:
     processes = {
         pid: begun for pid, begun in descendants(os.getpid()).items() if not _is_of_session(pid)
     }
+    computing = set(filter(_computes, processes))
+    processes = {pid: begun for pid, begun in processes.items() if pid not in computing}
     watched = [os.getpid(), *processes]
-    return Snapshot(
-        processes, {pid: open_descriptors(pid) for pid in watched}, os_threads(), segments()
-    )
+    descriptors = {pid: open_descriptors(pid) for pid in watched}
+    return Snapshot(processes, descriptors, os_threads(), segments(), len(computing))
 
 
 def _in_use_by_strangers(segment: str, family: set[int]) -> bool:
@@ -168,7 +181,7 @@ def leaks_since(
         targets, new = (
             _without_waiters(pid, snapshot.descriptors.get(pid, [])) for snapshot in (before, now)
         )
-        if len(new) > len(targets) and not descriptors_may_stay:
+        if len(new) > len(targets) + now.computing and not descriptors_may_stay:
             extra = Counter(new) - Counter(targets)
             whose = "this process" if pid == os.getpid() else describe(pid)
             found.append(

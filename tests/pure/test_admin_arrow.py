@@ -38,7 +38,7 @@ def test_the_oldest_rows_go_where_there_are_too_many_and_that_is_said(
     snapshots = arrow.Snapshots()
     snapshots.add("snapshots", arrow.encode(table(0)))
     [kept] = snapshots._sent
-    monkeypatch.setattr(arrow, "_MOST_KEPT", 3 * kept.rows.nbytes)
+    monkeypatch.setattr(arrow, "_MOST_KEPT", 3 * len(kept.stream))
     for number in range(1, 5):
         snapshots.add("snapshots", arrow.encode(table(number)))
     live = table(9).select(["snapshot_id"])

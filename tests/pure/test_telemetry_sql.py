@@ -294,27 +294,6 @@ def test_a_query_ends_when_its_time_is_over() -> None:
         run("FROM actors", Made(delay=threading.Event()), Limits(seconds=0.2))
 
 
-def test_a_query_for_which_nobody_waits_any_more_ends_at_once() -> None:
-    class Left(Made):
-        def collect(self, needs: Needs, seconds: float) -> FoundRows:
-            threading.Timer(0.1, abandoned.set).start()
-            return super().collect(needs, seconds)
-
-    abandoned = threading.Event()
-    begun = time.monotonic()
-    with pytest.raises(TimeoutError):
-        run(
-            ENDLESS + " AND a.range >= (SELECT min(rank) FROM actors)",
-            Left(),
-            Limits(300),
-            abandoned,
-        )
-    source = Made()
-    with pytest.raises(TimeoutError):  # and the next question of the same asker does not begin
-        run("FROM actors", source, Limits(300), abandoned)
-    assert source.asked == [] and time.monotonic() - begun < PATIENCE
-
-
 STUBBORN = (
     "SELECT levenshtein(repeat('x', 20_000), repeat('y', 20_000 + min(rank)::INT)) FROM actors"
 )

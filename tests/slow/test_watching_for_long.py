@@ -17,7 +17,6 @@ import pytest
 from helpers.browsers import Tab, chromium
 from helpers.demo import Demo, demo
 from helpers.effort import shortened
-from helpers.leaks import descendants
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -51,8 +50,9 @@ def in_use(tab: Tab, session: Any) -> int:
 
 def resident(program: Demo) -> int:
     """Bytes of memory of the helper."""
-    (helper,) = descendants(program.process.pid)
-    return int(Path(f"/proc/{helper}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return int(Path(f"/proc/{program.helper}/statm").read_text().split()[1]) * os.sysconf(
+        "SC_PAGE_SIZE"
+    )
 
 
 def watch(tab: Tab, seconds: float) -> None:

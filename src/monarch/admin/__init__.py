@@ -7,7 +7,8 @@ somebody comes. That one, `helper`, connects to the program from beside, as `mon
 serves `app`, which looks at each request (`guard`, `keys`) and finds what answers it in the table
 of `routes`: `v1` has the routes of Monarch 0.7, `api` those of its dashboard (`arrow` for what is
 no JSON there), `more` and `logs` those that it has not, `front` the files of the dashboard.
-`program` is what the routes ask; `feeds` are events that go on; `openapi` describes the table.
+`program` is what the routes ask; `feeds` are events that go on; `openapi` describes the table. What
+asks in SQL is computed in a `child` of the helper.
 
 Read `routes`, then `program` and `app`.
 

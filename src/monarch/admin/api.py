@@ -2,8 +2,8 @@
 
 Made of the tables that all else is made of.
 
-Ids are texts, but in answers to SQL. Answers that need no parameters are shared by all who ask
-within two seconds.
+Ids are texts, but in answers to SQL. Answers that need no parameters are kept for two seconds, for
+others who ask.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import arrow
+from .child import ask
 from .keys import ACT
 from .program import WatchedProgram
 from .routes import ApiCall, ApiError, Field, Page, route
@@ -60,13 +61,13 @@ def _health(call: ApiCall) -> Any:
     return {"status": "ok"}
 
 
-@route("GET", "/api/summary")
+@route("GET", "/api/summary", sql=True)
 def _summary(call: ApiCall) -> Any:
     """Counts of meshes, actors and messages, failures, and a score from 0 to 100."""
     return call.program.shared("summary", lambda: _summed(call.program))
 
 
-@route("GET", "/api/message-stats")
+@route("GET", "/api/message-stats", sql=True)
 def _message_stats(call: ApiCall) -> Any:
     """How many messages are queued, active, completed, failed; by endpoint; who sends to whom."""
     program = call.program
@@ -83,7 +84,7 @@ def _message_stats(call: ApiCall) -> Any:
     return program.shared("message-stats", look)
 
 
-@route("GET", "/api/message-activity")
+@route("GET", "/api/message-activity", sql=True)
 def _message_activity(call: ApiCall) -> Any:
     """How many messages came, in 44 equal parts of the time that is remembered."""
 
@@ -103,6 +104,7 @@ def _message_activity(call: ApiCall) -> Any:
     "/api/dag",
     seconds="mesh_admin_tree_timeout",
     fields={"hide_system": Field("boolean", "Changes nothing: no node here is of Monarch's own")},
+    sql=True,
 )
 def _dag(call: ApiCall) -> Any:
     """Hosts, procs and actors as nodes, with edges between them.
@@ -124,6 +126,7 @@ _EXCLUDED = Field("string", "Classes that are not wanted, with commas between")
         "parent_mesh_id": Field("string", "Those that are made of this mesh"),
         "exclude_classes": _EXCLUDED,
     },
+    sql=True,
 )
 def _all_meshes(call: ApiCall) -> Any:
     """Rows of the table of meshes."""
@@ -132,7 +135,7 @@ def _all_meshes(call: ApiCall) -> Any:
     )
 
 
-@route("GET", "/api/meshes/{id}")
+@route("GET", "/api/meshes/{id}", sql=True)
 def _mesh(call: ApiCall) -> Any:
     """One of them."""
     return _one(call, _meshes(call.program), "mesh")
@@ -145,6 +148,7 @@ def _mesh(call: ApiCall) -> Any:
         "mesh_class": Field("string", "Only those of this class"),
         "exclude_classes": _EXCLUDED,
     },
+    sql=True,
 )
 def _children(call: ApiCall) -> Any:
     """The meshes that are made of one."""
@@ -152,25 +156,27 @@ def _children(call: ApiCall) -> Any:
     return _chosen(call, found, {"mesh_class": "class"})
 
 
-@route("GET", "/api/actors", fields={"mesh_id": Field("string", "Only those of this mesh")})
+@route(
+    "GET", "/api/actors", fields={"mesh_id": Field("string", "Only those of this mesh")}, sql=True
+)
 def _all_actors(call: ApiCall) -> Any:
     """Rows of the table of actors, with status and mesh."""
     return _chosen(call, _actors(call.program), {"mesh_id": "mesh_id"})
 
 
-@route("GET", "/api/actors/{id}")
+@route("GET", "/api/actors/{id}", sql=True)
 def _actor(call: ApiCall) -> Any:
     """One of them."""
     return _one(call, _actors(call.program), "actor")
 
 
-@route("GET", "/api/actors/{id}/status_events")
+@route("GET", "/api/actors/{id}/status_events", sql=True)
 def _status_events(call: ApiCall) -> Any:
     """The life of an actor; the latest 200 events, the last one first."""
     return _rows(call, "actor_status_events", f"actor_id = {_id(call.path['id'])}", _LATEST)
 
 
-@route("GET", "/api/actors/{id}/messages")
+@route("GET", "/api/actors/{id}/messages", sql=True)
 def _messages_of(call: ApiCall) -> Any:
     """The messages that an actor has sent and received.
 
@@ -187,6 +193,7 @@ def _messages_of(call: ApiCall) -> Any:
         "from_actor_id": Field("string", "Who has sent them"),
         "to_actor_id": Field("string", "Who gets them"),
     },
+    sql=True,
 )
 def _messages(call: ApiCall) -> Any:
     """Messages that are remembered, the last one first; 10,000 at most."""
@@ -194,7 +201,10 @@ def _messages(call: ApiCall) -> Any:
 
 
 @route(
-    "GET", "/api/message_status_events", fields={"message_id": Field("string", "Of this message")}
+    "GET",
+    "/api/message_status_events",
+    fields={"message_id": Field("string", "Of this message")},
+    sql=True,
 )
 def _message_status_events(call: ApiCall) -> Any:
     """The events of messages, the last one first; 10,000 at most."""
@@ -202,7 +212,10 @@ def _message_status_events(call: ApiCall) -> Any:
 
 
 @route(
-    "GET", "/api/sent_messages", fields={"sender_actor_id": Field("string", "Who has sent them")}
+    "GET",
+    "/api/sent_messages",
+    fields={"sender_actor_id": Field("string", "Who has sent them")},
+    sql=True,
 )
 def _sent_messages(call: ApiCall) -> Any:
     """Calls as they were sent, the last one first; 10,000 at most."""
@@ -210,7 +223,10 @@ def _sent_messages(call: ApiCall) -> Any:
 
 
 @route(
-    "POST", "/api/query", fields={"sql": Field("string", "One statement that reads", required=True)}
+    "POST",
+    "/api/query",
+    fields={"sql": Field("string", "One statement that reads", required=True)},
+    sql=True,
 )
 def _query(call: ApiCall) -> Any:
     """Rows that SQL finds, as `/v1/query` does, or a stream of Arrow's if `Accept` says so.
@@ -254,7 +270,7 @@ def _keep(call: ApiCall) -> Any:
 @route("POST", "/api/ingest_snapshot/{table}", role=ACT, seconds=0, takes=arrow.MEDIA)
 def _ingest(call: ApiCall) -> Any:
     """Keep rows of a snapshot of the tree, for queries here."""
-    call.program.ingest(call.path["table"], call.content)
+    call.program.ingest(call.path["table"], call.content, ask)
     return {"status": "ok"}
 
 

@@ -14,19 +14,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import AsyncGenerator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from ..errors import MonarchError, QueryError, SupervisionError
-from . import front, guard, routes, runs
+from . import child, front, guard, routes, runs
 from .arrow import MOST_BODY as MOST_OF_ARROW
 from .feeds import FeedReader
 from .guard import Guard
@@ -43,6 +44,7 @@ _MOST_THREADS = 32
 _MOST_READERS = 4  # requests at a time that read files
 _MOST_STREAMS = 64  # readers of events at a time
 _BODY_LIMIT = 10.0  # seconds in which a body must have come
+_PIECE = 1 << 18  # bytes of a large answer that are sent at a time
 _OF_A_FILE = 15.0  # seconds of a route that asks no process, where the file of a run is read
 
 
@@ -144,6 +146,8 @@ class App:
         # which would use up the link, or go on
         if method == "HEAD" and (is_open or chosen.answers == routes.EVENTS):
             return Response(media_type=chosen.answers)
+        if chosen.sql:
+            chosen = chosen._replace(handler=partial(child.handle, chosen.handler))
         if run and not is_open:
             chosen = chosen._replace(handler=partial(_of_run, run, chosen.handler))
         if not is_open and (run or self._program.saved):
@@ -240,6 +244,8 @@ class App:
             raise ApiError("not_implemented", str(error)) from None
         except MonarchError as error:
             raise ApiError("proxy_error", str(error)) from None
+        except ChildProcessError as error:
+            raise ApiError("internal_error", str(error)) from None
         except Exception as error:
             if self._program.ended.is_set():
                 raise ApiError("service_unavailable", "the program has ended") from None
@@ -253,9 +259,12 @@ class App:
                     "service_unavailable", f"{_MOST_STREAMS} readers of events are let in at a time"
                 )
             return StreamingResponse(self._stream(answer), media_type=routes.EVENTS)
-        if isinstance(answer, Page):
+        if not isinstance(answer, Page):
+            return _json(answer)
+        if isinstance(answer.body, (str, bytes)):
             return Response(answer.body, media_type=answer.media)
-        return _json(answer)
+        length = {"Content-Length": str(os.fstat(answer.body.fileno()).st_size)}
+        return StreamingResponse(_pieces(answer.body), headers=length, media_type=answer.media)
 
     async def _stream(self, events: Events) -> AsyncGenerator[str, None]:
         self.streams += 1
@@ -273,6 +282,13 @@ def _of_run(run: str, handler: Handler, call: ApiCall) -> Any:
         return handler(call._replace(program=runs.opened(call.program.folder, run)))
     except FileNotFoundError as error:  # it has gone meanwhile
         raise ApiError("not_found", str(error)) from None
+
+
+async def _pieces(file: IO[bytes]) -> AsyncGenerator[bytes, None]:
+    """The content of a file that is in memory, or was written just now."""
+    with file:
+        while piece := file.read(_PIECE):
+            yield piece
 
 
 async def _gone(request: Request) -> None:
@@ -312,5 +328,4 @@ def _object(content: bytes) -> Mapping[str, Any]:
 
 
 def _json(content: Any, status: int = 200) -> Response:
-    text = json.dumps(content, separators=(",", ":"), default=str)
-    return Response(text.encode(errors="replace"), status, media_type=routes.JSON)
+    return Response(routes.as_json(content), status, media_type=routes.JSON)

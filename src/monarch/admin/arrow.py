@@ -10,6 +10,7 @@ import importlib
 import io
 import threading
 from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .._namedtuple import NamedTuple
@@ -90,30 +91,39 @@ class _Sent(NamedTuple):
 
     Attributes:
         name: Of the table.
-        rows: An `arro3.core.Table` with all its columns.
+        rows: How many.
+        stream: They, with all columns of the table.
     """
 
     name: str
-    rows: Any
+    rows: int
+    stream: bytes
 
 
 class Snapshots:
     """Rows that were sent, as long as there is room: the oldest go."""
 
-    def __init__(self) -> None:
+    def __init__(self, sent: Iterable[_Sent] = (), gone: Mapping[str, int] = {}) -> None:
         self._lock = threading.Lock()
-        self._sent: deque[_Sent] = deque()
-        self._gone: Counter[str] = Counter()
+        self._sent = deque(sent)
+        self._gone = Counter(gone)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            return Snapshots, (list(self._sent), dict(self._gone))
 
     def __bool__(self) -> bool:
         return bool(self._sent)
 
-    def add(self, name: str, stream: bytes) -> None:
+    def add(
+        self, name: str, stream: bytes, ask: Callable[..., Any] = lambda call, *args: call(*args)
+    ) -> None:
         """Keep the rows of a stream.
 
         Args:
             name: One of `OF_SNAPSHOTS`.
             stream: Of Arrow's IPC, with columns of that table.
+            ask: Calls a function; see `child`.
 
         Raises:
             ValueError: There is no such table, or the stream has not its columns.
@@ -121,12 +131,12 @@ class Snapshots:
         """
         if name not in OF_SNAPSHOTS:
             raise ValueError(f"{name[:80]!r} is no table of snapshots")
-        rows = _as_in(name, decode(stream))
+        sent: _Sent = ask(_as_in, name, stream)
         with self._lock:
-            self._sent.append(_Sent(name, rows))
-            while sum(each.rows.nbytes for each in self._sent) > _MOST_KEPT:
+            self._sent.append(sent)
+            while sum(len(each.stream) for each in self._sent) > _MOST_KEPT:
                 oldest = self._sent.popleft()
-                self._gone[oldest.name] += oldest.rows.num_rows
+                self._gone[oldest.name] += oldest.rows
 
     def add_to(self, found: FoundRows) -> FoundRows:
         """The rows that a source has found, and those that were sent.
@@ -137,10 +147,10 @@ class Snapshots:
         with self._lock:
             sent, gone = list(self._sent), self._gone.copy()
         tables, silent, left_out = dict(found.tables), dict(found.silent), dict(found.left_out)
-        for name, rows in sent:
+        for name, _, stream in sent:
             if name in tables:
                 silent.pop(f"table {name}", None)  # that it is always empty
-                tables[name] = _joined(tables[name], rows)
+                tables[name] = _joined(tables[name], _streams().read_ipc_stream(io.BytesIO(stream)))
         for name in gone.keys() & tables.keys():
             left_out[name] = left_out.get(name, 0) + gone[name]
         return FoundRows(tables, silent, left_out)
@@ -170,9 +180,9 @@ class Beside:
         return self._snapshots.add_to(self._source.collect(needs, seconds))
 
 
-def _as_in(name: str, sent: Any) -> Any:
+def _as_in(name: str, stream: bytes) -> _Sent:
     """Rows in the columns and types of a table, by duckdb, which says what does not fit."""
-    duckdb, arro3 = library("duckdb"), library("arro3.core")
+    sent, duckdb, arro3 = decode(stream), library("duckdb"), library("arro3.core")
     kinds = {
         column: f"{SCHEMA[name][column]}{'' if kind.endswith('?') else ' NOT NULL'}"
         for column, kind in TABLES[name].columns.items()
@@ -184,9 +194,10 @@ def _as_in(name: str, sent: Any) -> Any:
             database.execute(f"INSERT INTO {quoted(name)} BY NAME SELECT * FROM sent")
         except duckdb.Error as error:
             raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
-        return arro3.Table.from_arrow(database.table(name))
+        table = arro3.Table.from_arrow(database.table(name))
+    return _Sent(name, table.num_rows, encode(table))
 
 
 def _joined(table: Any, rows: Any) -> Any:
-    batches = [*table.to_batches(), *rows.select(table.column_names).to_batches()]
+    batches = [*table.to_batches(), *rows.read_all().select(table.column_names).to_batches()]
     return library("arro3.core").Table.from_batches(batches, schema=table.schema)

@@ -42,9 +42,9 @@ IDLE = 600.0
 PROGRAM_ENDED = 3
 """The status of a helper that has found no program."""
 
-_CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from {} import main; main()"
-"""Nothing is imported from the working directory, where a `uvicorn.py` would run with the
-secret.
+CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from {} import main; main()"
+"""Has a module's `main` run. Nothing is imported from the working directory, where a `uvicorn.py`
+would run with the secret.
 """
 
 _SHORT = 10.0  # seconds: a helper that has lived for less did not work
@@ -118,7 +118,7 @@ class Door:
             "names": names_of(wanted, names), "root_path": root_path, "idle": idle, "tls": tls,
             "config": config.exported(), **more,
         }  # fmt: skip
-        self._code = _CODE.format(helper)
+        self._code = CODE.format(helper)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._wake = os.eventfd(0)

@@ -3,63 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import json
 import logging
 import os
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import uvicorn
 
 from .. import config
-from ..programs import connect
-from . import api, front, logs, more, runs, trace, v1
+from . import api, child, front, logs, more, runs, trace, v1
 from . import connection as http
 from .app import App
 from .door import PROGRAM_ENDED
 from .guard import Guard
 from .keys import Keys
-from .program import WatchedProgram
+from .program import WatchedProgram, reach
 
 TABLES = (api, front, logs, more, runs, trace, v1)
 """The modules with routes; those of the first win."""
 
-_PR_SET_PDEATHSIG = 1
 _NOT_NOW = 4  # the status of a helper to which the program did not answer
 _LOOK_AGAIN = 5.0  # seconds
 _BEAT = 0.05  # seconds
-# values between searches for circles: answers of many ranks have none, and a search costs what they
-# do
-_MADE = 100_000
-# duckdb imports them wherever they are installed, which takes tens of megabytes; nothing here is
-# given to them
-_UNUSED: dict[str, Any] = dict.fromkeys(("pandas", "pyarrow"))
 _SHUTDOWN = 3  # seconds for requests that are being answered when the program ends
 
 
-def to_program(told: Mapping[str, Any]) -> WatchedProgram:
-    """The program that is served."""
-    return WatchedProgram(connect(told["pid"]))
-
-
-def main(reach: Callable[[Mapping[str, Any]], WatchedProgram] = to_program) -> None:
+def main(reach: child.Reach = reach) -> None:
     """Serve as the first line of standard input says, until standard input ends, or the program.
 
     Args:
         reach: Finds what is served, as that line says.
     """
-    gc.set_threshold(_MADE)
-    sys.modules.update(_UNUSED)
+    gc.set_threshold(child.MADE)
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
     told = json.loads(sys.stdin.readline())
-    _die_with(told["parent"])
+    # the thread that has started this is that of the door, which waits for its end
+    child.die_with(told["parent"])
     config.inherit(told["config"])
     listener = socket.socket(fileno=told["listener"])
     try:
@@ -71,7 +55,8 @@ def main(reach: Callable[[Mapping[str, Any]], WatchedProgram] = to_program) -> N
         print(f"monarch admin: {error}", file=sys.stderr)
         sys.exit(_NOT_NOW)
     cert, key = told["tls"]
-    keys = Keys(bytes.fromhex(told["secret"]), told["program"], told["since"])
+    keys = Keys(bytes.fromhex(told.pop("secret")), told["program"], told["since"])
+    child.begin(reach, told)
     doors = Guard(keys, told["names"], told["cookie"])
     app = App(program, doors, config.value("mesh_admin_max_concurrent_resolves"), secure=bool(cert))
     server = uvicorn.Server(
@@ -93,17 +78,6 @@ def main(reach: Callable[[Mapping[str, Any]], WatchedProgram] = to_program) -> N
     asyncio.run(_serve(server, listener, app, program, told["idle"]))
     # threads may wait for a program that is gone
     os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process with its parent.
-
-    That works while a thread holds the interpreter and nothing can notice that standard input
-    has ended. The parent thread is that of the door, which waits for the end of this process.
-    """
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(PROGRAM_ENDED)
 
 
 async def _serve(

@@ -26,7 +26,7 @@ from ..telemetry.prometheus import CONTENT_TYPE, exposition
 from ..telemetry.run_file import snapshot_source, write_run
 from ..why.gather import of_program as why
 from ..why.model import Verdict
-from . import picture
+from . import child, picture
 from .feeds import Event, Feed, FeedSource
 from .keys import ACT
 from .logs import moment
@@ -131,7 +131,11 @@ def _now(call: ApiCall) -> Any:
     at = moment(given, 0.0)
     if not 0 < at <= call.program.time()["now"]:
         raise ApiError("bad_request", f"at is a time after 1970 that is over, not {given[:80]!r}")
-    return as_of(call.program, at, call.abandoned)
+    return child.handle(partial(_then, at), call)
+
+
+def _then(at: float, call: ApiCall) -> Any:
+    return as_of(call.program, at)
 
 
 @route("GET", "/v1/time", seconds=0)
@@ -163,14 +167,14 @@ def _events(call: ApiCall) -> Events:
     return Events(program.feed("events", lambda: Feed(lambda: _Life(program), program.ended)))
 
 
-@route("POST", "/v1/snapshot", role=ACT, seconds=_LONG, answers="application/vnd.duckdb")
+@route("POST", "/v1/snapshot", role=ACT, seconds=_LONG, answers="application/vnd.duckdb", sql=True)
 def _snapshot(call: ApiCall) -> Page:
     """All tables as they are now, as a file for `monarch query --run`, or for duckdb."""
     connection = call.program.connection
     about = {"program": str(connection.program), "reason": "a snapshot by the admin interface"}
     with tempfile.TemporaryDirectory(prefix="monarch-snapshot-") as folder:
         written = write_run(Path(folder, "run.duckdb"), snapshot_source(connection), about, 30.0)
-        return Page(Path(written.path).read_bytes(), "application/vnd.duckdb")
+        return Page(written.path.open("rb"), "application/vnd.duckdb")
 
 
 @route(

@@ -9,7 +9,6 @@ then, and what had failed.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -59,18 +58,15 @@ of messages in a second.
 """
 
 
-def as_of(
-    program: WatchedProgram, at: float, abandoned: threading.Event | None = None
-) -> dict[str, Any]:
+def as_of(program: WatchedProgram, at: float) -> dict[str, Any]:
     """All that is shown, as `picture` has it.
 
     Args:
         program: The program, or the file of a run.
         at: When, in seconds since 1970.
-        abandoned: See `ApiCall`.
     """
     at_us = int(at * 1e6)
-    query = partial(program.query, seconds=_SECONDS, abandoned=abandoned)
+    query = partial(program.query, seconds=_SECONDS)
     found = query(_RANKS.format(at=at_us, recently=at_us - _RECENTLY))
     failures = query(_FAILURES.format(at=at_us)).rows
     hosts = list(dict.fromkeys(row["host"] for row in found.rows if row["host"] is not None))

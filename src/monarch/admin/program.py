@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from .. import config
 from ..errors import MonarchError, SupervisionError
 from ..logs.filter import LineFilter
-from ..programs import Connection, ProcAddress
+from ..programs import Connection, ProcAddress, connect
 from ..stacks.py_spy import RunPySpy
 from ..telemetry import Collected
 from ..telemetry.at_fault import AwaitFault
@@ -37,8 +36,6 @@ T = TypeVar("T")
 OF_ACT = frozenset({"stacks", *ON_REQUEST})
 """Tables that are there for the role `ACT` alone."""
 
-# what a question took goes back to the system, which glibc would keep for the next one
-_trim = getattr(ctypes.CDLL(None), "malloc_trim", abs)
 _FRESH = 1.0  # seconds for which what was found is given to others who ask
 _MOST_DUMPS = 100
 _PATIENCE = 0.5  # seconds in which a process answers its agent
@@ -77,6 +74,8 @@ class WatchedProgram:
 
     Attributes:
         saved: Whether it is the file of one that has ended.
+        place: A function, and its arguments, by which a child process reaches it; None for the
+            program that a helper serves.
         ended: Set when the program has ended.
         tree: Of all hosts, procs and actors.
         glance: The rows of `picture.TABLES`.
@@ -89,6 +88,7 @@ class WatchedProgram:
     """
 
     saved = False
+    place: tuple[Callable[..., WatchedProgram], tuple[str, ...]] | None = None
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -167,29 +167,19 @@ class WatchedProgram:
         """The rows of which a picture is made."""
         return self.collect(*picture.TABLES, columns=picture.TABLES)
 
-    def query(
-        self,
-        sql: str,
-        role: str = VIEW,
-        seconds: float = 10.0,
-        abandoned: threading.Event | None = None,
-    ) -> QueryResult:
-        """Rows that SQL finds in the tables.
+    def query(self, sql: str, role: str = VIEW, seconds: float = 10.0) -> QueryResult:
+        """Rows that SQL finds in the tables. The helper has a child do this; see `Route.sql`.
 
         Args:
             sql: One statement that reads.
             role: Of who asks: tables of stacks are there for `ACT`.
             seconds: For all of it.
-            abandoned: See `ApiCall`.
 
         Raises:
             QueryError: It is no such statement, or its answer is over a limit.
-            TimeoutError: It took too long, or is abandoned.
+            TimeoutError: It took too long.
         """
-        try:
-            return run(sql, self.tables(role), Limits(seconds=seconds), abandoned)
-        finally:
-            _trim(0)
+        return run(sql, self.tables(role), Limits(seconds=seconds))
 
     def tables(self, role: str) -> Tables:
         """The source of the tables, for a role."""
@@ -245,9 +235,9 @@ class WatchedProgram:
         name, _, host = reference.partition("@")
         return ProcAddress(host, name)
 
-    def ingest(self, table: str, stream: bytes) -> None:
+    def ingest(self, table: str, stream: bytes, ask: Callable[..., Any]) -> None:
         """Keep rows of a snapshot; see `Snapshots.add`."""
-        self.snapshots.add(table, stream)
+        self.snapshots.add(table, stream, ask)
 
     def keep_dump(self, name: str, dump: Any) -> None:
         """Keep what py-spy has said; the oldest goes where there are too many."""
@@ -263,6 +253,11 @@ class WatchedProgram:
 
     def _tree(self) -> Tree:
         return Tree(self.collect(*TABLES), time.time())
+
+
+def reach(told: Mapping[str, Any]) -> WatchedProgram:
+    """The running program that a helper is told of."""
+    return WatchedProgram(connect(told["pid"]))
 
 
 class _Viewed(Processes):

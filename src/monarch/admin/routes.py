@@ -10,10 +10,11 @@ program's own errors into answers, too.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from .. import config
@@ -63,6 +64,9 @@ class ApiError(Exception):
         self.code = code
         self.details = details
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ApiError, (self.code, str(self), self.details)
+
     def to_json(self, path: str) -> dict[str, Any]:
         """Return what the body says.
 
@@ -80,11 +84,11 @@ class Page(NamedTuple):
     """An answer that is no JSON.
 
     Attributes:
-        body: Its text or bytes.
+        body: Its text or bytes, or a file that is read from its begin and closed.
         media: Its type.
     """
 
-    body: str | bytes
+    body: str | bytes | IO[bytes]
     media: str = "text/plain; charset=utf-8"
 
 
@@ -227,6 +231,7 @@ class Route(NamedTuple):
         reads: Whether it reads files alone, and so does not wait in the queue of those that ask the
             program.
         takes: Media type of the body of a POST.
+        sql: Whether the handler asks in SQL: a child process computes it.
     """
 
     method: str
@@ -239,6 +244,7 @@ class Route(NamedTuple):
     seconds: float | str
     reads: bool = False
     takes: str = "application/json"
+    sql: bool = False
 
     @property
     def segments(self) -> list[str]:
@@ -277,6 +283,7 @@ def route(
     fields: Mapping[str, Field] = MappingProxyType({}),
     reads: bool = False,
     takes: str = JSON,
+    sql: bool = False,
 ) -> Callable[[Handler], Handler]:
     """Add a handler to the table; its docstring says what the route is for.
 
@@ -286,11 +293,17 @@ def route(
     def add(handler: Handler) -> Handler:
         about = " ".join((handler.__doc__ or "").split())
         ROUTES.append(
-            Route(method, path, role, handler, about, answers, fields, seconds, reads, takes)
+            Route(method, path, role, handler, about, answers, fields, seconds, reads, takes, sql)
         )
         return handler
 
     return add
+
+
+def as_json(content: Any) -> bytes:
+    """An answer as it is sent."""
+    text = json.dumps(content, separators=(",", ":"), default=str)
+    return text.encode(errors="replace")
 
 
 def find(raw_path: str) -> tuple[list[Route], dict[str, str]]:

@@ -20,6 +20,7 @@ from ..errors import QueryError
 from ..telemetry.query import Limits, run
 from ..telemetry.run_file import RunFile, is_run
 from ..why.run import of_run
+from .child import ask
 from .keys import ACT
 from .routes import ApiCall, ApiError, route
 from .saved import KeptFile, SavedRun, as_it_is
@@ -109,7 +110,11 @@ def _summary(file: KeptFile) -> dict[str, Any]:
         told = _told.get(file)
     if told is not None:
         return told
-    told = {"id": _id(file.path), "path": str(file.path), "bytes": file.bytes, **_read(file.path)}
+    try:
+        read = ask(_read, file.path)
+    except (OSError, QueryError, TimeoutError) as error:
+        read = {"error": str(error)}
+    told = {"id": _id(file.path), "path": str(file.path), "bytes": file.bytes, **read}
     with suppress(FileNotFoundError), _lock:
         # else another one was read, which has taken its place
         if told["error"] is None and as_it_is(file.path) == file:
@@ -120,11 +125,8 @@ def _summary(file: KeptFile) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        [row] = run(_SUMMARY, RunFile(path), Limits(seconds=_SECONDS)).rows
-        verdict = of_run(path)
-    except (OSError, QueryError, TimeoutError) as error:
-        return {"error": str(error)}
+    [row] = run(_SUMMARY, RunFile(path), Limits(seconds=_SECONDS)).rows
+    verdict = of_run(path)
     return {**row, "status": verdict.status, "sentence": verdict.sentence, "error": None}
 
 

@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -23,6 +23,7 @@ from ..telemetry.query import TableSource as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run
+from .child import ask
 from .keys import ACT
 from .logs import matching
 from .program import OF_ACT, Shared, WatchedProgram
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 _ENDED = "this needs a program that runs, and what is looked at is the file of one that has ended"
 _READ = 30.0  # seconds in which tables of the file are read
+_MOST_OPEN = 4  # files of which a child remembers what it has read
 
 
 class KeptFile(NamedTuple):
@@ -66,11 +68,11 @@ class SavedRun(WatchedProgram):
 
     def __init__(self, path: str) -> None:
         super().__init__(cast(Connection, _NoProgram()))
+        self.place = reopened, (path,)
         self._path = path
-        self._kept: dict[str, Shared[Collected]] = {}
-        self._made = _OfFile(path, self._when_made)
-        self.verdict = _OfFile(path, lambda: of_run(path))
-        self.glance = _OfFile(path, self.seen)
+        self._made = _OfFile(path, lambda: ask(_when_made, path))
+        self.verdict = _OfFile(path, lambda: ask(of_run, path))
+        self.glance = _OfFile(path, super().seen)
 
     @property
     def folder(self) -> str:
@@ -83,11 +85,8 @@ class SavedRun(WatchedProgram):
     def time(self) -> dict[str, Any]:
         return {"now": self._made.get(), "runs": False}
 
-    def _when_made(self) -> float:
-        made: float = self.query(
-            "SELECT max(timestamp_us) / 1e6 AS now FROM hosts", seconds=_READ
-        ).rows[0]["now"]
-        return made
+    def seen(self) -> Collected:
+        return self.glance.get()
 
     def wait(self) -> None:
         """Wait for ever: a file does not end."""
@@ -105,32 +104,16 @@ class SavedRun(WatchedProgram):
         lines: LineFilter | None = None,
         columns: Mapping[str, Sequence[str]] | None = None,
     ) -> Collected:
-        """As of a program that runs; a file is read once, all its rows and columns."""
-        with self._lock:
-            for table in tables:
-                rows = _OfFile(self._path, lambda table=table: self._read(table))  # type: ignore[misc]
-                self._kept.setdefault(table, rows)
-        each = {table: self._kept[table].get() for table in tables}
-        read = {table: found.columns[table] for table, found in each.items()}
-        silent = {who: why for found in each.values() for who, why in found.silent.items()}
-        left_out = {
-            table: many for found in each.values() for table, many in found.left_out.items()
-        }
-        found = Collected(read, silent, left_out)
-        return found if lines is None else matching(found, lines)
+        """As of a program that runs, but of all times."""
+        return ask(_collected, self._path, tables, lines, columns or {})
 
-    def ingest(self, table: str, stream: bytes) -> NoReturn:
+    def ingest(self, table: str, stream: bytes, ask: Callable[..., Any]) -> NoReturn:
         """Refuse: what a file says is what was.
 
         Raises:
             ApiError: Always.
         """
         raise ApiError("conflict", _ENDED)
-
-    def _read(self, table: str) -> Collected:
-        answer = run(f"SELECT * FROM {table}", RunFile(self._path), Limits(seconds=_READ))
-        columns = {name: [row[name] for row in answer.rows] for name in TABLES[table].columns}
-        return Collected({table: columns}, answer.silent, answer.left_out)
 
 
 class _OfFile(Shared[T]):
@@ -155,6 +138,49 @@ class _OfFile(Shared[T]):
                 if file != self._file:
                     self._file, self._found = file, None
         return super().get()
+
+
+@lru_cache(_MOST_OPEN)
+def reopened(path: str) -> SavedRun:
+    """A run, in a child process that is asked again."""
+    return SavedRun(path)
+
+
+@lru_cache(_MOST_OPEN * len(TABLES))
+def _table(path: str, name: str) -> _OfFile[Collected]:
+    """A table, which a child process reads once, all its rows and columns."""
+    return _OfFile(path, lambda: _read(path, name))
+
+
+def _read(path: str, table: str) -> Collected:
+    answer = run(f"SELECT * FROM {table}", RunFile(path), Limits(seconds=_READ))
+    columns = {name: [row[name] for row in answer.rows] for name in TABLES[table].columns}
+    return Collected({table: columns}, answer.silent, answer.left_out)
+
+
+def _collected(
+    path: str,
+    tables: Sequence[str],
+    lines: LineFilter | None,
+    columns: Mapping[str, Sequence[str]],
+) -> Collected:
+    each = {table: _table(path, table).get() for table in tables}
+    read = {
+        table: {
+            name: found.columns[table][name] for name in columns.get(table, found.columns[table])
+        }
+        for table, found in each.items()
+    }
+    silent = {who: why for found in each.values() for who, why in found.silent.items()}
+    left_out = {table: many for found in each.values() for table, many in found.left_out.items()}
+    found = Collected(read, silent, left_out)
+    return found if lines is None else matching(found, lines)
+
+
+def _when_made(path: str) -> float:
+    sql = "SELECT max(timestamp_us) / 1e6 AS now FROM hosts"
+    made: float = run(sql, RunFile(path), Limits(seconds=_READ)).rows[0]["now"]
+    return made
 
 
 class _NoProgram:

@@ -18,6 +18,7 @@ _SECONDS = 60.0
     "GET",
     "/v1/trace",
     seconds=_SECONDS,
+    sql=True,
     answers="application/octet-stream",
     fields={
         "since": Field(
@@ -40,7 +41,7 @@ def _trace(call: ApiCall) -> Page:
     given = moment(call.text("since", ""), -1), moment(call.text("until", ""), -1)
     until = given[1] if given[1] >= 0 else call.program.time()["now"]
     since = given[0] if given[0] >= 0 else until - 60
-    query = partial(call.program.query, role=call.role, seconds=_SECONDS, abandoned=call.abandoned)
+    query = partial(call.program.query, role=call.role, seconds=_SECONDS)
     mesh, rank = call.query.get("mesh"), call.query.get("rank")
     found = trace(query, int(since * 1e6), int(until * 1e6), mesh, rank)
     return Page(found.content, "application/octet-stream")

@@ -173,6 +173,7 @@ def _profile(call: ApiCall) -> Page:
     "POST",
     "/v1/query",
     seconds=35.0,
+    sql=True,
     fields={
         "sql": Field("string", "One statement that reads, in duckdb's dialect", required=True),
         "timeout": Field("number", "Seconds for all of it, from 0.1 to 30; 10 if nothing is said"),
@@ -185,7 +186,7 @@ def _query(call: ApiCall) -> Any:
     the role act.
     """
     seconds = call.number("timeout", 10, 0.1, 30)
-    found = call.program.query(call.text("sql"), call.role, seconds, call.abandoned)
+    found = call.program.query(call.text("sql"), call.role, seconds)
     return {
         "rows": found.rows,
         "columns": found.columns,

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from .._core.plane import Hub
-from ..admin import helper
 from ..admin.program import WatchedProgram
 from ..programs import Connection, Program
 from .answers import Processes
@@ -36,4 +35,6 @@ def reach(told: Mapping[str, Any]) -> WatchedProgram:
 
 def main() -> None:
     """See `admin.helper`."""
+    from ..admin import helper  # here: a child, which only reaches the program, needs no server
+
     helper.main(reach)

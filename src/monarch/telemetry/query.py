@@ -9,9 +9,9 @@ A query has a database of its own, in memory. It runs in these steps:
     `TableSource.collect`               brings them, and who did not answer
     settings are locked; the query      no files, no network; bounds of time, memory, threads and rows
 
-What ends the wait: the answer, an error, `Limits.seconds`, the end of the caller's own wait, or
-Ctrl-C. duckdb can't interrupt one call of a scalar function (``repeat('x', 4e9)``), so it computes
-on a thread of its own, which is left behind then: it drops its database when that call has ended.
+What ends the wait: the answer, an error, `Limits.seconds`, or Ctrl-C. duckdb can't interrupt one call
+of a scalar function (``repeat('x', 4e9)``), so it computes on a thread of its own, which is left
+behind then: it drops its database when that call has ended.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ Schema = Mapping[str, Mapping[str, str]]
 
 T = TypeVar("T")
 
-# seconds between looks whether a query is abandoned, and after which it is interrupted once more: it
-# may have been between two statements
-_LOOK_AGAIN = 0.05
+# seconds after which a query is interrupted once more: it may have been between two statements
+_AGAIN = 0.05
 _PATIENCE = 0.5  # seconds for which one that was interrupted is waited for
 _AS_THEY_ARE = re.compile(r'U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BOOLEAN|VARCHAR|"NULL"')
 _NESTED = re.compile(r".*\]|(STRUCT|MAP|UNION)\(.*", re.DOTALL)
@@ -135,7 +134,6 @@ def run(
     sql: str,
     source: TableSource,
     limits: Limits = Limits(),  # noqa: B008  # is immutable
-    abandoned: threading.Event | None = None,
 ) -> QueryResult:
     """Answer a question.
 
@@ -143,12 +141,11 @@ def run(
         sql: One statement, in duckdb's dialect: SELECT, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN.
         source: Where the tables come from.
         limits: Bounds.
-        abandoned: Set when nobody waits for the answer any more.
 
     Raises:
         QueryError: It is no such statement, or the database refuses it, or its answer has more rows
             than the limit.
-        TimeoutError: It took too long, or is abandoned.
+        TimeoutError: It took too long.
         ImportError: duckdb or arro3 is not installed.
     """
     if limits.seconds <= 0:
@@ -179,7 +176,7 @@ def run(
             rows, answer.columns, arro3.Table.from_arrow(answer), found.silent, found.left_out
         )
 
-    busy = _Busy(database, end, abandoned or threading.Event())
+    busy = _Busy(database, end)
     took = f"the query took longer than {limits.seconds:g} s: ask for less, or give it more time"
     try:
         text, needs = busy.run(plan)
@@ -367,28 +364,24 @@ class _Busy:
     Args:
         database: A connection.
         end: When that is, as `time.monotonic` counts.
-        abandoned: Set when it is over before.
     """
 
-    def __init__(self, database: Any, end: float, abandoned: threading.Event) -> None:
+    def __init__(self, database: Any, end: float) -> None:
         self._database = database
         self._end = end
-        self._abandoned = abandoned
         self._left = False  # the thread is: it closes the database
 
     @property
     def is_over(self) -> bool:
         """Return whether its time is over."""
-        return self._abandoned.is_set() or time.monotonic() >= self._end
+        return time.monotonic() >= self._end
 
     def run(self, function: Callable[[], T]) -> T:
         """Run a function that uses the database, and return its result.
 
         Raises:
-            TimeoutError: It is abandoned already, or can't even be interrupted.
+            TimeoutError: It can't even be interrupted.
         """
-        if self._abandoned.is_set():
-            raise TimeoutError
         outcome: list[tuple[T | None, BaseException | None]] = []
         done = threading.Event()
 
@@ -403,15 +396,12 @@ class _Busy:
 
         threading.Thread(target=work, name="monarch-query", daemon=True).start()
         try:
-            while not self.is_over and not done.wait(
-                max(0.0, min(_LOOK_AGAIN, self._end - time.monotonic()))
-            ):
-                pass
+            done.wait(min(max(0.0, self._end - time.monotonic()), threading.TIMEOUT_MAX))
         finally:  # after Ctrl-C, too
             given_up = time.monotonic() + _PATIENCE
             while not done.is_set() and time.monotonic() < given_up:
                 self._database.interrupt()
-                done.wait(_LOOK_AGAIN)
+                done.wait(_AGAIN)
             self._left = not done.is_set()
         if self._left:
             raise TimeoutError
