@@ -358,8 +358,9 @@ def test_classes_and_functions_of_a_script_travel_by_value() -> None:
     assert out == "2 4 2"
 
 
-def test_a_submodule_that_only_an_inner_function_uses_is_imported_by_the_receiver() -> None:
-    outer = main_module(
+@pytest.mark.parametrize(
+    "source",
+    [
         """
         import wsgiref.util
         def outer():
@@ -367,9 +368,40 @@ def test_a_submodule_that_only_an_inner_function_uses_is_imported_by_the_receive
                 return wsgiref.util.FileWrapper.__name__
             return inner()
         """,
+        """
+        def outermost():
+            import wsgiref.util
+            def outer():
+                def inner():
+                    return wsgiref.util.FileWrapper.__name__
+                return inner()
+            return outer
+        outer = outermost()
+        """,
+    ],
+    ids=["a global", "in a closure"],
+)
+def test_a_submodule_that_only_an_inner_function_uses_is_imported_by_the_receiver(
+    source: str,
+) -> None:
+    outer = main_module(source, "outer")
+    assert in_receiver("print(loads(payloads[0])())", dumps_inline(outer)) == "FileWrapper"
+
+
+def test_submodules_of_outer_and_of_inner_functions_are_imported_by_the_receiver() -> None:
+    outer = main_module(
+        """
+        import wsgiref.headers
+        import wsgiref.util
+        def outer():
+            def inner():
+                return wsgiref.util.FileWrapper.__name__
+            return wsgiref.headers.Headers.__name__, inner()
+        """,
         "outer",
     )
-    assert in_receiver("print(loads(payloads[0])())", dumps_inline(outer)) == "FileWrapper"
+    said = in_receiver("print(*loads(payloads[0])())", dumps_inline(outer))
+    assert said == "Headers FileWrapper"
 
 
 def test_what_is_defined_in_the_program_itself_cannot_be_imported_elsewhere(
