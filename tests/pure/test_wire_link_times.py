@@ -147,6 +147,17 @@ def test_a_stream_on_which_nothing_is_heard_is_let_go_of_at_once() -> None:
     assert (dialer.state, dialer.let_go) == ("broken", [silent])
 
 
+def test_a_handshake_in_which_nothing_is_heard_is_let_go_of_in_time() -> None:
+    dialer = up("cut")
+    dialer.act(dialer.now + 0.5)
+    dialer.ready()
+    silent, heard = dialer.stream, dialer.now
+    dialer.act(heard + LIMITS.silence - 0.01)
+    assert dialer.let_go == []
+    dialer.act(heard + LIMITS.silence + 0.01)
+    assert dialer.let_go == [silent]
+
+
 def test_a_handshake_that_comes_to_nothing_does_not_prolong_the_time_without_contact() -> None:
     dialer = up("cut")
     end = dialer.now + LIMITS.reconnect
