@@ -88,7 +88,7 @@ class WatchedProgram:
     """
 
     saved = False
-    place: tuple[Callable[..., WatchedProgram], tuple[str, ...]] | None = None
+    place: tuple[Callable[..., WatchedProgram], tuple[Any, ...]] | None = None
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

@@ -16,6 +16,27 @@ from .world import DemoWorld
 
 def reach(told: Mapping[str, Any]) -> WatchedProgram:
     """The program that the command line describes."""
+    world, watched = _make(told)
+    watched.place = _beside, (told, world.stopped, world.restarted)
+    return watched
+
+
+_copy: tuple[DemoWorld, WatchedProgram] | None = None
+
+
+def _beside(
+    told: Mapping[str, Any], stopped: Mapping[str, str], restarted: Mapping[str, float]
+) -> WatchedProgram:
+    """The same program in a child of the helper, which knows by itself all but these two."""
+    global _copy
+    _copy = _copy or _make(told)
+    world, watched = _copy
+    world.stopped.update(stopped)
+    world.restarted.update(restarted)
+    return watched
+
+
+def _make(told: Mapping[str, Any]) -> tuple[DemoWorld, WatchedProgram]:
     world = DemoWorld(**told["simulated"])
     hub = SimulatedHub(world.client, Processes(world).answer)
     program = Program(
@@ -26,11 +47,8 @@ def reach(told: Mapping[str, Any]) -> WatchedProgram:
         world.hosts[0].name,
         os.getcwd(),
     )
-    return WatchedProgram(
-        Connection(
-            cast(Hub, hub), program, world.describe(world.hosts[0], world.began, ended=False)
-        )
-    )
+    description = world.describe(world.hosts[0], world.began, ended=False)
+    return world, WatchedProgram(Connection(cast(Hub, hub), program, description))
 
 
 def main() -> None:
