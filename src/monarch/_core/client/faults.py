@@ -127,7 +127,7 @@ class Faults:
         try:
             return self._queue.get(timeout=max(0.0, min(_MOMENT, end - time.monotonic())))
         except Empty:
-            return _nothing
+            return lambda: None
 
     def _ask_hook(self, failure: MeshFailure) -> int | None:
         """The status that the program is to end with; None if the hook dropped the fault."""
@@ -348,7 +348,3 @@ def quiet_threads() -> None:
             show(args)
 
     threading.excepthook = show_others
-
-
-def _nothing() -> None:
-    pass

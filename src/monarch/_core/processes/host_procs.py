@@ -225,7 +225,10 @@ class HostProcs:
 
     def _bound(self, uid: str, ranks: list[int]) -> None:
         for rank in ranks:
-            self._happen(self.meshes[uid].procs[rank], "bound")
+            entry = self.meshes[uid].procs[rank]
+            # not when it is forked: it may be up before the spawner says so
+            life.remember(entry.address, SYSTEM, life.CREATED)
+            self._happen(entry, "bound")
 
     def _unstarted(self, uid: str, ranks: list[int], error: str) -> None:
         for rank in ranks:
@@ -244,7 +247,6 @@ class HostProcs:
         out, err, pidfd = fds
         entry = self.meshes[uid].procs[rank]
         self._running[pid] = entry, pidfd
-        life.remember(entry.address, SYSTEM, life.CREATED)
         note("procs", "%s started, process %d", entry.label, pid)
         self.output.follow(entry, out, err)
         self._poller.add(pidfd, lambda events: self._look_soon(pid, pidfd))
