@@ -81,6 +81,21 @@ def test_a_side_that_has_said_nothing_for_a_while_pings() -> None:
     assert dialer.hears() == []
 
 
+def test_what_has_waited_under_another_name_of_the_peer_is_said_like_anything_else() -> None:
+    dialer = up()
+    dialer.table.send("b2", pack(frame_of("y")), dialer.now)
+    dialer.act()
+    dialer.ready()
+    dialer.act().said.clear()
+    dialer.greet()
+    assert dialer.hears() == [(DATA, 0)]
+    begin = dialer.now
+    dialer.act(begin + LIMITS.interval - 0.01)
+    assert dialer.hears() == []
+    dialer.act(begin + LIMITS.interval + 0.01)
+    assert dialer.hears() == [(PING, 0)]
+
+
 @pytest.mark.parametrize(("after", "answered"), [(0.03, False), (0.05, True)])
 def test_a_ping_is_answered_unless_something_was_said_just_now(
     after: float, answered: bool
