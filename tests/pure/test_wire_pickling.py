@@ -467,6 +467,41 @@ def test_a_class_that_comes_back_to_where_it_was_made_keeps_its_attributes_there
     assert Counter.total == 5
 
 
+@pytest.mark.parametrize(
+    "send_on",
+    ["cloudpickle.dumps(one)", "dumps(loads(cloudpickle.dumps(one)))[0]"],
+    ids=["without us", "with us again"],
+)
+def test_a_class_that_others_have_pickled_meanwhile_comes_back_as_the_same(send_on: str) -> None:
+    Counter = main_module(COUNTER, "Counter")
+    back = in_receiver(
+        f"""
+        import cloudpickle
+        one = loads(payloads[0])
+        print({send_on}.hex())
+        """,
+        dumps_inline(Counter()),
+    )
+    assert type(loads(bytes.fromhex(back))) is Counter
+
+
+def test_classes_and_type_variables_that_come_without_us_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = in_receiver("""
+        import cloudpickle
+        main = {"__name__": "__main__"}
+        exec("import typing\\nclass One: pass\\nclass Other: pass\\nT = typing.TypeVar('T')", main)
+        for name in ("One", "Other", "T", "T"):
+            print(cloudpickle.dumps(main[name]).hex())
+    """)
+    actor: dict[str, type] = {}
+    monkeypatch.setattr(reducers, "own_classes", lambda: actor)
+    one, other, variable, again = (loads(bytes.fromhex(line)) for line in made.split())
+    assert (one.__name__, other.__name__) == ("One", "Other")
+    assert variable is again
+
+
 def test_each_actor_has_one_class_of_its_own_of_what_comes_by_value(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
