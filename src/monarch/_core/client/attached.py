@@ -151,7 +151,7 @@ class AttachedHosts:
             silent = sorted(self._hub.unreached & self._hosts.keys())
             logger.warning(
                 "the program ends before these hosts have answered; what it sent there is lost: %s",
-                ", ".join([*silent[:3], *["..."][: len(silent) - 3]]),
+                ", ".join(silent[:3]) + ", ..." * (len(silent) > 3),
             )
 
     def give_up(self, hosts: Sequence[str], why: str, by: object) -> None:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -168,14 +169,13 @@ class Ending:
         self.status = status
         self._excepthook, sys.excepthook = sys.excepthook, self._uncaught
         interrupt_main_thread()
+        force = partial(self._end_by_force, status, leave)
         try:
-            threading.Thread(
-                target=self._end_by_force, args=(leave,), name="monarch-fault-grace", daemon=True
-            ).start()
+            threading.Thread(target=force, name="monarch-fault-grace", daemon=True).start()
         except RuntimeError:
             # the system has no thread to give, or the interpreter is past the point where it could
             # hang
-            self._end_by_force(leave)
+            force()
 
     def tell(self, text: str) -> None:
         """Write a report, and keep it: who captures stderr now may drop it."""
@@ -206,23 +206,23 @@ class Ending:
         # `conclude` sees to the status: a SystemExit from here would end the interpreter in the
         # midst of it, with files unwritten
 
-    def _end_by_force(self, leave: Callable[[bool], None]) -> None:
+    def _end_by_force(self, status: int, leave: Callable[[bool], None]) -> None:
         time.sleep(config.value("fault_grace"))
-        if not self.leaving and self.status is not None:
+        if not self.leaving:
             bounded = False
             # `leave` may wake the main thread, which is through before this one then, and without
             # `conclude`
-            sys._monarch_status = _LastAct(self.status)  # type: ignore[attr-defined]  # ours
+            last = sys._monarch_status = _LastAct(status)  # type: ignore[attr-defined]  # ours
             # without a thread to give, it is left to the bounds of `leave`
             with suppress(RuntimeError):
-                threading.Timer(_LAST_STEPS, os._exit, (self.status,)).start()
+                threading.Timer(_LAST_STEPS, os._exit, (status,)).start()
                 bounded = True
             with suppress(BaseException):
                 leave(bounded)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError, AttributeError):
                     stream.flush()
-            _LastAct(self.status).__del__()
+            last.__del__()
 
 
 class _LastAct:
