@@ -36,11 +36,11 @@ def test_the_oldest_rows_go_where_there_are_too_many_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     snapshots = arrow.Snapshots()
-    snapshots.add("snapshots", arrow.encode(table(0)))
+    snapshots.add(arrow.read("snapshots", arrow.encode(table(0))))
     [kept] = snapshots._sent
     monkeypatch.setattr(arrow, "_MOST_KEPT", 3 * len(kept.stream))
     for number in range(1, 5):
-        snapshots.add("snapshots", arrow.encode(table(number)))
+        snapshots.add(arrow.read("snapshots", arrow.encode(table(number))))
     live = table(9).select(["snapshot_id"])
     found = snapshots.add_to(FoundRows({"snapshots": live, "nodes": live}, {}, {}))
     assert found.tables["snapshots"]["snapshot_id"].to_pylist() == ["s9", "s2", "s3", "s4"]
@@ -72,5 +72,5 @@ def test_a_helper_that_keeps_a_snapshot_goes_on_when_nobody_asks() -> None:
         False, program, time.monotonic() + 60
     )
     assert not helper.needed(False, program, -math.inf)
-    program.snapshots.add("snapshots", arrow.encode(table(1)))
+    program.snapshots.add(arrow.read("snapshots", arrow.encode(table(1))))
     assert helper.needed(False, program, -math.inf)

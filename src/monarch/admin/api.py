@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from . import arrow
@@ -270,7 +271,7 @@ def _keep(call: ApiCall) -> Any:
 @route("POST", "/api/ingest_snapshot/{table}", role=ACT, seconds=0, takes=arrow.MEDIA)
 def _ingest(call: ApiCall) -> Any:
     """Keep rows of a snapshot of the tree, for queries here."""
-    call.program.ingest(call.path["table"], call.content, ask)
+    call.program.ingest(partial(ask, arrow.read, call.path["table"], call.content))
     return {"status": "ok"}
 
 

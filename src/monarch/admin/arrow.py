@@ -10,7 +10,7 @@ import importlib
 import io
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._namedtuple import NamedTuple
@@ -86,7 +86,7 @@ def decode(stream: bytes) -> Any:
     raise ValueError(f"a stream holds at most {_UNPACKED * MOST_BODY:,} bytes of values")
 
 
-class _Sent(NamedTuple):
+class Sent(NamedTuple):
     """A body: rows of one table.
 
     Attributes:
@@ -103,7 +103,7 @@ class _Sent(NamedTuple):
 class Snapshots:
     """Rows that were sent, as long as there is room: the oldest go."""
 
-    def __init__(self, sent: Iterable[_Sent] = (), gone: Mapping[str, int] = {}) -> None:
+    def __init__(self, sent: Iterable[Sent] = (), gone: Mapping[str, int] = {}) -> None:
         self._lock = threading.Lock()
         self._sent = deque(sent)
         self._gone = Counter(gone)
@@ -115,23 +115,8 @@ class Snapshots:
     def __bool__(self) -> bool:
         return bool(self._sent)
 
-    def add(
-        self, name: str, stream: bytes, ask: Callable[..., Any] = lambda call, *args: call(*args)
-    ) -> None:
-        """Keep the rows of a stream.
-
-        Args:
-            name: One of `OF_SNAPSHOTS`.
-            stream: Of Arrow's IPC, with columns of that table.
-            ask: Calls a function; see `child`.
-
-        Raises:
-            ValueError: There is no such table, or the stream has not its columns.
-            ImportError: duckdb, arro3-core or arro3-io is not installed.
-        """
-        if name not in OF_SNAPSHOTS:
-            raise ValueError(f"{name[:80]!r} is no table of snapshots")
-        sent: _Sent = ask(_as_in, name, stream)
+    def add(self, sent: Sent) -> None:
+        """Keep rows; see `read`."""
         with self._lock:
             self._sent.append(sent)
             while sum(len(each.stream) for each in self._sent) > _MOST_KEPT:
@@ -180,8 +165,19 @@ class Beside:
         return self._snapshots.add_to(self._source.collect(needs, seconds))
 
 
-def _as_in(name: str, stream: bytes) -> _Sent:
-    """Rows in the columns and types of a table, by duckdb, which says what does not fit."""
+def read(name: str, stream: bytes) -> Sent:
+    """Rows in the columns and types of a table, by duckdb, which says what does not fit.
+
+    Args:
+        name: One of `OF_SNAPSHOTS`.
+        stream: Of Arrow's IPC, with columns of that table.
+
+    Raises:
+        ValueError: There is no such table, or the stream has not its columns.
+        ImportError: duckdb, arro3-core or arro3-io is not installed.
+    """
+    if name not in OF_SNAPSHOTS:
+        raise ValueError(f"{name[:80]!r} is no table of snapshots")
     sent, duckdb, arro3 = decode(stream), library("duckdb"), library("arro3.core")
     kinds = {
         column: f"{SCHEMA[name][column]}{'' if kind.endswith('?') else ' NOT NULL'}"
@@ -195,7 +191,7 @@ def _as_in(name: str, stream: bytes) -> _Sent:
         except duckdb.Error as error:
             raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
         table = arro3.Table.from_arrow(database.table(name))
-    return _Sent(name, table.num_rows, encode(table))
+    return Sent(name, table.num_rows, encode(table))
 
 
 def _joined(table: Any, rows: Any) -> Any:

@@ -25,7 +25,7 @@ from ..telemetry.tables import ON_REQUEST
 from ..why import Verdict
 from ..why.gather import of_program as why
 from . import picture
-from .arrow import Beside, Snapshots
+from .arrow import Beside, Sent, Snapshots
 from .feeds import Feed
 from .keys import ACT, VIEW
 from .routes import ApiError
@@ -235,9 +235,9 @@ class WatchedProgram:
         name, _, host = reference.partition("@")
         return ProcAddress(host, name)
 
-    def ingest(self, table: str, stream: bytes, ask: Callable[..., Any]) -> None:
-        """Keep rows of a snapshot; see `Snapshots.add`."""
-        self.snapshots.add(table, stream, ask)
+    def ingest(self, read: Callable[[], Sent]) -> None:
+        """Keep rows of a snapshot, which `read` returns."""
+        self.snapshots.add(read())
 
     def keep_dump(self, name: str, dump: Any) -> None:
         """Keep what py-spy has said; the oldest goes where there are too many."""

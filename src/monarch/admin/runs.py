@@ -23,12 +23,11 @@ from ..why.run import of_run
 from .child import ask
 from .keys import ACT
 from .routes import ApiCall, ApiError, route
-from .saved import KeptFile, SavedRun, as_it_is
+from .saved import KeptFile, SavedRun, as_it_is, reopened
 
 MOST = 50
 """Files that are listed, the latest ones."""
 
-_MOST_OPEN = 4  # files of which what was read is remembered
 _PATTERNS = ("*.duckdb", ".monarch/logs/*/*.duckdb")
 _BELOW = re.compile(r"/runs/([0-9a-f]{16})(/.*)", re.DOTALL)
 _SUMMARY = """
@@ -41,7 +40,6 @@ _SECONDS = 20.0
 
 
 _lock = threading.Lock()
-_open: dict[Path, SavedRun] = {}
 _told: dict[KeptFile, dict[str, Any]] = {}
 
 
@@ -63,12 +61,7 @@ def opened(folder: str, name: str) -> SavedRun:
     """
     for file in _files(folder):
         if _id(file.path) == name:
-            with _lock:
-                found = _open.pop(file.path, None) or SavedRun(str(file.path))
-                _open[file.path] = found  # the latest is the last one
-                while len(_open) > _MOST_OPEN:
-                    del _open[next(iter(_open))]
-            return found
+            return reopened(str(file.path))
     raise ApiError("not_found", f"no run {name!r} is kept in {folder}")
 
 

@@ -23,6 +23,7 @@ from ..telemetry.query import TableSource as Tables
 from ..telemetry.run_file import RunFile
 from ..telemetry.tables import TABLES
 from ..why.run import of_run
+from .arrow import Sent
 from .child import ask
 from .keys import ACT
 from .logs import matching
@@ -33,7 +34,7 @@ T = TypeVar("T")
 
 _ENDED = "this needs a program that runs, and what is looked at is the file of one that has ended"
 _READ = 30.0  # seconds in which tables of the file are read
-_MOST_OPEN = 4  # files of which a child remembers what it has read
+_MOST_OPEN = 4  # files of which what was read is remembered
 
 
 class KeptFile(NamedTuple):
@@ -107,7 +108,7 @@ class SavedRun(WatchedProgram):
         """As of a program that runs, but of all times."""
         return ask(_collected, self._path, tables, lines, columns or {})
 
-    def ingest(self, table: str, stream: bytes, ask: Callable[..., Any]) -> NoReturn:
+    def ingest(self, read: Callable[[], Sent]) -> NoReturn:
         """Refuse: what a file says is what was.
 
         Raises:
@@ -142,7 +143,7 @@ class _OfFile(Shared[T]):
 
 @lru_cache(_MOST_OPEN)
 def reopened(path: str) -> SavedRun:
-    """A run, in a child process that is asked again."""
+    """A run, with what was read of it when it was opened before."""
     return SavedRun(path)
 
 
