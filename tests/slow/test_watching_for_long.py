@@ -9,7 +9,6 @@ import faulthandler
 import os
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from helpers.browsers import Tab, chromium
 from helpers.demo import Demo, demo
 from helpers.effort import shortened
+from helpers.floods import memory
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -46,13 +46,6 @@ def in_use(tab: Tab, session: Any) -> int:
     """Bytes that scripts of the page have, without garbage."""
     session.send("HeapProfiler.collectGarbage")
     return int(session.send("Runtime.getHeapUsage")["usedSize"])
-
-
-def resident(program: Demo) -> int:
-    """Bytes of memory of the helper."""
-    return int(Path(f"/proc/{program.helper}/statm").read_text().split()[1]) * os.sysconf(
-        "SC_PAGE_SIZE"
-    )
 
 
 def watch(tab: Tab, seconds: float) -> None:
@@ -85,7 +78,7 @@ def test_a_page_that_stays_open_and_its_server_do_not_grow(watched: tuple[Demo, 
         tab.open("now")
         tab.wait_for(".verdict")
         page.append(in_use(tab, session))
-        helper.append(resident(program))
+        helper.append(memory("VmRSS", program.helper))
     print(
         f"page {[each // 1024 for each in page]} KiB, helper"
         f" {[each // 1024 for each in helper]} KiB"
