@@ -9,7 +9,7 @@ import pytest
 from helpers.scripts import run_script
 
 PREAMBLE = """
-import asyncio, atexit, ctypes, os, select, signal, subprocess, sys, threading, time
+import asyncio, atexit, ctypes, io, os, select, signal, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import monarch.actor
 from monarch.actor import Actor, MeshFailure, endpoint, shutdown_context, this_host
@@ -31,6 +31,14 @@ class Fragile(Actor):
 
     def __cleanup__(self, exc):
         print("cleaned up" if exc is None else "cleaned up after an error")
+
+class Slow(io.RawIOBase):
+    def writable(self):
+        return True
+
+    def write(self, data):
+        time.sleep(2)
+        return len(data)
 
 configure(fault_grace="1s")  # only programs that do not unwind take that long
 procs = this_host().spawn_procs(per_host={"gpus": 2})
@@ -86,11 +94,20 @@ OBJECTIONS = {
         "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
         "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
     ),
+    "is through while its files are written": (
+        "file = io.BufferedWriter(Slow()); file.write(b'late')\n"
+        "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
+        "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
+    ),
     "ignores Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_IGN); fault(); time.sleep(600)",
     "dies of Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_DFL); fault(); time.sleep(600)",
     "is at its end": "fault()",
     "is in an exit handler": (
         "atexit.register(lambda: (fault(), time.sleep(0.5), print('exit handler ran')))"
+    ),
+    "leaves an exit handler while its files are written": (
+        "file = io.BufferedWriter(Slow()); file.write(b'late')\n"
+        "atexit.register(lambda: (fault(), time.sleep(3)))"
     ),
     "stays in an exit handler": "atexit.register(lambda: (fault(), time.sleep(600)))",
 }

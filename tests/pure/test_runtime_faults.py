@@ -35,7 +35,7 @@ def test_other_meshes_reasons_and_causes_are_own_reports_in_order() -> None:
 
 def test_a_report_of_several_ranks_names_them_all() -> None:
     text = _report([failure(rank) for rank in (7, 0, 2, 1, 9, 10)])
-    assert text.splitlines()[-1] == "6 ranks of trainers failed for this reason: 0-2, 7, 9-10"
+    assert text.splitlines()[-1] == "6 ranks of trainers failed for this reason: 0-2,7,9-10"
     assert text.count("it broke") == 1
 
 

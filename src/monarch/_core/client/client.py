@@ -363,7 +363,7 @@ def settle_faults() -> None:
 
 def _at_exit() -> None:
     global _client
-    faults.ending.leaving = True
+    faults.ending.leave()
     leaving, _client = _client, None
     if leaving is not None and leaving.pid == os.getpid():
         _leave(leaving)

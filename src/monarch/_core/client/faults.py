@@ -20,7 +20,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -30,6 +30,7 @@ from typing import Any
 from ... import config
 from ..._lazy import engine_log
 from ..._namedtuple import NamedTuple
+from ..._words import ranges
 from ...errors import SupervisionError
 from ..calls import told
 from ..calls.promise import Promise
@@ -153,12 +154,12 @@ class Ending:
 
     Attributes:
         status: What the process ends with; None while nothing ends it.
-        leaving: The main thread leaves in order, within bounds; nobody else has to end the process.
     """
 
     def __init__(self) -> None:
         self.status: int | None = None
-        self.leaving = False
+        # who has it ends the process, within bounds; `atexit` may call for the main thread again
+        self._last = threading.RLock()
         self._told: list[tuple[Any, str]] = []
         self._excepthook: Any = None
 
@@ -181,6 +182,10 @@ class Ending:
         """Write a report, and keep it: who captures stderr now may drop it."""
         self._told.append((sys.stderr, text))
         _write(text)
+
+    def leave(self) -> None:
+        """Have the main thread end the process in order; it waits here if it is ended by force."""
+        self._last.acquire()
 
     def conclude(self) -> None:
         """The very end of the program: say again what was captured, and see to the exit status."""
@@ -208,21 +213,23 @@ class Ending:
 
     def _end_by_force(self, status: int, leave: Callable[[bool], None]) -> None:
         time.sleep(config.value("fault_grace"))
-        if not self.leaving:
+        if self._last.acquire(blocking=False):
             bounded = False
-            # `leave` may wake the main thread, which is through before this one then, and without
-            # `conclude`
-            last = sys._monarch_status = _LastAct(status)  # type: ignore[attr-defined]  # ours
-            # without a thread to give, it is left to the bounds of `leave`
+            # `leave` may wake the main thread: it waits for the timer, and does not end the
+            # interpreter under this thread. Without a thread to give, it is left to this, and
+            # `leave` to its bounds.
+            sys._monarch_status = _LastAct(status)  # type: ignore[attr-defined]  # ours
+            timer = threading.Timer(_LAST_STEPS, os._exit, (status,))
+            timer.daemon = False
             with suppress(RuntimeError):
-                threading.Timer(_LAST_STEPS, os._exit, (status,)).start()
+                timer.start()
                 bounded = True
             with suppress(BaseException):
                 leave(bounded)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(OSError, ValueError, AttributeError):
                     stream.flush()
-            last.__del__()
+            _LastAct(status).__del__()
 
 
 class _LastAct:
@@ -313,21 +320,9 @@ def _report(same: Sequence[MeshFailure]) -> str:
         with_lines(same[0].report()),
     ]
     if len(same) > 1:
-        ranks = sorted(rank for failure in same for rank in failure.ranks)
-        lines.append(
-            f"{len(same)} ranks of {same[0].mesh_name} failed for this reason:"
-            f" {', '.join(_spans(ranks))}"
-        )
+        ranks = ranges(rank for failure in same for rank in failure.ranks)
+        lines.append(f"{len(same)} ranks of {same[0].mesh_name} failed for this reason: {ranks}")
     return "\n".join(lines)
-
-
-def _spans(ranks: Sequence[int]) -> Iterator[str]:
-    """``0-3``, ``7``"""
-    first = 0
-    for index, rank in enumerate(ranks):
-        if index + 1 == len(ranks) or ranks[index + 1] > rank + 1:
-            yield str(rank) if ranks[first] == rank else f"{ranks[first]}-{rank}"
-            first = index + 1
 
 
 def _write(text: str) -> None:
