@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import threading
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,14 @@ from helpers.debugging import person
 from helpers.scripts import run_script
 from helpers.stopping import AsyncStopping, Stopping
 from helpers.waiting import wait_until
+from monarch._core.plane import current_hub, send_record
 from monarch.actor import Actor, ActorError, Future, endpoint
 from monarch.config import configured
 from monarch.debugger import sources
+from monarch.debugger.console import PlainTerminal, _Attached
+from monarch.debugger.notices import Notices
+from monarch.debugger.protocol import OUTPUT, PROMPT, RUNNING, Drive, Send
+from monarch.programs import ask
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -78,6 +84,45 @@ def test_an_async_endpoint_is_stepped_through_over_its_awaits(spawn: Spawn) -> N
         user.expect("-> return doubled")
         user.type("doubled = 5", "c")
         assert answer.get(timeout=20) == 5
+
+
+def test_who_attaches_while_a_rank_stops_is_asked_for_one_line(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = current_hub()
+    link = _Attached(hub.root, PlainTerminal(StringIO(), StringIO()))
+
+    def attach(notices: Notices) -> None:
+        """In the midst of the news that it has stopped, on the thread of a console."""
+        (row,) = notices._rows()
+        send = partial(send_record, hub, hub.root, Drive(row.number, 1, "somebody", True), link)
+        thread = threading.Thread(target=send)
+        thread.start()
+        thread.join()
+        numbers.append(row.number)
+        monkeypatch.undo()
+
+    def kinds() -> list[str]:
+        """Of what is said up to the next prompt."""
+        found = [link.next(lambda: False)[0]]
+        while found[-1] != PROMPT:
+            found.append(link.next(lambda: False)[0])
+        return found
+
+    numbers: list[int] = []
+    monkeypatch.setattr(Notices, "stopped", attach)
+    answer = spawn(1).spawn("s", Stopping).step.call_one(1)
+    link.begin()
+    assert kinds() == [OUTPUT, PROMPT]
+    (number,) = numbers
+
+    def send(line: str) -> None:
+        assert ask(hub, hub.root, Send(number, 1, line)).get(timeout=20) == ""
+
+    send("n")
+    assert kinds() == [RUNNING, OUTPUT, PROMPT]
+    send("c")
+    assert answer.get(timeout=20) == 3
 
 
 def test_init_and_supervise_and_threads_of_actors_stop_too(spawn: Spawn) -> None:
@@ -589,6 +634,6 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
             return [row.number for row in rows if row.number not in seen]
 
         for seconds in (5, 0, 0):
-            seen.update(wait_until(functools.partial(stopped, seconds), what="a stop"))
+            seen.update(wait_until(partial(stopped, seconds), what="a stop"))
             user.type("c")
         assert [answer.get(timeout=20) for answer in answers] == [3, 3, 3]

@@ -304,7 +304,8 @@ def _handler(module: str, kind: type) -> Any:
     @handles(kind)
     def handle(service: ControlService, request: ControlRequest, record: Any) -> None:
         acting: Any = importlib.import_module(f"{__package__}.{module}")
-        acting.take(service.hub, request, record)
+        # a console in this very process asks on its own thread, in the midst of what another says
+        service.hub.poller.call_here_or_soon(partial(acting.take, service.hub, request, record))
 
     return handle
 

@@ -1,10 +1,10 @@
 """The process as an actor: control records arrive at the id `SYSTEM`, and go to their handlers.
 
-A handler runs on the poller's thread and must not block. It is called as
-``handler(service, request, record)``, where `request` is the way to answer, now or later. The
-methods of a service that are marked with ``@handles(Record)`` are its handlers; a plane adds
-functions of its own with `register`, whether or not a process has begun to serve. A process that is
-sent a record of a plane which it has not imported imports it then.
+A handler runs on the poller's thread, or that of whoever in this process has sent the record, and
+must not block. It is called as ``handler(service, request, record)``, where `request` is the way to
+answer, now or later. The methods of a service that are marked with ``@handles(Record)`` are its
+handlers; a plane adds functions of its own with `register`, whether or not a process has begun to
+serve. A process that is sent a record of a plane which it has not imported imports it then.
 """
 
 from __future__ import annotations
