@@ -257,7 +257,9 @@ def test_shards_are_laid_out_anew_when_a_group_grows_and_shrinks(
             group.resize(3 if report.size == 1 else 2)
     check(reports, undisturbed)
     sizes = {report.step: report.size for report in reports}
-    assert sizes == {step: 1 if step < 5 else 3 if step < 9 else 2 for step in range(STEPS)}
+    fewer = min(step for step, size in sizes.items() if size == 2)
+    assert fewer in (8, 9)  # whether a rank had begun step 8 when the others were asked
+    assert sizes == {step: 1 if step < 5 else 3 if step < fewer else 2 for step in range(STEPS)}
 
 
 def test_a_shard_that_nobody_else_has_is_lost_without_a_checkpoint(
