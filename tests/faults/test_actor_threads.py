@@ -240,11 +240,10 @@ def test_a_cleanup_that_exits_does_not_hold_up_the_stop(spawn: Spawn) -> None:
         def __cleanup__(self, exc: Exception | None) -> None:
             sys.exit(3)
 
-    exits = spawn(2).spawn("exits", Exits)
-    assert exits.alive.call().get(timeout=20).values() == [True, True]
-    start = time.monotonic()
-    exits.stop().get(timeout=20)
-    assert time.monotonic() - start < 2.5, "it took the whole `cleanup_timeout`"
+    with configured(cleanup_timeout="60s"):
+        exits = spawn(2).spawn("exits", Exits)
+        assert exits.alive.call().get(timeout=20).values() == [True, True]
+        exits.stop().get(timeout=20)  # not the whole `cleanup_timeout`
 
 
 class Tasks(Actor):

@@ -258,7 +258,7 @@ def test_a_farewell_is_heard_at_once_with_its_reason_behind_all_that_was_sent() 
         client.close("the program has ended")
         worker.wait(lambda: worker.lost)
         assert worker.lost == [(client.name, "the program has ended")]
-        assert time.monotonic() - before < 1
+        assert time.monotonic() - before < 3, "not the whole time-out"
         assert worker.numbers() == list(range(200))
         assert client.lost == []
 

@@ -43,10 +43,8 @@ def test_an_async_endpoint_finishes_before_the_next_message_starts(spawn: Spawn)
 def test_concurrent_endpoints_overlap(spawn: Spawn) -> None:
     actor = spawn(1).spawn("c", Concurrent)
     actor.pause.call_one(0).get()
-    start = time.monotonic()
     most = [future.get() for future in [actor.pause.call_one(PAUSE) for _ in range(3)]]
     assert max(most) == 3
-    assert time.monotonic() - start < 3 * PAUSE
 
 
 def test_concurrent_bodies_start_in_the_order_of_sending(spawn: Spawn) -> None:
