@@ -66,6 +66,11 @@ WAITS = {
     ),
     "computing": "fault()\nwhile True:\n    pass",
 }
+FOR_A_THREAD = (
+    "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
+    "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
+)
+SLOW_FILE = "file = io.BufferedWriter(Slow()); file.write(b'late')"
 OBJECTIONS = {
     "swallows it": "try:\n    fault(); time.sleep(600)\nexcept BaseException:\n    pass",
     "swallows it again and again": (
@@ -84,21 +89,12 @@ OBJECTIONS = {
         "mutex = ctypes.create_string_buffer(128); library = ctypes.CDLL(None)\n"
         "library.pthread_mutex_lock(mutex); fault(); library.pthread_mutex_lock(mutex)"
     ),
-    "waits for a thread that waits": (
-        "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
-        "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
-    ),
+    "waits for a thread that waits": FOR_A_THREAD,
     "is through before its end by force": (
         "main = threading.current_thread()\n"
-        "atexit.register(lambda: threading.current_thread() is main or time.sleep(2))\n"
-        "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
-        "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
+        f"atexit.register(lambda: threading.current_thread() is main or time.sleep(2))\n{FOR_A_THREAD}"
     ),
-    "is through while its files are written": (
-        "file = io.BufferedWriter(Slow()); file.write(b'late')\n"
-        "with ThreadPoolExecutor(2) as pool:\n    pool.submit(fault)\n"
-        "    pool.submit(lambda: fragile.slice(gpus=0).sleep.call_one().get()).result()"
-    ),
+    "is through while its files are written": f"{SLOW_FILE}\n{FOR_A_THREAD}",
     "ignores Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_IGN); fault(); time.sleep(600)",
     "dies of Ctrl-C": "signal.signal(signal.SIGINT, signal.SIG_DFL); fault(); time.sleep(600)",
     "is at its end": "fault()",
@@ -106,8 +102,7 @@ OBJECTIONS = {
         "atexit.register(lambda: (fault(), time.sleep(0.5), print('exit handler ran')))"
     ),
     "leaves an exit handler while its files are written": (
-        "file = io.BufferedWriter(Slow()); file.write(b'late')\n"
-        "atexit.register(lambda: (fault(), time.sleep(3)))"
+        f"{SLOW_FILE}\natexit.register(lambda: (fault(), time.sleep(3)))"
     ),
     "stays in an exit handler": "atexit.register(lambda: (fault(), time.sleep(600)))",
 }

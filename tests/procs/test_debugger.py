@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,8 +95,8 @@ def test_who_attaches_while_a_rank_stops_is_asked_for_one_line(
     def attach(notices: Notices) -> None:
         """In the midst of the news that it has stopped, on the thread of a console."""
         (row,) = notices._rows()
-        send = partial(send_record, hub, hub.root, Drive(row.number, 1, "somebody", True), link)
-        thread = threading.Thread(target=send)
+        drive = Drive(row.number, 1, "somebody", True)
+        thread = threading.Thread(target=send_record, args=(hub, hub.root, drive, link))
         thread.start()
         thread.join()
         numbers.append(row.number)
@@ -634,6 +634,6 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
             return [row.number for row in rows if row.number not in seen]
 
         for seconds in (5, 0, 0):
-            seen.update(wait_until(partial(stopped, seconds), what="a stop"))
+            seen.update(wait_until(functools.partial(stopped, seconds), what="a stop"))
             user.type("c")
         assert [answer.get(timeout=20) for answer in answers] == [3, 3, 3]

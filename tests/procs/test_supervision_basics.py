@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,7 +124,7 @@ def test_a_failing_constructor_is_reported_though_nobody_calls(
     procs = spawn(1)
     procs.initialized.get(timeout=20)
     never_born = procs.spawn("n", NeverBorn)
-    faults.wait_for(1)
+    faults.wait_for(1, timeout=10)
     assert "could not be born" in faults.reports()
     assert "__init__" in faults.reports()
     with pytest.raises(SupervisionError, match="could not be born"):
@@ -200,10 +199,8 @@ def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(
 
     dies = spawn(2).spawn("dies", Dies)
     dies.alive.call().get()
-    start = time.monotonic()
     with pytest.raises(SupervisionError, match="3"):
-        dies.slice(gpus=1).die.call_one().get(timeout=20)
-    assert time.monotonic() - start < 10, "not the whole patience of who asks"
+        dies.slice(gpus=1).die.call_one().get(timeout=10)
     faults.wait_for(1)
     assert dies.slice(gpus=0).alive.call_one().get(timeout=20)
     with pytest.raises(SupervisionError):
