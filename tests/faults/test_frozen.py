@@ -389,7 +389,8 @@ def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_sto
     run("""
         procs, workers, pids = up(2, heartbeat_timeout="1m")
         more = this_host().spawn_procs()
-        assert more.initialized.get(timeout=20)
+        # the spawner, which does one thing after the other, has told the agent of the pids of `more`
+        assert this_host().spawn_procs().initialized.get(timeout=20)
         with stopped(spawner_of(pids[0])):
             waiting = workers.wait.call()
             os.kill(pids[1], signal.SIGKILL)

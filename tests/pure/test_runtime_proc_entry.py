@@ -309,6 +309,15 @@ def test_what_was_to_end_before_there_was_a_process_ends_as_soon_as_there_is_one
     assert "kill" in proc.forked(42, 13)
 
 
+def test_who_ignores_a_stop_is_killed_though_the_spawner_says_its_pid_late() -> None:
+    proc = entry()
+    proc.happen("bound", 11)
+    proc.happen("ready", 12)
+    assert proc.stop("enough", 13) == ("ask_to_end",)
+    proc.happen("given_up", 14)
+    assert proc.forked(42, 15) == ("kill",)
+
+
 @pytest.mark.parametrize(
     ("status", "cause", "reason"),
     [

@@ -207,6 +207,7 @@ class ProcEntry:
         self._unreached = 0.0
         self._stop: Failure | None = None  # why it is asked to end, as callers are told
         self._kill_reason: tuple[str, str] | None = None  # cause and reason for which it is killed
+        self._condemned = False  # whether it is to be killed, if need be once there is a process
         self._death: Failure | None = None  # what is known of its end, before that is final
 
     def __repr__(self) -> str:
@@ -277,6 +278,7 @@ class ProcEntry:
     def happen(self, event: str, now: float) -> tuple[str, ...]:
         """An event that says all by its name."""
         self.state, instructions = TABLE[self.state, event]
+        self._condemned |= event in ("kill", "given_up")
         if event == "abandoned" and self.end is not None:
             self.end = self.end._replace(restarts=False)
         elif self.state == ENDED and self.end is None:
@@ -285,10 +287,7 @@ class ProcEntry:
 
     def forked(self, pid: int, now: float) -> tuple[str, ...]:
         self.pid = pid
-        instructions = self.happen("forked", now)
-        return (
-            instructions if self._kill_reason is None else instructions + self.happen("kill", now)
-        )
+        return self.happen("forked", now) + (("kill",) if self._condemned else ())
 
     def stop(self, reason: str, now: float) -> tuple[str, ...]:
         if self._stop is None:
