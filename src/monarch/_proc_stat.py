@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-STATE, SESSION, MAJOR_FAULTS, USER_TICKS, SYSTEM_TICKS, THREADS = 0, 3, 9, 11, 12, 17
+STATE, PARENT, SESSION, MAJOR_FAULTS, USER_TICKS, SYSTEM_TICKS, THREADS = 0, 1, 3, 9, 11, 12, 17
 STARTED, VIRTUAL, RESIDENT = 19, 20, 21  # in ticks since the machine began; in bytes; in pages
 ARG_START, ARG_END, EXIT_STATUS = 45, 46, 49
 

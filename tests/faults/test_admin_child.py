@@ -9,13 +9,13 @@ import select
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from helpers.demo import Demo, demo
 from helpers.waiting import wait_until
+from monarch._proc_stat import SYSTEM_TICKS, USER_TICKS, stat_of
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -44,8 +44,8 @@ def wait_until_it_computes(child: int) -> None:
     """Wait until a process that was idle has computed for half a second."""
 
     def computed() -> float:
-        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
-        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+        fields = stat_of(child)
+        return (int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])) / os.sysconf("SC_CLK_TCK")
 
     before = computed()
     wait_until(lambda: computed() > before + 0.5, what="the process computes")

@@ -89,10 +89,6 @@ def name_processes(**pids: int) -> None:
         file.writelines(f"{pid} {name}\n" for name, pid in pids.items())
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
 def _read(folder: Path, result: ScriptResult) -> dict[int, list[Entered]]:
     names = dict(line.split() for line in (folder / "processes").read_text().splitlines())
     rounds: dict[int, list[Entered]] = {}

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from monarch._proc_stat import PARENT, STARTED, STATE, stat_of
+
 SETTLE_SECONDS = 5.0
 OF_SESSION = "MONARCH_TEST_SESSION=1"
 """In the environment of daemons that tests share, and may replace: their owner sees to their
@@ -41,11 +43,8 @@ class Snapshot:
 
 def _stat(pid: int) -> tuple[int, str] | None:
     """(parent, start time) of a process, None if it is gone."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return int(fields[1]), fields[19]
+    fields = stat_of(pid)
+    return (int(fields[PARENT]), fields[STARTED]) if fields else None
 
 
 def _is_of_session(pid: int) -> bool:
@@ -86,10 +85,10 @@ def describe(pid: int) -> str:
             .decode(errors="replace")
             .strip()
         )
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return f"process {pid} (gone)"
-    return f"process {pid} [{state}] {command[:160]}"
+    state = stat_of(pid)[STATE : STATE + 1]
+    return f"process {pid} [{''.join(state)}] {command[:160]}"
 
 
 def open_descriptors(pid: int) -> list[str]:
@@ -127,7 +126,7 @@ def os_threads() -> dict[int, str]:
     for entry in os.listdir("/proc/self/task"):
         tid = int(entry)
         try:
-            comm = Path(f"/proc/self/task/{tid}/comm").read_text().strip()
+            comm = Path(f"/proc/self/task/{tid}/comm").read_text(errors="replace").strip()
         except OSError:
             continue
         found[tid] = names.get(tid, comm)
@@ -160,7 +159,7 @@ def _in_use_by_strangers(segment: str, family: set[int]) -> bool:
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) not in family:
             try:
-                if f"/dev/shm/{segment}" in Path(f"/proc/{entry}/maps").read_text():
+                if f"/dev/shm/{segment}" in Path(f"/proc/{entry}/maps").read_text(errors="replace"):
                     return True
             except OSError:
                 continue

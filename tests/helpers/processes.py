@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from helpers.waiting import wait_until
+from monarch._proc_stat import PARENT, STATE, stat_of
 
 
 def parent_of(pid: int) -> int:
-    return int(_stat(pid)[1])
+    return int(stat_of(pid)[PARENT])
 
 
 def spawner_of(proc: int) -> int:
@@ -28,7 +29,7 @@ def agent_of(proc: int) -> int:
 
 
 def wait_stopped(pid: int) -> None:
-    wait_until(lambda: _stat(pid)[0] == "T", what=f"process {pid} to be stopped")
+    wait_until(lambda: stat_of(pid)[STATE] == "T", what=f"process {pid} to be stopped")
 
 
 @contextmanager
@@ -43,10 +44,6 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
         except ProcessLookupError:
             pass
-
-
-def _stat(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def stack_of(pid: int) -> str:

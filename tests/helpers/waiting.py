@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from monarch._proc_stat import stat_of
+
 T = TypeVar("T")
 
 # Long enough for a machine that is busy with other tests; only a hang takes this long.
@@ -30,11 +32,7 @@ def wait_until(
 
 def is_alive(pid: int) -> bool:
     """True while `pid` is a process that has not ended (a zombie has ended)."""
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            return f.read().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return stat_of(pid)[:1] not in ([], ["Z"])
 
 
 def wait_gone(pid: int, *, timeout: float = PATIENCE) -> None:

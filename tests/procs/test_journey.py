@@ -47,7 +47,8 @@ FLOORS = ("net", "calls", "hub", "actors", "processes", "client", "mesh", "tenso
 FOLLOWED = """
     import os, signal, threading
     from sitecustomize import awaited, switch
-    from helpers.following import name_processes, parent_of
+    from helpers.following import name_processes
+    from helpers.processes import parent_of
     from monarch.actor import Actor, endpoint, this_host
     import monarch.actor
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.actors import AsyncRecorder, Echo
+from monarch._proc_stat import SYSTEM_TICKS, USER_TICKS, stat_of
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -27,8 +28,8 @@ def activity(pids: list[int]) -> tuple[int, float]:
     """
     sleeps, ticks = 0, 0
     for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
+        fields = stat_of(pid)
+        ticks += int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS])
         for task in Path(f"/proc/{pid}/task").iterdir():
             status = (task / "status").read_text()
             sleeps += int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])

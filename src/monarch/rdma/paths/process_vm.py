@@ -176,7 +176,7 @@ def _why_not() -> str:
 
 def _is_in_sandbox() -> bool:
     """Return whether system calls of this process are filtered."""
-    with open("/proc/self/status") as file:
+    with open("/proc/self/status", errors="replace") as file:  # a name may be cut within a letter
         return any(line.split() == ["Seccomp:", "2"] for line in file)
 
 
