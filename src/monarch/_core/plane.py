@@ -22,6 +22,7 @@ from .calls.pending import PendingCall, PendingOperation, debugged, notice, oper
 from .calls.promise import Promise, after, completed, map_future
 from .calls.rebuild import read_value
 from .calls.remote_error import read_answer, refusal, supervision_error
+from .calls.told import loss
 from .calls.waiting import block, running_loop
 from .client.client import client
 from .client.faults import before_the_end

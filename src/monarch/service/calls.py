@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from .._core.plane import (
     CANCELLED,
-    DEAD,
     VALUE,
     FailedCall,
     Failure,
@@ -28,7 +27,7 @@ from .._core.plane import (
     Promise,
     Reply,
     Shape,
-    pickling,
+    loss,
     read_value,
     subscribe,
 )
@@ -144,14 +143,6 @@ class Attempt:
         elif not left and not failed:
             self._call.answered(self)
         return not left
-
-
-def loss(reply: Reply) -> Failure | None:
-    """The end of an actor, where that is what an answer tells."""
-    if isinstance(reply, Failure):
-        return reply
-    found: Failure | None = pickling.loads(reply.payload) if reply.flags == DEAD else None
-    return found
 
 
 class _Lost(FailedCall):
