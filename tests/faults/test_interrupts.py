@@ -17,6 +17,8 @@ import pytest
 
 from helpers.actors import Echo, Gate
 from helpers.scripts import run_script
+from helpers.waiting import wait_until
+from monarch._core.calls.waiting import waited_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +86,37 @@ def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_r
     assert future.get(timeout=20) == "through"
     assert gate.say.call_one("after").get(timeout=20) == "after"
     assert len(faults) == 0, faults.reports()
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reads", "is woken"])
+def test_a_signal_that_another_thread_has_taken_ends_a_get(
+    spawn: Spawn, tmp_path: Path, reads: bool
+) -> None:
+    """As the kernel may give it to any thread: for one, of a process that was stopped."""
+    gate = spawn(1).spawn("gate", Gate)
+    gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
+    door = tmp_path / "open"
+    future = gate.wait_for_file.call_one(str(door))
+    other = threading.Thread(target=future.get, args=(60,))
+    if not reads:  # another thread does
+        other.start()
+        wait_until(lambda: future in waited_for, what="the other thread to wait")
+
+    def take() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+
+    start = time.monotonic()
+    with raising_on(signal.SIGUSR1, Tick):
+        killer = threading.Timer(0.2, take)
+        killer.start()
+        with pytest.raises(Tick):
+            future.get(timeout=50)
+        killer.join()
+    assert time.monotonic() - start < 25
+    door.touch()
+    assert future.get(timeout=20) == "through"
+    if not reads:
+        other.join()
 
 
 def test_a_sigterm_handler_that_exits_during_a_get_sets_the_status() -> None:

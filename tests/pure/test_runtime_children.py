@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -24,11 +25,11 @@ from monarch._core.net.poller import Poller, Timer
 from monarch._core.processes.children import (
     ChildWatch,
     changes,
+    is_held,
     is_stopped,
-    is_traced,
     unreaped_status,
 )
-from monarch._core.processes.heartbeat import Watchdog
+from monarch._core.processes.heartbeat import Pauses, Watchdog
 from monarch._core.processes.oom_killer import count_kills
 
 
@@ -103,7 +104,7 @@ def test_a_stopped_process_is_told_from_one_that_runs_and_one_that_is_gone(child
     os.kill(child, signal.SIGSTOP)
     wait_stopped(child)
     assert is_stopped(child)
-    assert not is_traced(child)
+    assert not is_held(child)
     os.kill(child, signal.SIGCONT)
     wait_until(lambda: not is_stopped(child), what="the child to go on")
     assert not is_stopped(2**22 + 1)
@@ -240,3 +241,37 @@ def test_a_sign_of_life_counts_up_to_the_last_tick(ticks: int) -> None:
     assert late is not None
     late()  # the other thread was about to
     assert lost == [] and len(ticking.timers) == 1
+
+
+@pytest.fixture
+def freezer() -> Iterator[Path]:
+    """A control group that can be frozen."""
+    folder = Path(f"/sys/fs/cgroup/freezer/monarch-test-{os.getpid()}")
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group with a freezer can be made here: {error}")
+    yield folder
+    (folder / "freezer.state").write_text("THAWED")
+    (folder.parent / "cgroup.procs").write_text((folder / "cgroup.procs").read_text())
+    folder.rmdir()
+
+
+def test_who_is_stopped_is_lost_though_its_group_was_frozen_as_one_looked(
+    child: int, freezer: Path
+) -> None:
+    ticking, lost = Ticking(), []
+    os.kill(child, signal.SIGSTOP)
+    wait_stopped(child)
+    Pauses(ticking, lambda pid, seconds: lost.append(pid)).changed(child, True)  # type: ignore[arg-type]
+    (freezer / "cgroup.procs").write_text(str(child))
+    (freezer / "freezer.state").write_text("FROZEN")
+    wait_until(lambda: is_held(child), what="the child to be frozen")
+    for _ in range(TICKS):
+        ticking.tick()
+    assert lost == []
+    (freezer / "freezer.state").write_text("THAWED")
+    wait_stopped(child)
+    for _ in range(TICKS):
+        ticking.tick()
+    assert lost == [child]

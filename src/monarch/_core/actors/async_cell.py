@@ -114,10 +114,8 @@ class AsyncCell(ActorCell):
             if self._loop is None:
                 self._early.append(callback)
                 return
-        try:
+        with suppress(RuntimeError):  # the loop is closed: the actor has ended
             self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the loop is closed: the actor has ended
-            pass
 
     def _next_is(self, function: Callable[[], object]) -> None:
         loop = self._loop

@@ -42,6 +42,11 @@ def _note_main_thread() -> None:
 os.register_at_fork(after_in_child=_note_main_thread)
 
 
+def runs_handlers() -> bool:
+    """Return whether this is the thread that runs the handlers of signals: the main thread."""
+    return threading.get_ident() == _main_thread
+
+
 class HeldInterrupts:
     """A context in which no signal handler of the program runs; those that were due run at its end.
 
@@ -60,7 +65,7 @@ class HeldInterrupts:
         self.came: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> HeldInterrupts:
-        if threading.get_ident() == _main_thread:
+        if runs_handlers():
             self._handlers = _programs_handlers()
             try:
                 for number, _ in self._handlers:

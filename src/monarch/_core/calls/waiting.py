@@ -5,6 +5,7 @@ By reading the connection that the answer comes over, or until they are woken.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from . import pending
-from .interrupts import HeldInterrupts
+from .interrupts import HeldInterrupts, runs_handlers
 from .pending import FutureState, subscribe, unsubscribe
 from .waits import note_wait
 
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     import asyncio
 
 LONGEST = threading.TIMEOUT_MAX
+# seconds after which the main thread looks for signals while it waits: one that the kernel gives to
+# another thread, as after Ctrl-Z, does not end its wait, nor one that came just before
+_LOOK = 1.0
 
 new_lock: Callable[[], Any] = threading.Lock
 """Makes what a thread waits at; replaced where threads take turns, by `monarch.testing`."""
@@ -64,13 +68,13 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
     wake = waiter.release
     subscribe(future, wake)
     try:
-        came = waiter.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST))
+        came = _acquire(waiter, timeout)
         limit = timeout if asked is None else asked
         while not came and limit and pending.debugged and _is_debugged(future):
             while not came and _is_debugged(future):
                 came = waiter.acquire(timeout=1.0)
             # which begins anew behind the debugger
-            came = came or waiter.acquire(timeout=min(limit, LONGEST))
+            came = came or _acquire(waiter, limit)
     except BaseException:  # Ctrl-C
         unsubscribe(future, wake)
         raise
@@ -84,6 +88,16 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
             text = f"waited {timeout if asked is None else asked:g}s{what}"
             raise TimeoutError(text) if operation is None else operation.timed_out(text)
     return None if end is None else max(0.0, end - time.monotonic())
+
+
+def _acquire(lock: Any, timeout: float | None) -> bool:
+    """Acquire a lock within `timeout` seconds."""
+    if not runs_handlers() or new_lock is not threading.Lock:
+        return bool(lock.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST)))
+    left = math.inf if timeout is None else timeout
+    while not (came := lock.acquire(timeout=min(left, _LOOK))) and left > _LOOK:
+        left -= _LOOK
+    return bool(came)
 
 
 def _read_until_done(
@@ -100,7 +114,8 @@ def _read_until_done(
         waiter = take_waiter()
     except OSError:  # out of descriptors: the poller's thread reads, as it always can
         return timeout
-    end = None if timeout is None else time.monotonic() + timeout
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    longest = _LOOK if runs_handlers() else math.inf
     try:
         with HeldInterrupts(waiter.interrupt) as interrupt:
             if not connection.borrow():
@@ -108,10 +123,10 @@ def _read_until_done(
             try:
                 subscribe(future, waiter.wake)
                 while not future._done and not interrupt.came and connection.readable_by_borrower:
-                    left = None if end is None else end - time.monotonic()
-                    if left is not None and left <= 0:
+                    left = end - time.monotonic()
+                    if left <= 0:
                         break
-                    if waiter.wait(connection.fd, left):
+                    if waiter.wait(connection.fd, min(left, longest)):
                         connection.receive()
                 unsubscribe(future, waiter.wake)
             except BaseException as error:
@@ -120,7 +135,7 @@ def _read_until_done(
             connection.give_back()
     finally:
         put_back(waiter)
-    return None if end is None else max(0.0, end - time.monotonic())
+    return None if timeout is None else max(0.0, end - time.monotonic())
 
 
 def _before_blocking(future: FutureState) -> Lendable | None:

@@ -12,6 +12,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 _LONGEST_MS = 2**31 - 1  # what poll takes; whoever waits longer asks again
 
@@ -35,7 +36,7 @@ class Waiter:
             self._watch(fd)
         ready = False
         for found, _ in self._poll.poll(
-            None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)
+            None if timeout is None else math.ceil(min(timeout * 1000, _LONGEST_MS))
         ):
             if found == fd:
                 ready = True
@@ -59,10 +60,8 @@ class Waiter:
         self._watched = fd
 
     def _clear(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             os.eventfd_read(self._event)
-        except BlockingIOError:
-            pass
 
     def __del__(self) -> None:
         if self._event >= 0:

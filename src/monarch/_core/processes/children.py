@@ -42,14 +42,9 @@ def changes(pid: int = -1) -> Iterator[tuple[int, int]]:
     The kernel keeps only the last of several changes: a stop that is over may not be told, or the
     same twice in a row.
     """
-    while True:
-        try:
-            changed, status = os.waitpid(pid, _CHANGES)
-        except ChildProcessError:
-            return
-        if not changed:
-            return
-        yield changed, status
+    with suppress(ChildProcessError):
+        while (change := os.waitpid(pid, _CHANGES))[0]:
+            yield change
 
 
 def is_stopped(pid: int) -> bool:
@@ -57,9 +52,9 @@ def is_stopped(pid: int) -> bool:
     return stat_of(pid)[:1] == ["T"]
 
 
-def is_traced(pid: int) -> bool:
-    """Return whether a debugger holds a process."""
-    return stat_of(pid)[:1] == ["t"]
+def is_held(pid: int) -> bool:
+    """Return whether a debugger holds a process, or the freezer of its control group may."""
+    return stat_of(pid)[:1] in (["t"], ["D"])
 
 
 def unreaped_status(pid: int) -> int | None:

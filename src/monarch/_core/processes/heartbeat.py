@@ -18,7 +18,7 @@ from ..net.poller import Poller
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
 from ..wire.frame import URGENT
-from .children import is_stopped, is_traced
+from .children import is_held, is_stopped
 
 
 class Watchdog:
@@ -93,7 +93,7 @@ class Pauses:
         # that it goes on may have been said to somebody who could not pass it on
         if is_stopped(pid):
             self._frozen(pid, timeout)
-        elif is_traced(pid):  # a debugger has taken it over, and may leave it as it found it
+        elif is_held(pid):  # and may be left as it was found
             self._watch(pid, timeout)
 
 

@@ -362,8 +362,8 @@ class HostProcs:
         self._poller.call_later(_READY_EXPECTED, lambda: self._happen(entry, "overdue"))
 
     def _kill(self, entry: ProcEntry) -> None:
-        note("procs", "%s is killed, process %d", entry.label, entry.pid)
         if entry.pid in self._running:
+            note("procs", "%s is killed, process %d", entry.label, entry.pid)
             with suppress(ProcessLookupError):
                 # a pidfd cannot hit another process that got its number
                 signal.pidfd_send_signal(self._running[entry.pid][1], signal.SIGKILL)
