@@ -31,6 +31,9 @@ them.
 """
 
 
+# seconds after which the main thread looks for signals while it waits: one that the kernel gives to
+# another thread, as after Ctrl-Z, does not end its wait, nor one that came just before
+LOOK = 1.0
 _main_thread = threading.main_thread().ident
 
 
@@ -42,9 +45,9 @@ def _note_main_thread() -> None:
 os.register_at_fork(after_in_child=_note_main_thread)
 
 
-def runs_handlers() -> bool:
-    """Return whether this is the thread that runs the handlers of signals: the main thread."""
-    return threading.get_ident() == _main_thread
+def look() -> None:
+    """Have the main thread look for signals, if it reads a connection; on another thread."""
+    _holding._wake()
 
 
 class HeldInterrupts:
@@ -57,7 +60,7 @@ class HeldInterrupts:
         came: The signals that came, and where; of each the first.
     """
 
-    __slots__ = ("_handlers", "_wake", "came")
+    __slots__ = ("_handlers", "_outer", "_wake", "came")
 
     def __init__(self, wake: Callable[[], object] = lambda: None) -> None:
         self._wake = wake
@@ -65,7 +68,8 @@ class HeldInterrupts:
         self.came: dict[int, FrameType | None] = {}
 
     def __enter__(self) -> HeldInterrupts:
-        if runs_handlers():
+        global _holding
+        if threading.get_ident() == _main_thread:
             self._handlers = _programs_handlers()
             try:
                 for number, _ in self._handlers:
@@ -73,10 +77,14 @@ class HeldInterrupts:
             except BaseException:  # one that is not held yet came, and raised
                 self._give_back()
                 raise
+            if self._handlers:
+                self._outer, _holding = _holding, self
         return self
 
     def __exit__(self, *exc: object) -> None:
+        global _holding
         if self._handlers:
+            _holding = self._outer
             self._give_back()
             if self.came:
                 self._deliver(iter(self._handlers))
@@ -100,6 +108,10 @@ class HeldInterrupts:
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.came.setdefault(number, frame)
         self._wake()
+
+
+_holding = HeldInterrupts()
+"""Where the main thread is; this one, which does nothing, where it holds no interrupts."""
 
 
 def _programs_handlers() -> Sequence[Handler]:

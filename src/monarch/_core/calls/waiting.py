@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from . import pending
-from .interrupts import HeldInterrupts, runs_handlers
+from .interrupts import LOOK, HeldInterrupts
 from .pending import FutureState, subscribe, unsubscribe
 from .waits import note_wait
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import asyncio
 
 LONGEST = threading.TIMEOUT_MAX
-# seconds after which the main thread looks for signals while it waits: one that the kernel gives to
-# another thread, as after Ctrl-Z, does not end its wait, nor one that came just before
-_LOOK = 1.0
 
 new_lock: Callable[[], Any] = threading.Lock
 """Makes what a thread waits at; replaced where threads take turns, by `monarch.testing`."""
@@ -92,11 +89,11 @@ def block(future: FutureState, timeout: float | None, asked: float | None = None
 
 def _acquire(lock: Any, timeout: float | None) -> bool:
     """Acquire a lock within `timeout` seconds."""
-    if not runs_handlers() or new_lock is not threading.Lock:
+    if threading.current_thread() is not threading.main_thread() or new_lock is not threading.Lock:
         return bool(lock.acquire(timeout=-1 if timeout is None else min(timeout, LONGEST)))
     left = math.inf if timeout is None else timeout
-    while not (came := lock.acquire(timeout=min(left, _LOOK))) and left > _LOOK:
-        left -= _LOOK
+    while not (came := lock.acquire(timeout=min(left, LOOK))) and left > LOOK:
+        left -= LOOK
     return bool(came)
 
 
@@ -114,8 +111,7 @@ def _read_until_done(
         waiter = take_waiter()
     except OSError:  # out of descriptors: the poller's thread reads, as it always can
         return timeout
-    end = math.inf if timeout is None else time.monotonic() + timeout
-    longest = _LOOK if runs_handlers() else math.inf
+    end = None if timeout is None else time.monotonic() + timeout
     try:
         with HeldInterrupts(waiter.interrupt) as interrupt:
             if not connection.borrow():
@@ -123,10 +119,10 @@ def _read_until_done(
             try:
                 subscribe(future, waiter.wake)
                 while not future._done and not interrupt.came and connection.readable_by_borrower:
-                    left = end - time.monotonic()
-                    if left <= 0:
+                    left = None if end is None else end - time.monotonic()
+                    if left is not None and left <= 0:
                         break
-                    if waiter.wait(connection.fd, min(left, longest)):
+                    if waiter.wait(connection.fd, left):
                         connection.receive()
                 unsubscribe(future, waiter.wake)
             except BaseException as error:
@@ -135,7 +131,7 @@ def _read_until_done(
             connection.give_back()
     finally:
         put_back(waiter)
-    return None if timeout is None else max(0.0, end - time.monotonic())
+    return None if end is None else max(0.0, end - time.monotonic())
 
 
 def _before_blocking(future: FutureState) -> Lendable | None:

@@ -24,7 +24,7 @@ from ..actors.proc_service import ProcService
 from ..calls import future as futures
 from ..calls.failed_call import tell_all
 from ..calls.future import Future
-from ..calls.interrupts import HeldInterrupts
+from ..calls.interrupts import LOOK, HeldInterrupts, look
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
 from ..guards.main_guard import refuse_imports
@@ -118,6 +118,7 @@ class Client:
             target=self.hub.poller.run, name="monarch-io", daemon=True
         )
         self._io_thread.start()
+        self._look_for_signals()
 
     def ensure_agent(self) -> ProcAddress:
         """The agent of this machine, started on first use; it need not be up yet to be called."""
@@ -150,6 +151,10 @@ class Client:
         """The host agents that it uses."""
         own = [] if self._agent is None else [self.hub.address.agent]
         return [*own, *self.hosts.agents(self.hosts.names), *self._followed]
+
+    def _look_for_signals(self) -> None:
+        look()
+        self.hub.poller.call_later(LOOK, self._look_for_signals)
 
     def _watch_agent(self) -> None:
         timeout = config.value("heartbeat_timeout")
@@ -345,10 +350,8 @@ def shutdown_context(host_timeout: float | None = None) -> Future[None]:
         ending.printer.close()
         finished.resolve(None)
 
-    def start_to_finish() -> None:
-        threading.Thread(target=finish, name="monarch-shutdown", daemon=True).start()
-
-    subscribe(stopping, lambda: subscribe(own, start_to_finish))
+    finishing = threading.Thread(target=finish, name="monarch-shutdown", daemon=True)
+    subscribe(stopping, lambda: subscribe(own, finishing.start))
     return finished.future
 
 

@@ -36,7 +36,7 @@ class Waiter:
             self._watch(fd)
         ready = False
         for found, _ in self._poll.poll(
-            None if timeout is None else math.ceil(min(timeout * 1000, _LONGEST_MS))
+            None if timeout is None else min(math.ceil(timeout * 1000), _LONGEST_MS)
         ):
             if found == fd:
                 ready = True

@@ -67,11 +67,7 @@ class HostProcs:
     """
 
     def __init__(
-        self,
-        hub: Hub,
-        spawner: MakeSpawner,
-        spawner_lost: Callable[[str], None],
-        publish: Publish,
+        self, hub: Hub, spawner: MakeSpawner, spawner_lost: Callable[[str], None], publish: Publish
     ) -> None:
         self._hub = hub
         self._poller = hub.poller

@@ -46,9 +46,7 @@ _HIDDEN_TYPES = {
 
 
 def dump(
-    obj: Any,
-    in_band: Callable[[pickle.PickleBuffer], bool] | None,
-    again: Callable[[], None],
+    obj: Any, in_band: Callable[[pickle.PickleBuffer], bool] | None, again: Callable[[], None]
 ) -> bytes:
     """Pickle `obj`.
 

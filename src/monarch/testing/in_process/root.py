@@ -36,4 +36,6 @@ class LocalClient(Client):
         self.follow(agent)
         return agent
 
+    def _look_for_signals(self) -> None: ...  # which takes time: that of the program does
+
     def _release(self) -> None: ...
