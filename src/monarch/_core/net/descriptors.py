@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 _RESERVE = 8
 _MOST = 1 << 20  # beyond it, programs that look at each possible descriptor take seconds
@@ -39,9 +38,11 @@ class Reserve:
 
     def fill(self) -> None:
         """Take as many as there shall be, if they are to be had."""
-        with suppress(OSError):
+        try:
             while len(self._spare) < _RESERVE:
                 self._spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            pass
 
     def give_up_one(self) -> bool:
         """Close the spare descriptor, and return whether there was one."""

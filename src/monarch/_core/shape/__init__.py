@@ -28,13 +28,4 @@ from monarch._core.shape.value_mesh import ValueMesh
 
 NDSlice = Slice
 
-__all__ = [
-    "Extent",
-    "MeshTrait",
-    "NDSlice",
-    "Point",
-    "Region",
-    "Shape",
-    "Slice",
-    "ValueMesh",
-]
+__all__ = ["Extent", "MeshTrait", "NDSlice", "Point", "Region", "Shape", "Slice", "ValueMesh"]
