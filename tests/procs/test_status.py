@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.leaks import describe
+from helpers.waiting import wait_until
 from monarch.job import ProcessJob, job_load
 from monarch.job.checkup import Finding, look, problems
 from monarch.tools.completion import mesh_names
@@ -132,12 +133,15 @@ def test_a_job_that_is_bounced_has_new_workers_at_the_same_addresses_and_scales(
     (home.folder / "cluster.py").write_text(JOB)
     home.monarch("apply", "cluster.job")
 
-    def agents() -> list[str]:
-        return [words for pid in home.processes() if "monarch agent" in (words := describe(pid))]
+    def agents() -> set[str]:
+        return {words for pid in home.processes() if "monarch agent" in (words := describe(pid))}
 
+    # they take their names a moment after the worker serves
+    wait_until(lambda: len(agents()) == 2, what="two agents")
     before = agents()
     assert "2 workers of ProcessJob" in home.monarch("bounce")
-    assert len(agents()) == 2 and not set(before) & set(agents())
+    wait_until(lambda: len(agents() - before) == 2, what="two others")
+    assert not before & agents()
     assert (
         json.loads(home.monarch("scale", "first=2", "--json").splitlines()[0])["job"]
         == "ProcessJob({'first': 2, 'second': 1})"

@@ -297,16 +297,38 @@ def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(
     assert table.visited == set(TABLE), "each row is of use"
 
 
-@pytest.mark.parametrize("wanted", ["stop", "kill"])
-def test_what_was_to_end_before_there_was_a_process_ends_as_soon_as_there_is_one(
-    wanted: str,
-) -> None:
+def test_what_was_to_be_killed_before_there_was_a_process_is_killed_once_there_is_one() -> None:
     proc = entry()
     proc.happen("bound", 11)
-    assert "kill" not in (
-        proc.stop("enough", 12) if wanted == "stop" else proc.kill(causes.KILLED, "because", 12)
-    )
+    assert "kill" not in proc.kill(causes.KILLED, "because", 12)
     assert "kill" in proc.forked(42, 13)
+
+
+def test_what_was_stopped_before_there_was_a_process_is_asked_to_end_once_there_is_one() -> None:
+    """The client may have used it: what the agent hears of it comes by other ways than the stop."""
+    proc = entry()
+    proc.happen("bound", 11)
+    assert proc.stop("enough", 12) == ()
+    assert proc.forked(42, 13) == ("ask_to_end", "hurry")
+    assert proc.happen("ready", 14) == ("report",)
+    assert proc.happen("overdue", 15) == ()
+
+
+def test_what_was_stopped_before_it_was_up_is_asked_to_end_when_it_is_up() -> None:
+    proc = entry()
+    proc.happen("bound", 11)
+    assert proc.stop("enough", 12) == ()
+    assert proc.happen("ready", 13) == ("settle", "report", "ask_to_end")
+    assert proc.forked(42, 14) == ()
+    assert proc.happen("given_up", 15) == ("kill",)
+
+
+def test_what_was_given_up_before_there_was_a_process_is_killed_once_there_is_one() -> None:
+    proc = entry()
+    proc.happen("bound", 11)
+    proc.stop("enough", 12)
+    assert proc.happen("given_up", 13) == ("end_waits",)
+    assert "kill" in proc.forked(42, 14)
 
 
 def test_who_ignores_a_stop_is_killed_though_the_spawner_says_its_pid_late() -> None:

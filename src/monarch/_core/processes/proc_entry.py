@@ -58,7 +58,8 @@ _BURY = ("release", "announce", "settle")
 #                                                end_waits: tell those who wait for its end
 #
 # A process may say that it is up before the spawner says that there is one, so the pid of one that
-# is `UP` may come later.
+# is `UP` may come later. Its client may have used it, and stop it, before that: so what is
+# `CANCELLED` is asked to end as well.
 TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (ASKED, "bound"): (BOUND, ("settle",)),
     (ASKED, "ready"): (UP, ("settle", "report")),
@@ -81,8 +82,8 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (UP, "kill"): (UP, ("kill",)),
     (UP, "exited"): (ENDED, (*_BURY, "tell_owner", "clear")),
     (CANCELLED, "bound"): (CANCELLED, ()),
-    (CANCELLED, "forked"): (HALTING, ("kill",)),
-    (CANCELLED, "ready"): (CANCELLED, ()),
+    (CANCELLED, "forked"): (HALTING, ("ask_to_end", "hurry")),
+    (CANCELLED, "ready"): (STOPPING, ("settle", "report", "ask_to_end")),
     (CANCELLED, "failed"): (ENDED, ("refuse", *_BURY, "clear")),
     (CANCELLED, "stop"): (CANCELLED, ()),
     (CANCELLED, "kill"): (CANCELLED, ()),
@@ -287,7 +288,8 @@ class ProcEntry:
 
     def forked(self, pid: int, now: float) -> tuple[str, ...]:
         self.pid = pid
-        return self.happen("forked", now) + (("kill",) if self._condemned else ())
+        instructions = self.happen("forked", now)
+        return ("kill",) if self._condemned else instructions
 
     def stop(self, reason: str, now: float) -> tuple[str, ...]:
         if self._stop is None:
