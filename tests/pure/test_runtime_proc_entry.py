@@ -297,14 +297,14 @@ def test_whatever_happens_each_proc_ends_once_and_everybody_is_told_once(
     assert table.visited == set(TABLE), "each row is of use"
 
 
-def test_what_was_to_be_killed_before_there_was_a_process_is_killed_once_there_is_one() -> None:
+def test_what_is_killed_before_there_is_a_process_is_killed_once_there_is_one() -> None:
     proc = entry()
     proc.happen("bound", 11)
     assert "kill" not in proc.kill(causes.KILLED, "because", 12)
     assert "kill" in proc.forked(42, 13)
 
 
-def test_what_was_stopped_before_there_was_a_process_is_asked_to_end_once_there_is_one() -> None:
+def test_what_is_stopped_before_there_is_a_process_is_asked_to_end_once_there_is() -> None:
     """The client may have used it: what the agent hears of it comes by other ways than the stop."""
     proc = entry()
     proc.happen("bound", 11)
@@ -314,7 +314,7 @@ def test_what_was_stopped_before_there_was_a_process_is_asked_to_end_once_there_
     assert proc.happen("overdue", 15) == ()
 
 
-def test_what_was_stopped_before_it_was_up_is_asked_to_end_when_it_is_up() -> None:
+def test_what_is_stopped_before_it_is_up_is_asked_to_end_when_it_is_up() -> None:
     proc = entry()
     proc.happen("bound", 11)
     assert proc.stop("enough", 12) == ()
@@ -323,7 +323,7 @@ def test_what_was_stopped_before_it_was_up_is_asked_to_end_when_it_is_up() -> No
     assert proc.happen("given_up", 15) == ("kill",)
 
 
-def test_what_was_given_up_before_there_was_a_process_is_killed_once_there_is_one() -> None:
+def test_what_is_given_up_before_there_is_a_process_is_killed_once_there_is_one() -> None:
     proc = entry()
     proc.happen("bound", 11)
     proc.stop("enough", 12)
