@@ -63,6 +63,7 @@ def hold(threads: Sequence[str], group: Path, seconds: float) -> None:
             for thread in left:
                 with suppress(OSError):
                     (group.parent / "tasks").write_text(thread)
+            time.sleep(0.001)
 
 
 @contextmanager
