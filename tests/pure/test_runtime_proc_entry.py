@@ -188,6 +188,25 @@ def test_a_mesh_is_forgotten_though_a_proc_of_it_was_given_up_before_it_was_fork
     assert len(answers) == 1 and "trainers" in str(answers[0])
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_who_is_overdue_is_killed_unless_what_waits_to_be_read_says_it_is_up(late: bool) -> None:
+    procs, agent = procs_without_processes()
+    soon: list[Callable[[], object]] = []
+    killed: list[ProcEntry] = []
+    agent.call_soon, procs._kill = soon.append, killed.append  # type: ignore[method-assign]
+    proc = entry()
+    proc.happen("bound", 11)
+    proc.stop("enough", 12)
+    assert "hurry" in proc.forked(42, 13)
+    procs._hurry(proc)
+    agent.later.pop()()  # its time is over, also if this agent stood still meanwhile
+    if late:
+        assert proc.happen("ready", 14) == ("report",)
+    while soon:
+        soon.pop(0)()
+    assert killed == ([] if late else [proc])
+
+
 class World:
     """A spawner, a process, and an agent, that do at random what they can."""
 

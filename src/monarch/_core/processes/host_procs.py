@@ -41,7 +41,8 @@ from .spawner_link import MakeSpawner
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 # seconds after which a proc that is to end counts as one that does not serve yet
 _READY_EXPECTED = 0.3
-# rounds of the poller: one accepts the connection of a proc that has ended, the next reads
+# rounds of the poller until a proc has nothing more to say: one accepts its connection, the next
+# reads; this agent may have been held up
 _LAST_WORDS = 3
 
 Done = Callable[[], None]
@@ -355,7 +356,7 @@ class HostProcs:
         send_record(self._hub, entry.address, StopProc(told.reason, told.cause, told.restarts))
 
     def _hurry(self, entry: ProcEntry) -> None:
-        self._poller.call_later(_READY_EXPECTED, lambda: self._happen(entry, "overdue"))
+        self._poller.call_later(_READY_EXPECTED, lambda: self._linger(entry, "overdue"))
 
     def _kill(self, entry: ProcEntry) -> None:
         if entry.pid in self._running:
@@ -364,11 +365,11 @@ class HostProcs:
                 # a pidfd cannot hit another process that got its number
                 signal.pidfd_send_signal(self._running[entry.pid][1], signal.SIGKILL)
 
-    def _linger(self, entry: ProcEntry, rounds: int = _LAST_WORDS) -> None:
+    def _linger(self, entry: ProcEntry, event: str = "silent", rounds: int = _LAST_WORDS) -> None:
         if rounds:
-            self._poller.call_soon(lambda: self._linger(entry, rounds - 1))
+            self._poller.call_soon(lambda: self._linger(entry, event, rounds - 1))
         else:
-            self._happen(entry, "silent")
+            self._happen(entry, event)
 
     def _release(self, entry: ProcEntry) -> None:
         if entry.end is not None:
