@@ -22,6 +22,7 @@ from monarch._core.calls.future import Future
 from monarch._core.calls.pending import Described, FutureState, PendingOperation, subscribe
 from monarch._core.calls.promise import Promise, completed, map_future
 from monarch._core.calls.returns_future import returns_future
+from monarch._core.calls.waiting import steps_in_loop, wait_in_loop
 from monarch._core.net.waiter import put_back, take_waiter
 from monarch.errors import DeadlockError
 
@@ -576,6 +577,17 @@ class Releasing(PendingOperation):
 
 
 # what a source hears
+
+
+@pytest.mark.parametrize("wait", [steps_in_loop, wait_in_loop])
+def test_a_wait_that_a_signal_ends_before_it_has_begun_is_not_warned_of(
+    wait: Callable[[FutureState], object],
+) -> None:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        wait(pending(Recorder()))
+        gc.collect()
+    assert warned == []
 
 
 def test_a_source_hears_of_waits_begun_and_given_up_but_not_of_reads() -> None:

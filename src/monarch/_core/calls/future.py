@@ -19,7 +19,7 @@ from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
 from .failed_call import Outcome
 from .pending import FutureState, notice, subscribe
-from .waiting import LONGEST, asyncio_module, running_loop, wait, wait_in_loop
+from .waiting import LONGEST, asyncio_module, running_loop, steps_in_loop, wait
 from .waits import Prelude
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Future(FutureState, Generic[R]):
 
     def __await__(self) -> Generator[Any, None, R]:
         if not self._done:
-            yield from wait_in_loop(self).__await__()
+            yield from steps_in_loop(self)
         if unshown is not None:
             yield from unshown.wait_in_loop().__await__()
         error = self._failure()

@@ -9,8 +9,9 @@ import math
 import sys
 import threading
 import time
+import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from ..net.loan import Lendable
@@ -158,7 +159,7 @@ def _is_debugged(future: FutureState) -> bool:
     return operation is not None and pending.is_debugged(operation.unanswered())
 
 
-async def wait_in_loop(future: FutureState) -> None:
+def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
     """Let the running task wait until it is done."""
     _check_process(future)
     asyncio = asyncio_module()
@@ -187,7 +188,7 @@ async def wait_in_loop(future: FutureState) -> None:
     waits = note_wait(future, task)
     waited_for.add(future)
     try:
-        await waiter
+        yield from waiter
     except BaseException:
         unsubscribe(future, wake)
         if not future._done and operation is not None:
@@ -197,6 +198,11 @@ async def wait_in_loop(future: FutureState) -> None:
         waited_for.discard(future)
         if waits is not None:
             waits.pop(task, None)
+
+
+# the same for `await`: where a signal's handler raises before it has begun, nobody warns of it, as
+# of an ``async def``
+wait_in_loop: Callable[[FutureState], Awaitable[None]] = types.coroutine(steps_in_loop)
 
 
 def _check_process(future: FutureState) -> None:
