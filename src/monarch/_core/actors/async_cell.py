@@ -114,8 +114,10 @@ class AsyncCell(ActorCell):
             if self._loop is None:
                 self._early.append(callback)
                 return
-        with suppress(RuntimeError):  # the loop is closed: the actor has ended
+        try:
             self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop is closed: the actor has ended
+            pass
 
     def _next_is(self, function: Callable[[], object]) -> None:
         loop = self._loop

@@ -30,7 +30,6 @@ _known: tuple[list[Any], Sequence[Handler]] = [], ()
 them.
 """
 
-
 # seconds after which the main thread looks for signals while it waits: one that the kernel gives to
 # another thread, as after Ctrl-Z, does not end its wait, nor one that came just before
 LOOK = 1.0

@@ -200,8 +200,7 @@ def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
             waits.pop(task, None)
 
 
-# the same for `await`: where a signal's handler raises before it has begun, nobody warns of it, as
-# of an ``async def``
+# the same for `await`; of an `async def` that a signal kept from beginning, the interpreter warns
 wait_in_loop: Callable[[FutureState], Awaitable[None]] = types.coroutine(steps_in_loop)
 
 

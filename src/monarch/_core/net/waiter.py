@@ -12,7 +12,6 @@ import os
 import select
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 
 _LONGEST_MS = 2**31 - 1  # what poll takes; whoever waits longer asks again
 
@@ -60,8 +59,10 @@ class Waiter:
         self._watched = fd
 
     def _clear(self) -> None:
-        with suppress(BlockingIOError):
+        try:
             os.eventfd_read(self._event)
+        except BlockingIOError:
+            pass
 
     def __del__(self) -> None:
         if self._event >= 0:

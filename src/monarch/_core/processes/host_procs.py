@@ -41,8 +41,7 @@ from .spawner_link import MakeSpawner
 _EXIT_REPORTED = 0.05  # seconds after which the agent looks itself how a proc has ended
 # seconds after which a proc that is to end counts as one that does not serve yet
 _READY_EXPECTED = 0.3
-# rounds of the poller until a proc has nothing more to say: one accepts its connection, the next
-# reads; this agent may have been held up
+# rounds of the poller until a proc has said all: one accepts its connection, the next reads
 _LAST_WORDS = 3
 
 Done = Callable[[], None]
