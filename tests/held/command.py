@@ -1,13 +1,4 @@
-"""Runs a command while threads and processes below it are held at random, each for a moment: races
-show that need one of them to be late, as on a machine that is busy with other things.
-
-    python -m tests.held .venv/bin/pytest -n 4 --dist loadfile tests/faults
-    python -m tests.held --slots 2 --longest 1 python program.py
-
-Unlike by SIGSTOP, nobody is told: the freezer of control groups (version 1, as root) does it. Tests
-that count wake-ups or calls fail under it (`test_idle_procs`, `test_slow_path`, the idle process of
-`test_black_boxes`), as may a bound of time that is tighter than it needs to be.
-"""
+"""The command: see the docstring of the package."""
 
 from __future__ import annotations
 
@@ -19,26 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from monarch._proc_stat import PARENT, stat_of
+from helpers.freezer import freezer_group, frozen, why_not
+from helpers.leaks import descendants
 
-FREEZER = Path("/sys/fs/cgroup/freezer")
 USUAL = 0.04  # seconds for which something is held, on the average
 WHOLE = 0.4  # how often a whole process is held, and not one thread of it
-
-
-def below(root: int) -> list[int]:
-    """The processes that descend from one, which is not among them."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and (fields := stat_of(int(entry))):
-            children.setdefault(int(fields[PARENT]), []).append(int(entry))
-    found = [root]
-    for pid in found:  # which grows
-        found += children.get(pid, ())
-    return found[1:]
 
 
 def threads_of(pid: int) -> list[str]:
@@ -46,24 +25,6 @@ def threads_of(pid: int) -> list[str]:
         return os.listdir(f"/proc/{pid}/task")
     except OSError:  # it has ended
         return []
-
-
-def hold(threads: Sequence[str], group: Path, seconds: float) -> None:
-    """Hold threads, by their numbers; those that have ended are no matter."""
-    try:
-        for thread in threads:
-            with suppress(OSError):
-                (group / "tasks").write_text(thread)
-        (group / "freezer.state").write_text("FROZEN")
-        time.sleep(seconds)
-    finally:
-        (group / "freezer.state").write_text("THAWED")
-        # and what they have forked
-        while left := (group / "tasks").read_text().split():
-            for thread in left:
-                with suppress(OSError):
-                    (group.parent / "tasks").write_text(thread)
-            time.sleep(0.001)
 
 
 @contextmanager
@@ -79,12 +40,11 @@ def holding(root: int, *, slots: int, longest: float, seed: int) -> Iterator[Non
     over = threading.Event()
     taken: set[int] = set()  # a thread that is moved to another group goes on
     taking = threading.Lock()
-    groups = [FREEZER / f"monarch-held-{os.getpid()}-{slot}" for slot in range(slots)]
 
     def hold_at_random(group: Path, seed: int) -> None:
         choice = random.Random(seed)
         while not over.wait(choice.uniform(0, 0.1)):
-            pid = choice.choice([root, *below(root)])
+            pid = choice.choice([root, *descendants(root)])
             with taking:
                 if pid in taken:
                     continue
@@ -92,25 +52,25 @@ def holding(root: int, *, slots: int, longest: float, seed: int) -> Iterator[Non
             threads = threads_of(pid)
             if threads and choice.random() > WHOLE:
                 threads = [choice.choice(threads)]
-            hold(threads, group, min(longest, choice.expovariate(1 / USUAL)))
+            with frozen(threads, group):
+                time.sleep(min(longest, choice.expovariate(1 / USUAL)))
             taken.discard(pid)
 
-    for group in groups:
-        group.mkdir()
-    threads = [
-        threading.Thread(target=hold_at_random, args=(group, seed + slot))
-        for slot, group in enumerate(groups)
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
-        for group in groups:
-            group.rmdir()
+    with ExitStack() as groups:
+        threads = [
+            threading.Thread(
+                target=hold_at_random, args=(groups.enter_context(freezer_group()), seed + slot)
+            )
+            for slot in range(slots)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            yield
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -128,8 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = given.command[given.command[:1] == ["--"] :]
     if not command:
         parser.error("what command?")
-    if not os.access(FREEZER / "tasks", os.W_OK):
-        parser.error(f"needs the freezer of control groups, version 1, in {FREEZER}, and root")
+    if reason := why_not():
+        parser.error(reason)
     seed = random.randrange(2**32) if given.seed is None else given.seed
     print(f"seed {seed}", file=sys.stderr)
     process = subprocess.Popen(command)
@@ -139,7 +99,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 status = process.wait()
                 break
     return status if status >= 0 else 128 - status
-
-
-if __name__ == "__main__":
-    sys.exit(main())

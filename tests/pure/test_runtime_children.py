@@ -14,10 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
+from helpers.freezer import freezer_group, frozen, why_not
 from helpers.processes import wait_stopped
 from helpers.waiting import PATIENCE, wait_until
 from monarch._core.hub.overdue import TICKS
@@ -243,34 +243,17 @@ def test_a_sign_of_life_counts_up_to_the_last_tick(ticks: int) -> None:
     assert lost == [] and len(ticking.timers) == 1
 
 
-@pytest.fixture
-def freezer() -> Iterator[Path]:
-    """A control group that can be frozen."""
-    folder = Path(f"/sys/fs/cgroup/freezer/monarch-test-{os.getpid()}")
-    try:
-        folder.mkdir()
-    except OSError as error:
-        pytest.skip(f"no control group with a freezer can be made here: {error}")
-    yield folder
-    (folder / "freezer.state").write_text("THAWED")
-    (folder.parent / "cgroup.procs").write_text((folder / "cgroup.procs").read_text())
-    folder.rmdir()
-
-
-def test_who_is_stopped_is_lost_though_its_group_was_frozen_as_one_looked(
-    child: int, freezer: Path
-) -> None:
+@pytest.mark.skipif(bool(why_not()), reason=why_not())
+def test_who_is_stopped_is_lost_though_its_group_was_frozen_as_one_looked(child: int) -> None:
     ticking, lost = Ticking(), []
     os.kill(child, signal.SIGSTOP)
     wait_stopped(child)
     Pauses(ticking, lambda pid, seconds: lost.append(pid)).changed(child, True)  # type: ignore[arg-type]
-    (freezer / "cgroup.procs").write_text(str(child))
-    (freezer / "freezer.state").write_text("FROZEN")
-    wait_until(lambda: is_held(child), what="the child to be frozen")
-    for _ in range(TICKS):
-        ticking.tick()
-    assert lost == []
-    (freezer / "freezer.state").write_text("THAWED")
+    with freezer_group() as group, frozen([str(child)], group):
+        wait_until(lambda: is_held(child), what="the child to be frozen")
+        for _ in range(TICKS):
+            ticking.tick()
+        assert lost == []
     wait_stopped(child)
     for _ in range(TICKS):
         ticking.tick()
