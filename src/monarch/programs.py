@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -140,17 +139,17 @@ class Connection:
         return ask(self.hub, process, record)
 
     def wait(self) -> None:
-        """Wait for the end of the program."""
-        ended = threading.Event()
+        """Wait for the end of the program; in the main thread, Ctrl-C ends that too."""
+        ended: Promise[None] = Promise("the program to end")
 
         def lost(address: ProcAddress, failure: Failure) -> None:
             if address == self.description.agent:
-                ended.set()
+                ended.resolve(None)
 
         self.hub.peer_lost_hooks.append(lost)
         # else it was before anybody could say so
         if self.hub.process_fate(self.description.agent) is None:
-            ended.wait()
+            ended.future.get()
 
     def close(self) -> None:
         """Be no client of the program any more: what waits for an answer is told so."""

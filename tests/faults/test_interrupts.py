@@ -119,6 +119,28 @@ def test_a_signal_that_another_thread_has_taken_ends_a_get(
         other.join()
 
 
+def test_a_signal_that_another_thread_has_taken_ends_the_wait_of_an_admin_interface() -> None:
+    for needed in ("starlette", "uvicorn"):
+        pytest.importorskip(needed)
+    result = run_script("""
+        import os, signal, threading
+        from monarch.admin.door import Door
+
+        def take():
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+        door = Door(os.getpid())
+        threading.Timer(0.2, take).start()
+        try:
+            door.wait()
+        except KeyboardInterrupt:
+            print("heard")
+        door.close()
+        """)
+    assert (result.stdout, result.exit_code) == ("heard\n", 0), str(result)
+    assert result.left_behind == []
+
+
 def test_a_sigterm_handler_that_exits_during_a_get_sets_the_status() -> None:
     result = run_script(
         """

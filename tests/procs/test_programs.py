@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ CONNECT = """
 
 
 def looked_at(program: RunningProgram, source: str, *args: str) -> str:
-    result = program.other(CONNECT + source, str(program.pid), *args)
+    result = program.other(
+        textwrap.dedent(CONNECT) + textwrap.dedent(source), str(program.pid), *args
+    )
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -244,6 +247,23 @@ def test_a_program_that_uses_monarch_cannot_connect_to_another(tmp_path: Path) -
             str(program.pid),
         )
         assert "RuntimeError: this process uses Monarch already" in result.stderr
+
+
+def test_ctrl_c_ends_the_wait_for_a_program_whichever_thread_takes_it(tmp_path: Path) -> None:
+    with running(TRAINERS, tmp_path) as program:
+        program.wait_for("up")
+        waits = """
+            import signal, threading
+            def take():
+                signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+            threading.Timer(0.2, take).start()
+            try:
+                connection.wait()
+            except KeyboardInterrupt:
+                print("heard")
+            """
+        assert looked_at(program, waits) == "heard\n"
+        assert program.end() == 0
 
 
 def test_a_guest_that_is_killed_leaves_a_program_that_goes_on(tmp_path: Path) -> None:

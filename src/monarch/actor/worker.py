@@ -102,7 +102,7 @@ def run_worker_loop_until_shutdown(
 
     For arguments and errors see `run_worker_loop_forever`.
     """
-    Worker(address, ca, private_key).wait()
+    start_worker_loop_forever(address=address, ca=ca, private_key=private_key).get()
 
 
 def run_worker_loop_forever(

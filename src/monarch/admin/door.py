@@ -47,6 +47,7 @@ CODE = "import sys; '' in sys.path[:1] and sys.path.pop(0); from {} import main;
 would run with the secret.
 """
 
+_LOOK = 1.0  # seconds
 _SHORT = 10.0  # seconds: a helper that has lived for less did not work
 _PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)  # seconds before the next one
 
@@ -133,6 +134,11 @@ class Door:
     def access(self, role: str) -> dict[str, str]:
         """How to get in."""
         return {"url": self.url, "link": self.link(role), "token": self._keys.token(role)}
+
+    def wait(self) -> None:
+        """Wait for its end; in the main thread, Ctrl-C ends that too."""
+        while not self.ended.wait(_LOOK):  # a signal that comes just before a wait does not end it
+            pass
 
     def close(self) -> None:
         """End it, and its helper."""

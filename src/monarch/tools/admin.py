@@ -105,7 +105,7 @@ def serve(door: Door, role: str, show: Callable[[dict[str, str]], object], said:
     try:
         show(door.access(role))
         typer.echo(said, err=True)
-        door.ended.wait()
+        door.wait()
     except KeyboardInterrupt:
         pass
     finally:
