@@ -43,7 +43,7 @@ def ask_for_many_procs(count: int) -> ScriptResult:
         except Exception as error:
             print("error:", error)
         print("others:", echo.say.call_one("fine").get(timeout=20))
-        procs.stop().get(timeout=6)
+        procs.stop().get(timeout=20)
         print("others:", echo.say.call_one("fine").get(timeout=20))
         again = this_host().spawn_procs(name="again").spawn("echo", Echo)
         print("again:", again.say.call_one("fine").get(timeout=20))

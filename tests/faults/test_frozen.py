@@ -396,8 +396,8 @@ def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_sto
             os.kill(pids[1], signal.SIGKILL)
             taken, text = told(waiting)
             assert "SIGKILL" in text and "trainers[1]" in text, text
-            assert taken < 4, taken  # as long as the exit of a proc is waited for
-            more.stop().get(timeout=8)
+            assert taken < 15, taken  # as long as the exit of a proc is waited for
+            more.stop().get(timeout=20)
         procs.stop().get(timeout=20)
         """)
 

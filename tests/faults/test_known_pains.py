@@ -389,7 +389,7 @@ def test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so(who: str) 
             error = future.exception(timeout=20)
             assert isinstance(error, SupervisionError), error
             assert "the host agent is gone" in str(error), error
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 15
 
         monarch.actor.unhandled_fault_hook = faults = Faults()
         procs = this_host().spawn_procs(per_host={{"gpus": 2}}, name="trainers")

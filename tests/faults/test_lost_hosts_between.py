@@ -144,13 +144,19 @@ def test_those_below_a_lost_host_of_a_tree_are_called_and_answer(how: str, fanou
 @BOTH
 def test_callers_of_other_hosts_do_not_notice(how: str) -> None:
     run(f"""
-        with cluster(4, 1, max_cast_fanout=1) as (w, hosts, procs, members):
-            others = [members.slice(hosts=index) for index in (0, 2, 3)]
-            hurt(w, 1, {how!r})
-            start = time.monotonic()
-            while time.monotonic() - start < BOUND + 0.5:
-                for other in others:
-                    asked = time.monotonic()
-                    other.rank.call_one().get(timeout=20)
-                    assert time.monotonic() - asked < 0.9 * RECONNECT
+        def slowest():
+            found = 0
+            with cluster(4, 1, max_cast_fanout=1) as (w, hosts, procs, members):
+                others = [members.slice(hosts=index) for index in (0, 2, 3)]
+                hurt(w, 1, {how!r})
+                start = time.monotonic()
+                while time.monotonic() - start < BOUND + 0.5:
+                    for other in others:
+                        asked = time.monotonic()
+                        other.rank.call_one().get(timeout=20)
+                        found = max(found, time.monotonic() - asked)
+            return found
+
+        # who waits for the lost host does each time; a machine that does other things, not
+        assert any(slowest() < 0.9 * RECONNECT for _ in range(3))
         """)

@@ -44,7 +44,7 @@ from monarch.config import configure
 
 RECONNECT = 1.0  # seconds: `channel_reconnect_timeout` of everybody in these scripts
 BOUND = 1.25 * RECONNECT  # what hosts promise: 5 s by default
-SLACK = 4.0  # for a machine that runs other things as well
+SLACK = 8.0  # for a machine that runs other things as well
 WAYS = ("kill", "freeze", "end the worker", "kill the worker", "kill the spawner")
 
 faults = Faults()

@@ -47,7 +47,7 @@ from monarch.actor import (
 from monarch.config import configured
 from monarch.errors import AddressError
 
-PROMPT = 5.0
+PROMPT = 20.0
 """Seconds in which an answer is there that nothing has to be waited for."""
 
 

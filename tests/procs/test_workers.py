@@ -539,7 +539,7 @@ def test_hosts_that_ended_and_are_attached_again_are_let_go_without_waiting_for_
     for future in (again.initialized, procs.initialized):
         with pytest.raises((RuntimeError, SupervisionError)):
             future.get(timeout=PATIENCE)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
 
 
 def test_stopping_one_of_two_attachments_leaves_what_the_other_has_spawned(
