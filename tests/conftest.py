@@ -36,7 +36,6 @@ QUICK = (
     "test_ports.py",
     "test_supervision_basics.py",
 )
-DEFAULT_TIMEOUT = 60
 PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
 
 # How long an example takes says more about who else uses the machine than about the code. Examples
@@ -123,8 +122,6 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(DEFAULT_TIMEOUT))
         if _is_slow(item.path):
             item.add_marker("slow")
     if hasattr(config, "workerinput"):
