@@ -290,7 +290,7 @@ def test_a_mesh_in_a_file_is_used_by_another_program_until_its_owner_ends(tmp_pa
             with open({str(mesh)!r}, "wb") as file:
                 pickle.dump((procs, actors), file)
             command, env = [{sys.executable!r}, {str(later)!r}], {{**os.environ, "MESH": {str(mesh)!r}}}
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
             assert done.returncode == 0 and "error" not in done.stdout and not done.stderr, done
             assert len(actors.say.call(3).get(timeout=30)) == 2
         """,

@@ -79,7 +79,7 @@ START = """
 """
 
 
-def run(source: str, *, timeout: float = 40.0) -> ScriptResult:
+def run(source: str, *, timeout: float = 80.0) -> ScriptResult:
     return run_program(START, source, timeout=timeout)
 
 

@@ -205,7 +205,7 @@ def test_a_program_whose_job_another_one_ends_says_so_and_ends(home: Home) -> No
     assert program.stdout is not None
     assert program.stdout.readline() == "working\n"
     job_load(home.folder / ".monarch" / "job_state.pkl").kill()
-    _, said = program.communicate(timeout=30)
+    _, said = program.communicate(timeout=60)
     assert program.returncode == 1
     assert "worker.work()" in said
     assert "internal error" not in said

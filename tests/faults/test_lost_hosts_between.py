@@ -137,7 +137,7 @@ def test_those_below_a_lost_host_of_a_tree_are_called_and_answer(how: str, fanou
             for index in (0, 2, 4, 5):
                 assert notes.slice(hosts=index).noted.call_one().get(timeout=20) == due
         """,
-        timeout=55,
+        timeout=100,
     )
 
 

@@ -93,7 +93,7 @@ def until(program: RunningProgram, right: Callable[[int, dict[str, Any]], bool])
         return right(status, verdict)
 
     try:
-        wait_until(there, what="the verdict", timeout=30)
+        wait_until(there, what="the verdict", timeout=60)
     except AssertionError as error:
         raise AssertionError(f"status {status}: {json.dumps(verdict, indent=1)}") from error
     return verdict

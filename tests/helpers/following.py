@@ -63,7 +63,7 @@ class Entered(NamedTuple):
 
 
 def follow(
-    *parts: str, env: Mapping[str, str] | None = None, timeout: float = 60.0
+    *parts: str, env: Mapping[str, str] | None = None, timeout: float = 100.0
 ) -> dict[int, list[Entered]]:
     """Runs a program (see `scripts.program`); what was entered in each round, in the order in which
     it was.

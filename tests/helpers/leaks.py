@@ -19,7 +19,7 @@ from pathlib import Path
 
 from monarch._proc_stat import PARENT, STARTED, STATE, stat_of
 
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 15.0
 OF_SESSION = "MONARCH_TEST_SESSION=1"
 """In the environment of daemons that tests share, and may replace: their owner sees to their
 end.

@@ -247,7 +247,7 @@ def within_bound(start: float, slack: float = SLACK) -> None:
     assert taken < BOUND + slack, taken
 
 
-def run(source: str, *, timeout: float = 50.0) -> ScriptResult:
+def run(source: str, *, timeout: float = 80.0) -> ScriptResult:
     """Run a script that begins as this module says; nothing of it may be left."""
     begin = "from helpers.remote import *\n\nif __name__ == '__main__':\n"
     return run_program(begin + textwrap.indent(textwrap.dedent(source), "    "), timeout=timeout)

@@ -20,7 +20,7 @@ SIZE = 50, 120
 
 
 def run_on_terminal(
-    source: str, *, env: Mapping[str, str] | None = None, timeout: float = 40.0
+    source: str, *, env: Mapping[str, str] | None = None, timeout: float = 80.0
 ) -> str:
     """Runs a script, which may import the helpers, on a terminal of its own, to its good end; what
     it has written there.

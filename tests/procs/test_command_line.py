@@ -204,7 +204,7 @@ def test_a_worker_says_on_which_port_it_listens_and_when_whom_it_has_refused(hom
     datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f")
     assert "does not speak TLS" in said
     worker.send_signal(signal.SIGINT)
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=60)
 
 
 def test_a_job_is_applied_used_and_ended(home: Home) -> None:
@@ -282,7 +282,7 @@ def test_the_end_of_a_worker_on_ctrl_c_leaves_nothing(home: Home) -> None:
     assert worker.stderr is not None
     assert worker.stderr.readline().startswith("listening: ")
     worker.send_signal(signal.SIGINT)
-    _, said = worker.communicate(timeout=30)
+    _, said = worker.communicate(timeout=60)
     assert worker.returncode == 130
     assert "Traceback" not in said
 
@@ -297,7 +297,7 @@ def test_a_worker_whose_agent_was_killed_says_so(home: Home) -> None:
         pid for pid in home.processes() if pid != worker.pid and parent_of(pid) == worker.pid
     ]
     os.kill(agent, signal.SIGKILL)
-    _, said = worker.communicate(timeout=30)
+    _, said = worker.communicate(timeout=60)
     assert worker.returncode == 1
     assert "error: " in said
     assert "signal 9" in said

@@ -121,7 +121,7 @@ def test_order_holds_down_a_deep_tree_of_many_hosts() -> None:
     """
     result = run_script(
         script,
-        timeout=55,
+        timeout=100,
         env={"PYTHONPATH": os.environ["PYTHONPATH"], "HYPERACTOR_MESH_MAX_CAST_FANOUT": "2"},
     )
     assert result.stdout == "fine\n", str(result)

@@ -367,7 +367,7 @@ def test_a_collector_that_never_answers_holds_up_no_end(tmp_path: Path) -> None:
             PROGRAM,
             cwd=tmp_path,
             env=environment(server.endpoint, OTEL_EXPORTER_OTLP_TIMEOUT="50"),
-            timeout=40,
+            timeout=80,
         )
         held.set()
         server.shutdown()
@@ -435,6 +435,6 @@ def test_a_callback_that_hangs_holds_up_neither_spans_nor_the_end(
             with span("before"):
                 this_host().spawn_procs({"gpus": 1}, name="ranks").stop().get()
         """
-    done = run_script(program, cwd=tmp_path, env=environment(collector.endpoint), timeout=40)
+    done = run_script(program, cwd=tmp_path, env=environment(collector.endpoint), timeout=80)
     assert done.exit_code == 0, done
     assert "before" in {each.name for _, _, each in collector.found["spans"]}

@@ -114,7 +114,7 @@ def until(program: RunningProgram, *texts: str, options: tuple[str, ...] = ()) -
         return all(text in shown for text in texts)
 
     try:
-        wait_until(there, what="stacks", timeout=30)
+        wait_until(there, what="stacks", timeout=60)
     except AssertionError as error:
         missing = [text for text in texts if text not in shown]
         raise AssertionError(f"missing: {missing}\n{shown}") from error

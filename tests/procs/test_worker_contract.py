@@ -225,7 +225,7 @@ def test_the_command_reports_its_port_and_ends_with_its_stdin(home: Home) -> Non
     (report,) = wait_until(lambda: [*read_reports(reports)], what="the report")
     assert worker.stderr is not None
     assert worker.stderr.readline() == f"listening: {report.address}\n"
-    worker.communicate(timeout=30)
+    worker.communicate(timeout=60)
     assert worker.returncode == 0
 
 
