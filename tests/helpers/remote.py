@@ -42,7 +42,7 @@ from monarch.actor import (
 )
 from monarch.config import configure
 
-RECONNECT = 1.0  # seconds: `channel_reconnect_timeout` of everybody in these scripts
+RECONNECT = 2.0  # seconds: `channel_reconnect_timeout` of everybody in these scripts
 BOUND = 1.25 * RECONNECT  # what hosts promise: 5 s by default
 SLACK = 8.0  # for a machine that runs other things as well
 WAYS = ("kill", "freeze", "end the worker", "kill the worker", "kill the spawner")

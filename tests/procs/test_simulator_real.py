@@ -21,6 +21,8 @@ from monarch import inspect, reduce_, remote
 from monarch.simulator import Machine, Simulator, measure, patch_tensor_engine
 from monarch.simulator.meter import processor_times
 
+pytestmark = pytest.mark.timeout(300)  # to measure a machine that is busy takes long
+
 if TYPE_CHECKING:
     from conftest import Spawn
     from monarch.actor import ProcMesh

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers.actors import Echo
+from helpers.tables import tables
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, endpoint, this_host
 from monarch.config import configured
@@ -45,7 +46,7 @@ class Floods(Actor):
 
 
 def rows(table: str) -> list[dict[str, Any]]:
-    return read(table, hosts=this_host()).get(timeout=PATIENCE).rows(table)
+    return tables(table).rows(table)
 
 
 def of_actor(table: str, name: str, column: str = "actor_id") -> list[dict[str, Any]]:
@@ -62,7 +63,7 @@ def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
 
         # of own procs, as other tests may have left some, and of calls to them
         def counts() -> dict[str, int]:
-            found = read("actors", *EVENTS, hosts=this_host()).get(timeout=PATIENCE)
+            found = tables("actors", *EVENTS)
             procs = {row["proc_id"] for row in found.rows("actors") if row["id"] in own}
             there = {row["id"] for row in found.rows("actors") if row["proc_id"] in procs}
             messages = [row for row in found.rows("messages") if row["to_actor_id"] in there]

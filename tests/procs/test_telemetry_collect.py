@@ -11,6 +11,7 @@ import pytest
 
 from helpers.actors import Echo
 from helpers.scripts import run_script
+from helpers.tables import rows, tables
 from helpers.terminals import running
 from helpers.waiting import PATIENCE, wait_until
 from monarch.actor import Actor, endpoint, this_host, this_proc
@@ -40,17 +41,11 @@ def here(*tables: str, **options: Any) -> Collected:
     return read(*tables, hosts=this_host(), **options).get(timeout=PATIENCE)
 
 
-def rows(table: str, **options: Any) -> list[dict[str, Any]]:
-    found = here(table, **options)
-    assert not found.silent
-    return found.rows(table)
-
-
 def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
     actors = spawn({"gpus": 3}, name="trainers").spawn("trainer", Echo)
     pids = actors.pid.call().get().values()
-    found = here("actors", "procs", "meshes", "hosts")
-    assert not found.silent and not found.left_out
+    found = tables("actors", "procs", "meshes", "hosts")
+    assert not found.left_out
     mine = [row for row in found.rows("actors") if row["name"] == "trainer"]
     assert [
         (row["rank"], row["pid"], row["status"], row["class"])
@@ -75,7 +70,7 @@ def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:
         of_procs["parent_mesh_id"] == host["id"]
         and host["memory_bytes"] > host["memory_available_bytes"] > 0
     )
-    was = here("host_history").rows("host_history")  # since somebody has first asked
+    was = tables("host_history").rows("host_history")  # since somebody has first asked
     assert {row["host_id"] for row in was} == {host["id"]}
     assert all(0 < row["memory_used_bytes"] < host["memory_bytes"] for row in was)
     assert was[-1]["timestamp_us"] >= host["timestamp_us"] and was[-1]["load_1m"] >= 0
@@ -156,7 +151,7 @@ def test_a_killed_proc_and_its_actors_are_still_in_the_tables(spawn: Spawn, faul
 def test_the_tree_of_a_snapshot_leads_from_the_root_to_each_actor(spawn: Spawn) -> None:
     actors = spawn({"gpus": 2}, name="leaves").spawn("leaf", Echo)
     actors.pid.call().get()
-    tables = [
+    names = [
         "snapshots",
         "nodes",
         "children",
@@ -166,9 +161,8 @@ def test_the_tree_of_a_snapshot_leads_from_the_root_to_each_actor(spawn: Spawn) 
         "actor_nodes",
         "actor_executions",
     ]
-    found = here(*tables)
-    assert not found.silent
-    [snapshot] = {row["snapshot_id"] for table in tables for row in found.rows(table)}
+    found = tables(*names)
+    [snapshot] = {row["snapshot_id"] for table in names for row in found.rows(table)}
     assert [row["snapshot_id"] for row in found.rows("snapshots")] == [snapshot]
     kinds = {row["node_id"]: row["node_kind"] for row in found.rows("nodes")}
     parents = {row["child_id"]: row["parent_id"] for row in found.rows("children")}

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Echo
+from helpers.tables import rows
 from helpers.waiting import PATIENCE, wait_until
-from monarch.actor import Actor, ActorError, concurrent_endpoint, endpoint, this_host
+from monarch.actor import Actor, ActorError, concurrent_endpoint, endpoint
 from monarch.config import configured
 from monarch.telemetry import read
 
@@ -46,13 +47,6 @@ class WorksAsync(Actor):
     @concurrent_endpoint
     async def fail(self) -> None:
         raise ValueError("on purpose")
-
-
-def rows(table: str) -> list[dict[str, Any]]:
-    # other tests may have left hosts that are lost
-    found = read(table, hosts=this_host()).get(timeout=PATIENCE)
-    assert not found.silent and not found.left_out
-    return found.rows(table)
 
 
 def messages(name: str) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from helpers.tables import rows
 from helpers.waiting import PATIENCE
-from monarch.actor import Actor, context, endpoint, get_meter, span, this_host
+from monarch.actor import Actor, context, endpoint, get_meter, span
 from monarch.config import configured
-from monarch.telemetry import Observation, read, step, traced
+from monarch.telemetry import Observation, step, traced
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -55,13 +56,6 @@ class TrainsAsync(Actor):
     @endpoint
     async def train(self) -> None:
         await asyncio.gather(self.slow(), self.slow())
-
-
-def rows(table: str) -> list[dict[str, Any]]:
-    # other tests may have left hosts that are lost
-    found = read(table, hosts=this_host()).get(timeout=PATIENCE)
-    assert not found.silent and not found.left_out
-    return found.rows(table)
 
 
 def by_proc(rows: list[dict[str, Any]], name: str, value: str) -> list[Any]:
