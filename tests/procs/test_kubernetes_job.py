@@ -39,7 +39,7 @@ USE = """
 
     def ask(hosts):
         with hosts.spawn_procs() as procs:
-            return procs.spawn("worker", Worker).pod.call().get(timeout=30).values()
+            return procs.spawn("worker", Worker).pod.call().get(timeout=60).values()
 """
 TWO_MESHES = (
     USE
@@ -104,7 +104,7 @@ SERVICE = (
     worker = hosts.spawn_procs(restart=None).spawn("worker", Worker)
     for part in [worker, worker.slice(hosts=0)]:
         try:
-            print(sorted(part.pod.call().get(timeout=30).values()), flush=True)
+            print(sorted(part.pod.call().get(timeout=60).values()), flush=True)
         except Exception as error:
             print(type(error).__name__, flush=True)
         sys.stdin.readline()
@@ -205,7 +205,7 @@ OUTSIDE = (
             worker.pod.call().get()
             print(flush=True)
             sys.stdin.readline()
-            print(worker.pod.call().get(timeout=30).values(), flush=True)
+            print(worker.pod.call().get(timeout=60).values(), flush=True)
             sys.stdin.readline()
     """
 )

@@ -7,7 +7,10 @@ the middle.
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,6 +21,7 @@ import torch
 
 import monarch
 from monarch import inspect
+from monarch._core.net import unix
 from monarch.actor import Point, ProcMesh, this_host
 from monarch.tensor_engine import RemoteException
 
@@ -291,6 +295,16 @@ def test_what_is_only_noted_as_conjugated_is_reduced_in_place(mesh: Any) -> None
     x = torch.tensor([1 + 2j]) * (1 + mesh.rank("dp"))
     x.conj().reduce_("dp")
     assert inspect(x).tolist() == [3 + 6j]
+
+
+def test_a_program_that_starts_later_leaves_the_store_of_groups_alone(mesh: Any) -> None:
+    torch.ones(1).reduce_("dp")
+    folders = [*Path(tempfile.gettempdir()).glob("monarch-groups-*")]
+    assert folders
+    for folder in folders:
+        os.utime(folder, (0, 0))  # long before
+    unix.release_abandoned()  # as the host agent of a program does, a moment after its start
+    assert everywhere(torch.ones(1).reduce("dp")) == [[2.0]] * 4
 
 
 def test_reductions_that_a_type_does_not_have_are_refused_at_once(mesh: Any) -> None:

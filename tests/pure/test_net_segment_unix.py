@@ -277,7 +277,11 @@ def test_what_ended_programs_have_left_is_removed_and_nothing_else(places: list[
             unix.listen(address).close()
         (places[0] / "monarch-open").chmod(0o755)
         (places[0] / "monarch.log").touch()
-        for name in ("live", "dead", "open"):
+        others = "groups-3x", "results"  # as a plane makes for a while; a user's own
+        for name in others:
+            (places[0] / f"monarch-{name}").mkdir(mode=0o700)
+        (places[0] / "monarch-results" / "loss").touch()
+        for name in ("live", "dead", "open", *others):
             os.utime(places[0] / f"monarch-{name}", (0, 0))
         unix.release_abandoned()
         assert {path.name for path in places[0].iterdir()} == {
@@ -285,7 +289,10 @@ def test_what_ended_programs_have_left_is_removed_and_nothing_else(places: list[
             "monarch-young",
             "monarch-open",
             "monarch.log",
+            "monarch-groups-3x",
+            "monarch-results",
         }
+        assert (places[0] / "monarch-results" / "loss").exists()
         with unix.connect(live):
             pass
 

@@ -120,15 +120,13 @@ def release_abandoned() -> None:
 
 
 def hosts_here() -> list[tuple[str, int, float, bool]]:
-    """The hosts of this user on this machine whose agent listens: name, process that has started it
-    (0 if it runs in another namespace), when (seconds since 1970), and whether that is a worker: it
-    has no socket of its own.
+    """The hosts of this user on this machine whose agent listens: name, process that started it (0
+    if in another namespace), when (seconds since 1970), and whether that is a worker.
     """
     found = []
     for folder in _our_folders():
         with suppress(OSError):  # of a program that has ended meanwhile
-            host = os.path.basename(folder).removeprefix(_PREFIX)
-            found.append((host, *_agent_in(folder)))
+            found.append((folder.rpartition(_PREFIX)[2], *_agent_in(folder)))
     return found
 
 
@@ -137,7 +135,8 @@ def _our_folders() -> Iterator[str]:
     for place in PLACES:
         with suppress(OSError):
             for name in os.listdir(place):
-                if name.startswith(_PREFIX) and _is_ours(folder := f"{place}/{name}"):
+                before, _, host = name.partition(_PREFIX)  # other folders have more than one dash
+                if not before and host.isalnum() and _is_ours(folder := f"{place}/{name}"):
                     yield folder
 
 
@@ -188,8 +187,9 @@ def _in_use(folder: str) -> bool:
     for name in os.listdir(folder):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.setblocking(False)
-            if probe.connect_ex(f"{folder}/{name}") not in (errno.ECONNREFUSED, errno.ENOENT):
-                return True
+            error = probe.connect_ex(path := f"{folder}/{name}")
+        if error != errno.ECONNREFUSED or not stat.S_ISSOCK(os.lstat(path).st_mode):  # not a host's
+            return True
     return False
 
 
