@@ -382,3 +382,17 @@ def test_an_error_of_the_program_ends_it_with_work_in_flight() -> None:
     assert result.exit_code == 1, str(result)
     assert "on purpose" in result.stderr, str(result)
     assert result.left_behind == [], str(result)
+
+
+def test_a_fork_of_the_program_that_ends_takes_nothing_from_its_ranks() -> None:
+    run(
+        """
+torch.ones(1).reduce_("gpus")
+child = os.fork()
+if not child:
+    raise SystemExit
+assert os.waitpid(child, 0) == (child, 0)
+print(inspect(torch.ones(1).reduce("gpus")))
+""",
+        "tensor([2.])",
+    )

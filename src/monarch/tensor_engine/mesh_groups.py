@@ -5,6 +5,7 @@ Each is defined on the workers once per engine, under a number, before an instru
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import tempfile
@@ -118,6 +119,8 @@ def meeting_of(engine: Engine) -> Meeting:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")
             engine.meeting = Meeting(f"{folder}/store")
             engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
+            # a fork that ends leaves the folder alone
+            os.register_at_fork(after_in_child=engine.end_meeting.detach)
         else:
             host = socket.gethostname()
             store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
