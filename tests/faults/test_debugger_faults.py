@@ -270,9 +270,8 @@ def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn
             user.type("interrupt s 0")
             (row,) = user.wait_stopped()
             shown = user.expect("s 0: in spin()")
-            [host] = re.findall(
-                r"^(?:monarch_dbg> )?host (.*) can't be reached: .+$", shown, re.MULTILINE
-            )
+            pattern = r"^(?:monarch_dbg> )?host (.*) can't be reached: .+$"
+            [host] = {*re.findall(pattern, shown, re.MULTILINE)}  # each command says so
             assert host != row.who.host
             user.type("attach s 0", "self.spins = False", "c")
             assert answer.get(timeout=20)

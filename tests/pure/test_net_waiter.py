@@ -143,3 +143,7 @@ def test_a_forked_child_wakes_nobody_of_its_parent() -> None:
     if pid == 0:
         os._exit(take_waiter() is waiter)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_one_whose_making_was_interrupted_goes_without_a_word() -> None:
+    Waiter.__new__(Waiter).__del__()

@@ -19,8 +19,9 @@ _LONGEST_MS = 2**31 - 1  # what poll takes; whoever waits longer asks again
 class Waiter:
     """An eventfd and a poll set, for one thread at a time."""
 
+    _event = -1  # of one whose making a signal handler has ended
+
     def __init__(self) -> None:
-        self._event = -1
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._event, select.POLLIN)
@@ -28,9 +29,7 @@ class Waiter:
         self.thread_id = threading.get_ident()
 
     def wait(self, fd: int, timeout: float | None) -> bool:
-        """Wait until `fd` is readable (True), until `wake`, or until `timeout` seconds have passed
-        (False).
-        """
+        """Wait until `fd` is readable (True), until `wake`, or for `timeout` seconds (False)."""
         if fd != self._watched:
             self._watch(fd)
         ready = False
