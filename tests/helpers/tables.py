@@ -1,4 +1,4 @@
-"""Tables of telemetry as tests read them: with the answers of all processes."""
+"""Tables of telemetry as tests read them, nearly always with the answers of all processes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from monarch.actor import this_host
 from monarch.telemetry import Collected, read
 
 
-def tables(*names: str, **options: Any) -> Collected:
-    """Of this host: other tests may have left hosts that are lost.
-
-    Read again where a process was late, as one may be on a busy machine.
+def here(*names: str, **options: Any) -> Collected:
+    """Those of this host, without processes that are late: other tests may have left hosts that are
+    lost.
     """
+    return read(*names, hosts=this_host(), **options).get(timeout=PATIENCE)
+
+
+def tables(*names: str, **options: Any) -> Collected:
+    """As `here`, but read again where a process was late, as one may be on a busy machine."""
 
     def complete() -> Collected | None:
-        found = read(*names, hosts=this_host(), **options).get(timeout=PATIENCE)
+        found = here(*names, **options)
         return None if found.silent else found
 
     found = wait_until(complete, what=f"{', '.join(names)} of all processes")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helpers.actors import Echo
-from helpers.tables import tables
+from helpers.tables import here, tables
 from helpers.waiting import PATIENCE, wait_until
-from monarch.actor import Actor, endpoint, this_host
+from monarch.actor import Actor, endpoint
 from monarch.config import configured
-from monarch.telemetry import TABLES, read
+from monarch.telemetry import TABLES
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -82,9 +82,7 @@ def test_a_question_adds_no_row_about_itself(spawn: Spawn) -> None:
         before = counts()
         assert before["messages"] >= 2 and before["sent_messages"] >= 1
         for _ in range(5):
-            read(
-                *(table for table in TABLES if not table.startswith("pyspy")), hosts=this_host()
-            ).get(timeout=PATIENCE)
+            here(*(table for table in TABLES if not table.startswith("pyspy")))
         assert counts() == before
 
 

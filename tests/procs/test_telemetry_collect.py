@@ -11,10 +11,10 @@ import pytest
 
 from helpers.actors import Echo
 from helpers.scripts import run_script
-from helpers.tables import rows, tables
+from helpers.tables import here, rows, tables
 from helpers.terminals import running
 from helpers.waiting import PATIENCE, wait_until
-from monarch.actor import Actor, endpoint, this_host, this_proc
+from monarch.actor import Actor, endpoint, this_proc
 from monarch.telemetry import TABLES, Collected, read
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ class Asks(Actor):
     def ask_within(self, other: Any, seconds: float) -> int:
         answer: int = other.pid.call_one().get(timeout=seconds)
         return answer
-
-
-def here(*tables: str, **options: Any) -> Collected:
-    """Of this host: other tests may have left hosts that are lost."""
-    return read(*tables, hosts=this_host(), **options).get(timeout=PATIENCE)
 
 
 def test_actors_procs_and_meshes_are_joined_by_their_ids(spawn: Spawn) -> None:

@@ -135,7 +135,7 @@ def _our_folders() -> Iterator[str]:
     for place in PLACES:
         with suppress(OSError):
             for name in os.listdir(place):
-                before, _, host = name.partition(_PREFIX)  # other folders have more than one dash
+                before, _, host = name.partition(_PREFIX)  # planes' folders have one dash more
                 if not before and host.isalnum() and _is_ours(folder := f"{place}/{name}"):
                     yield folder
 
@@ -147,6 +147,7 @@ def _agent_in(folder: str) -> tuple[int, float, bool]:
         probe.connect(path)
         # who began to listen is who has started it
         pid, since = check_peer(probe), os.stat(path).st_ctime
+    # a worker has no socket of its own
     return pid, since, not any(name.startswith(f"{CLIENT}{pid}-") for name in os.listdir(folder))
 
 
