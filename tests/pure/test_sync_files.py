@@ -11,13 +11,17 @@ import stat
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event, Thread, current_thread
 from typing import Any
 
 import pytest
 
+from helpers.waiting import PATIENCE, wait_until
 from monarch.sync import Scanner, Workspace
+from monarch.sync import store as store_module
 from monarch.sync.build import Build
 from monarch.sync.manifest import File, Manifest, decode
+from monarch.sync.removal import is_intact
 from monarch.sync.scan import Scan
 from monarch.sync.store import WorkspaceStore, base_folder, changes
 
@@ -519,6 +523,86 @@ def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(
     send(build, found)
     build.finish()
     assert store.current.resolve() == build.path
+
+
+def test_a_spare_version_that_another_host_makes_is_not_taken_for_what_a_dead_process_left(
+    project: Path, store: WorkspaceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hosts that share a folder: one looks for leftovers while the spare of another gets its
+    list.
+    """
+    write(project, {"a.py": "1"})
+    bring(store, scan(project))
+    versions = store.current.parent / "versions"
+    lists_read, refused, lock, make_empty = (
+        Event(),
+        Event(),
+        store_module.try_lock,
+        Build.make_empty,
+    )
+
+    def tried(fd: int) -> bool:
+        locked = lock(fd)
+        if not locked and current_thread() is other:
+            refused.set()
+        return locked
+
+    def made(build: Build) -> None:
+        make_empty(build)
+        assert lists_read.wait(PATIENCE)
+
+    def next_step() -> str:
+        lists_read.set()
+        wait_until(lambda: refused.is_set() or any(versions.glob("spare*.json")), what="a step")
+        return name_in_use()
+
+    name_in_use = store._name_in_use
+    monkeypatch.setattr(store_module, "try_lock", tried)
+    monkeypatch.setattr(Build, "make_empty", made)
+    other = Thread(target=WorkspaceStore(tmp_path / "hosts", "project-1").make_spare)
+    other.start()
+    wait_until(lambda: any(versions.glob("spare*")), what="its folder")
+    monkeypatch.setattr(store, "_name_in_use", next_step)
+    store.clean_up()
+    other.join(PATIENCE)
+    spares = list(versions.glob("spare*.json"))
+    assert len(spares) == 1 and content(spares[0].with_suffix("")) == content(project)
+
+
+def test_a_process_that_dies_between_a_folder_and_its_list_stops_no_later_sync(
+    project: Path, store: WorkspaceStore
+) -> None:
+    write(project, {"a.py": "1"})
+    bring(store, scan(project))
+    store.make_spare()
+    (listed,) = store.current.parent.glob("versions/spare*.json")
+    shutil.rmtree(listed.with_suffix(""))  # as one does that takes it for its own
+    write(project, {"a.py": "22"})
+    bring(store, scan(project))
+    store.clean_up()
+    assert content(store.current) == content(project) and not listed.exists()
+
+
+@pytest.mark.parametrize("change", ["removed", "shorter", "other"])
+def test_what_another_workspace_loses_while_it_lends_it_is_sent(
+    change: str, project: Path, store: WorkspaceStore, tmp_path: Path, monkeypatch: Any
+) -> None:
+    write(project, {"a.py": "one", "b.py": "two"})
+    bring(store, scan(project))
+
+    def look(path: str, file: Any, folder: int | None = None) -> bool:
+        intact = is_intact(path, file, folder)
+        if path.endswith("a.py"):
+            if change == "removed":
+                os.unlink(path)
+            else:
+                Path(path).write_text("on" if change == "shorter" else "eno")
+        return intact
+
+    monkeypatch.setattr("monarch.sync.build.is_intact", look)
+    other = WorkspaceStore(tmp_path / "hosts", "project-2")
+    assert bring(other, scan(project)) == ["a.py"]
+    assert content(other.current) == content(project)
 
 
 def test_content_that_is_not_what_its_digest_says_is_refused(

@@ -134,7 +134,10 @@ class Build:
                 ):
                     self._there.add(wanted.path)
                 else:
-                    self._copy(source, wanted)
+                    try:
+                        self._copy(source, wanted)
+                    except (OSError, ValueError):  # removed, or changed, since it was looked at
+                        continue
                 del self.missing[file.digest]
 
     def check_room(self) -> None:
@@ -229,7 +232,8 @@ class Build:
         self._lock = -1
 
     def _copy(self, source: str, file: File) -> None:
-        arriving = _Arriving(f"{self._root}/{file.path}", file)
+        target = f"{self._root}/{file.path}"
+        arriving = _Arriving(target, file)
         try:
             done = False
             with open(source, "rb", buffering=0) as content:
@@ -242,6 +246,7 @@ class Build:
                 raise ValueError(f"{source} has become shorter")
         except BaseException:
             arriving.close()
+            os.unlink(target)
             raise
         self._there.add(file.path)
 

@@ -256,7 +256,9 @@ class WorkspaceStore:
         return [path for path in self._whole() if path.name.startswith(_SPARE)]
 
     def _whole(self) -> list[Path]:
-        return [path.with_suffix("") for path in self._versions.glob("*.json")]
+        found = [path.with_suffix("") for path in self._versions.glob("*.json")]
+        # a process may have died between the folder and its list
+        return [path for path in found if path.is_dir()]
 
     def clean_up(self) -> list[str]:
         """Remove versions but three: in use, the one before, and one to be recycled.
@@ -270,8 +272,11 @@ class WorkspaceStore:
         with self._locked():
             whole = [*self._spares(), *self._complete()]
             wanted = {self._name_in_use(), *(path.name for path in whole[-_NEEDED - 1 :])}
-            for path in [path for path in self._versions.iterdir() if not path.suffix]:
-                if path not in whole:
+            for path in list(self._versions.iterdir()):
+                if path.suffix:
+                    if path.suffix == ".json" and path.with_suffix("") not in whole:
+                        path.unlink()
+                elif path not in whole:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
                     manifest = self._manifest_of(path.name)
@@ -301,8 +306,9 @@ class WorkspaceStore:
             build.make(None)
             build.take_from(f"{self._versions}/{name}", manifest, by_link=True)
             build.make_empty()
-            if build.lay_by():
-                self._known[path.name] = manifest
+            with self._locked():  # to `clean_up`, what has no list yet is what a dead process left
+                if build.lay_by():
+                    self._known[path.name] = manifest
         finally:
             build.drop()
 
