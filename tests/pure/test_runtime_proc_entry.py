@@ -202,7 +202,7 @@ def test_who_is_overdue_is_killed_unless_what_waits_to_be_read_says_it_is_up(lat
     procs._hurry(proc)
     agent.later.pop()()  # its time is over, also if this agent stood still meanwhile
     if late:
-        assert proc.happen("ready", 14) == ("report",)
+        assert proc.happen("ready", 14) == ("report", "ask_to_end")
     while soon:
         soon.pop(0)()
     assert killed == ([] if late else [proc])
@@ -329,8 +329,8 @@ def test_what_is_stopped_before_there_is_a_process_is_asked_to_end_once_there_is
     proc = entry()
     proc.happen("bound", 11)
     assert proc.stop("enough", 12) == ()
-    assert proc.forked(42, 13) == ("ask_to_end", "hurry")
-    assert proc.happen("ready", 14) == ("report",)
+    assert proc.forked(42, 13) == ("hurry",)
+    assert proc.happen("ready", 14) == ("report", "ask_to_end")
     assert proc.happen("overdue", 15) == ()
 
 

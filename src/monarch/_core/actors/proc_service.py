@@ -190,23 +190,16 @@ class ProcService(ControlService):
     def _let_go(self, request: ControlRequest, record: LetGo) -> None:
         self.hub.full.let_go(record.wait)
 
-    def stop_all(
-        self, reason: str, done: Callable[[], None], cause: str = STOPPED, restarts: bool = False
-    ) -> None:
+    def stop_all(self, why: Failure, done: Callable[[], None]) -> None:
         """Stop every actor here, and call `done` when all have ended.
 
         On the poller's thread, and within `cleanup_timeout`.
-
-        Args:
-            restarts: Whether this process may start again, and they with it.
         """
         cells = self.cells
         ended = countdown(len(cells), lambda: self.hub.poller.call_soon(done))
+        why = why._replace(host=self.hub.address.host)
         for cell in cells:
-            failure = Failure(
-                cause, reason, str(cell.record), host=self.hub.address.host, restarts=restarts
-            )
-            cell.stop(failure, ended)
+            cell.stop(why._replace(actor=str(cell.record)), ended)
 
     def _requester_lost(self, address: ProcAddress) -> None:
         """A process is gone that talked to this one: what its actors owned here goes with it."""

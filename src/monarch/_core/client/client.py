@@ -222,9 +222,8 @@ class Client:
     def stop_own_actors(self) -> Future[None]:
         """Stop the actors that run in this very process, controllers among them."""
         stopped: Promise[None] = Promise("the actors of this process to end")
-        self.hub.poller.call_soon(
-            lambda: self.service.stop_all(SHUT_DOWN, lambda: stopped.resolve(None))
-        )
+        why, done = Failure(STOPPED, SHUT_DOWN), functools.partial(stopped.resolve, None)
+        self.hub.poller.call_soon(lambda: self.service.stop_all(why, done))
         return stopped.future
 
     def close(self) -> None:

@@ -158,16 +158,9 @@ class LetGo(NamedTuple):
 
 
 class StopProc(NamedTuple):
-    """Stop every actor, then end. Host agent ──▶ its proc; the end of the process is the answer.
+    """Stop every actor, then end. Host agent ──▶ its proc; the end of the process is the answer."""
 
-    Attributes:
-        cause: As of `Failure`.
-        restarts: Whether the proc may start again, and its actors with it.
-    """
-
-    reason: str
-    cause: str
-    restarts: bool
+    why: Failure
 
 
 # to a host agent: procs

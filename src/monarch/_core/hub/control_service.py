@@ -20,7 +20,7 @@ from ..calls.remote_error import dump_error
 from ..supervision.failure import Failure
 from ..wire import pickling
 from ..wire.address import SYSTEM, ProcAddress
-from ..wire.frame import DEAD, ERROR, REPLY, VALUE, Bytes, Frame
+from ..wire.frame import CALL, DEAD, ERROR, REPLY, VALUE, Bytes, Frame
 from .contracts import Origin
 from .control_records import HostDescription, name_on_wire
 from .message_hub import MessageHub
@@ -75,6 +75,11 @@ class ControlRequest:
     def refuse(self, failure: Failure) -> None:
         """Answer with the end of what the record is about."""
         self._reply(DEAD, pickling.dumps(failure)[0])
+
+    def send_back(self, record: tuple[Any, ...]) -> None:
+        """Send a record of its own over the connection on which this one came."""
+        content = pickling.dumps_call(tuple(record), {})
+        self.origin.send(Frame(CALL, 0, 0, SYSTEM, 0, 0, name_on_wire(type(record)), *content))
 
     @property
     def name(self) -> str:

@@ -283,7 +283,7 @@ class Agent(ControlService):
 
     @handles(ProcReady)
     def _proc_ready(self, request: ControlRequest, record: ProcReady) -> None:
-        self.procs.ready(request.peer.proc, record)
+        self.procs.ready(request, record)
 
     @handles(MeshNamed)
     def _mesh_named(self, request: ControlRequest, record: MeshNamed) -> None:

@@ -22,6 +22,7 @@ from ..hub import life
 from ..hub.contracts import Hub
 from ..hub.control import send_record
 from ..hub.control_records import HostedProc, ProcReady, ProcsEnded, StopProc
+from ..hub.control_service import ControlRequest
 from ..hub.spawn_requests import SpawnRequest
 from ..net import unix
 from ..supervision.failure import FROZEN, KILLED, MISSING, UNSTARTED, Failure, frozen_reason
@@ -135,10 +136,11 @@ class HostProcs:
                 timeout, lambda: self._spawn_timed_out(mesh, starting, timeout, imports)
             )
 
-    def ready(self, name: str, record: ProcReady) -> None:
+    def ready(self, request: ControlRequest, record: ProcReady) -> None:
         """A proc says that it is up, and where its black box is."""
-        entry = self._procs.get(name)
+        entry = self._procs.get(request.peer.proc)
         if entry is not None:
+            entry.greeting = request
             self.boxes.take_over(entry, record)
             self._happen(entry, "ready")
 
@@ -352,7 +354,9 @@ class HostProcs:
 
     def _ask_to_end(self, entry: ProcEntry) -> None:
         told = entry.stopped(time.monotonic())
-        send_record(self._hub, entry.address, StopProc(told.reason, told.cause, told.restarts))
+        # not the way of those whom this host calls it for: that has ended if they know of the stop
+        why = Failure(told.cause, told.reason, restarts=told.restarts)
+        entry.greeting.send_back(StopProc(why))
 
     def _hurry(self, entry: ProcEntry) -> None:
         self._poller.call_later(_READY_EXPECTED, lambda: self._linger(entry, "overdue"))

@@ -58,8 +58,8 @@ _BURY = ("release", "announce", "settle")
 #                                                end_waits: tell those who wait for its end
 #
 # A process may say that it is up before the spawner says that there is one, so the pid of one that
-# is `UP` may come later. Its client may have used it, and stop it, before that: so what is
-# `CANCELLED` is asked to end as well.
+# is `UP` may come later. Its client may have used it, and stop it, before that: so who is to end is
+# asked to, once it is up.
 TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (ASKED, "bound"): (BOUND, ("settle",)),
     (ASKED, "ready"): (UP, ("settle", "report")),
@@ -72,7 +72,7 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (BOUND, "stop"): (CANCELLED, ()),
     (BOUND, "kill"): (BOUND, ()),
     (STARTING, "ready"): (UP, ("report",)),
-    (STARTING, "stop"): (HALTING, ("ask_to_end", "hurry")),
+    (STARTING, "stop"): (HALTING, ("hurry",)),
     (STARTING, "kill"): (STARTING, ("kill",)),
     (STARTING, "exited"): (EXITED, ("linger",)),
     (UP, "bound"): (UP, ()),
@@ -82,13 +82,13 @@ TABLE: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {
     (UP, "kill"): (UP, ("kill",)),
     (UP, "exited"): (ENDED, (*_BURY, "tell_owner", "clear")),
     (CANCELLED, "bound"): (CANCELLED, ()),
-    (CANCELLED, "forked"): (HALTING, ("ask_to_end", "hurry")),
+    (CANCELLED, "forked"): (HALTING, ("hurry",)),
     (CANCELLED, "ready"): (STOPPING, ("settle", "report", "ask_to_end")),
     (CANCELLED, "failed"): (ENDED, ("refuse", *_BURY, "clear")),
     (CANCELLED, "stop"): (CANCELLED, ()),
     (CANCELLED, "kill"): (CANCELLED, ()),
     (CANCELLED, "given_up"): (CANCELLED, ("end_waits",)),  # the spawner is stuck; see "forked"
-    (HALTING, "ready"): (STOPPING, ("report",)),
+    (HALTING, "ready"): (STOPPING, ("report", "ask_to_end")),
     (HALTING, "stop"): (HALTING, ()),
     (HALTING, "overdue"): (HALTING, ("kill",)),
     (HALTING, "given_up"): (HALTING, ("kill",)),
@@ -181,6 +181,7 @@ class ProcEntry:
     Attributes:
         incarnation: How often it has been started before.
         pid: Its process, 0 before it is known.
+        greeting: That it is up, as it has said; the way to ask it to end.
         end: How it ended, None before.
         tail: The last lines that it printed.
     """
@@ -199,6 +200,7 @@ class ProcEntry:
         self.rank = rank
         self.state = ASKED
         self.pid = 0
+        self.greeting: Any = None
         self.end: Failure | None = None
         self.tail: deque[str] = deque(maxlen=max(_TAIL_LINES, config.value("tail_log_lines")))
         self.incarnation = incarnation

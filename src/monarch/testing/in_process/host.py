@@ -54,7 +54,7 @@ class LocalProc(LocalService):
 
     @handles(StopProc)
     def _stop_proc(self, request: ControlRequest, record: StopProc) -> None:
-        self.stop_all(record.reason, self.hub.poller.stop, record.cause, record.restarts)
+        self.stop_all(record.why, self.hub.poller.stop)
 
 
 class LocalProcs(HostProcs):
