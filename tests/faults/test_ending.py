@@ -591,7 +591,7 @@ def test_stopping_an_actor_is_bounded_though_its_process_can_say_nothing(spawn: 
         procs.stop().get(timeout=20)  # with these limits, not with the usual ones
 
 
-def test_procs_of_another_host_that_are_stopped_before_they_are_forked_are_asked_to_end() -> None:
+def test_procs_of_another_host_that_are_stopped_before_their_forks_are_asked_to_end() -> None:
     """What is sent to them waits at their host, and is told of the stop: the way there has ended."""
     run("""
         env = {"MONARCH_SECRET": "x" * 40, "HYPERACTOR_PROCESS_EXIT_TIMEOUT": "60s"}

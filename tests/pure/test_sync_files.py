@@ -525,7 +525,7 @@ def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(
     assert store.current.resolve() == build.path
 
 
-def test_a_spare_version_that_another_host_makes_is_not_taken_for_what_a_dead_process_left(
+def test_a_spare_version_that_another_host_makes_is_none_that_a_dead_process_left(
     project: Path, store: WorkspaceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hosts that share a folder: one looks for leftovers while the spare of another gets its
