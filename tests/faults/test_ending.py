@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Cleaner, Echo, Failing, open_channel
-from helpers.remote import run
+from helpers.processes import wait_stopped
 from helpers.scripts import run_script
 from helpers.waiting import is_alive, wait_gone, wait_until
-from helpers.workers import SECRET, workers
+from helpers.workers import SECRET, attached_cluster, children_of, workers
 from monarch.actor import (
     Actor,
     Port,
@@ -593,22 +593,16 @@ def test_stopping_an_actor_is_bounded_though_its_process_can_say_nothing(spawn: 
 
 def test_procs_of_another_host_that_are_stopped_before_their_forks_are_asked_to_end() -> None:
     """What is sent to them waits at their host, and is told of the stop: the way there has ended."""
-    run("""
-        env = {"MONARCH_SECRET": "x" * 40, "HYPERACTOR_PROCESS_EXIT_TIMEOUT": "60s"}
-        os.environ["MONARCH_SECRET"] = env["MONARCH_SECRET"]
-        with workers(1, env=env) as w:
-            hosts = attach_to_workers(workers=w.addresses)
-            member = hosts.spawn_procs(name="other").spawn("other", Member)
-            assert member.pid.call_one().get(timeout=30)
-            (spawner,) = children_of(w.agent(0))
-            os.kill(spawner, signal.SIGSTOP)
-            wait_stopped(spawner)
-            procs = hosts.spawn_procs(name="procs")
-            asked = procs.spawn("asked", Member).pid.call_one()
-            stopping = procs.stop()
-            assert member.pid.call_one().get(timeout=30)  # the agent has read all of that
-            os.kill(spawner, signal.SIGCONT)
-            stopping.get(timeout=30)
-            assert "stopped by client" in str(asked.exception(timeout=20))
-            hosts.shutdown().get(timeout=30)
-        """)
+    with attached_cluster(1, env={"HYPERACTOR_PROCESS_EXIT_TIMEOUT": "60s"}) as cluster:
+        other = cluster.hosts.spawn_procs(name="other").spawn("other", Echo)
+        assert other.pid.call_one().get(timeout=30)
+        (spawner,) = children_of(cluster.workers.agent(0))
+        os.kill(spawner, signal.SIGSTOP)
+        wait_stopped(spawner)
+        procs = cluster.hosts.spawn_procs(name="procs")
+        asked = procs.spawn("asked", Echo).pid.call_one()
+        stopping = procs.stop()
+        assert other.pid.call_one().get(timeout=30)  # the agent has read all of that
+        os.kill(spawner, signal.SIGCONT)
+        stopping.get(timeout=30)
+        assert "stopped by client" in str(asked.exception(timeout=20))

@@ -528,18 +528,12 @@ def test_what_a_dead_process_left_is_removed_and_not_what_is_being_made(
 def test_a_spare_version_that_another_host_makes_is_none_that_a_dead_process_left(
     project: Path, store: WorkspaceStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hosts that share a folder: one looks for leftovers while the spare of another gets its
-    list.
-    """
+    """Hosts that share a folder: one looks for leftovers as another one lists its spare version."""
     write(project, {"a.py": "1"})
     bring(store, scan(project))
     versions = store.current.parent / "versions"
-    lists_read, refused, lock, make_empty = (
-        Event(),
-        Event(),
-        store_module.try_lock,
-        Build.make_empty,
-    )
+    lists_read, refused = Event(), Event()
+    lock, make_empty, name_in_use = store_module.try_lock, Build.make_empty, store._name_in_use
 
     def tried(fd: int) -> bool:
         locked = lock(fd)
@@ -556,7 +550,6 @@ def test_a_spare_version_that_another_host_makes_is_none_that_a_dead_process_lef
         wait_until(lambda: refused.is_set() or any(versions.glob("spare*.json")), what="a step")
         return name_in_use()
 
-    name_in_use = store._name_in_use
     monkeypatch.setattr(store_module, "try_lock", tried)
     monkeypatch.setattr(Build, "make_empty", made)
     other = Thread(target=WorkspaceStore(tmp_path / "hosts", "project-1").make_spare)

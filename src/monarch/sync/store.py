@@ -272,11 +272,11 @@ class WorkspaceStore:
         with self._locked():
             whole = [*self._spares(), *self._complete()]
             wanted = {self._name_in_use(), *(path.name for path in whole[-_NEEDED - 1 :])}
-            for path in list(self._versions.iterdir()):
-                if path.suffix:
-                    if path.suffix == ".json" and path.with_suffix("") not in whole:
-                        path.unlink()
-                elif path not in whole:
+            for path in list(self._versions.glob("*.json")):
+                if path.with_suffix("") not in whole:
+                    path.unlink()
+            for path in [path for path in self._versions.iterdir() if not path.suffix]:
+                if path not in whole:
                     _remove_unlocked(path)
                 elif path.name not in wanted:
                     manifest = self._manifest_of(path.name)

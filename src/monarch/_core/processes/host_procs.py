@@ -354,7 +354,7 @@ class HostProcs:
 
     def _ask_to_end(self, entry: ProcEntry) -> None:
         told = entry.stopped(time.monotonic())
-        # not the way of those whom this host calls it for: that has ended if they know of the stop
+        # the gateway's way to it has ended, or waits, if another host called it before it was up
         why = Failure(told.cause, told.reason, restarts=told.restarts)
         entry.greeting.send_back(StopProc(why))
 
