@@ -14,6 +14,7 @@ from typing import Any
 from helpers.admin import Asker
 from helpers.leaks import descendants
 from helpers.terminals import killed_after
+from helpers.waiting import wait_until
 
 _PATIENCE = 150.0  # seconds
 
@@ -38,8 +39,8 @@ class Demo:
 
     @property
     def helper(self) -> int:
-        """The process that serves."""
-        return next(iter(descendants(self.process.pid)))
+        """The process that serves; a thread starts it, beside the line that says where."""
+        return next(iter(wait_until(lambda: descendants(self.process.pid), what="the helper")))
 
     @property
     def computing(self) -> set[int]:

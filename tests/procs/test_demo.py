@@ -7,7 +7,6 @@ import re
 import signal
 import time
 import tracemalloc
-from pathlib import Path
 from typing import cast
 
 import pytest
@@ -159,26 +158,10 @@ def test_the_command_serves_until_it_is_interrupted_and_its_helper_may_be_killed
         }
         lines = running.asker.post("/v1/query", wanted)["rows"]
         assert [each["text"].partition(":")[0] for each in lines] == ["shard-00006-12", "10.9.0.7"]
-        helper = next(
-            each
-            for each in children(running.process.pid)
-            if b"monarch.demo.helper" in command_line(each)
-        )
+        helper = running.helper
         os.kill(helper, signal.SIGKILL)
         wait_gone(helper)
         again = running.asker.get("/v1/now")  # by another one, for whom the time has gone on
         assert again["verdict"]["seconds"] > picture["verdict"]["seconds"]
         assert running.asker.post("/v1/meshes/trainers/restart", {})["killed"] == 16
     assert running.process.returncode == 0
-
-
-def children(pid: int) -> list[int]:
-    return [
-        int(each)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for each in (task / "children").read_text().split()
-    ]
-
-
-def command_line(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
