@@ -246,9 +246,9 @@ def test_after_the_helper_has_died_the_page_is_live_again(seen: Seen, tab: Tab) 
 def test_only_the_page_that_is_looked_at_asks(tab: Tab) -> None:
     page = tab.open("hosts")
     tab.wait_for("td", "trainers")
+    tab.open("waits")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(urlsplit(request.url).path))
-    tab.open("waits")
     # it has asked again since
     with page.expect_request("**/v1/waits*"), page.expect_request("**/v1/waits*"):
         pass

@@ -87,9 +87,10 @@ class Tab:
         dialog.dismiss()
 
     def open(self, view: str) -> Page:
-        """Go to a view: ``logs?mesh=trainers``."""
+        """Go to a view: ``logs?mesh=trainers``. What is shown then is no longer the last one."""
         self.page.goto(f"{self._url}/#/{view}")
-        self.page.locator("main h1").wait_for()
+        path = view.partition("?")[0]
+        self.page.locator(f"nav a[aria-current][href^='#/{path}']").wait_for()
         return self.page
 
     def wait_for(self, selector: str, text: str | re.Pattern[str] = "") -> Any:
