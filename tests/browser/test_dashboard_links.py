@@ -19,6 +19,7 @@ import pytest
 
 from helpers.browsers import Tab
 from helpers.demo import Demo, demo
+from helpers.processes import stopped
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -191,15 +192,11 @@ def test_a_page_of_an_earlier_time_asks_until_there_is_an_answer(
 def test_the_silence_of_a_helper_that_stands_still_is_seen(tab: Tab, program: Demo) -> None:
     tab.open("now")
     tab.wait_for(".verdict")
-    helper = program.helper
-    os.kill(helper, signal.SIGSTOP)
-    try:
+    with stopped(program.helper):
         tab.page.clock.fast_forward(21_000)
         tab.wait_for("[role=status]", re.compile(r"no answer for \d+ s"))
         tab.wait_for("main p", "What follows was so at")
         tab.wait_for("main p", re.compile(r"\d+ s ago"))
-    finally:
-        os.kill(helper, signal.SIGCONT)
     tab.wait_for("[role=status]", "live")
     tab.page.get_by_text("What follows was so at").wait_for(state="detached")
 

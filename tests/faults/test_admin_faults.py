@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from helpers.admin import Asker, admin_of
+from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
 from monarch.admin.door import PROGRAM_ENDED, Door
@@ -200,15 +201,12 @@ def test_a_program_that_dies_during_a_request_ends_the_interface(
 def test_a_process_that_stands_still_is_named_and_not_waited_for(tmp_path: Path) -> None:
     with program_with_admin(tmp_path) as (_, pids, _, asker):
         asker.get("/v1/root")
-        os.kill(pids[1], signal.SIGSTOP)
-        try:
+        with stopped(pids[1]):
             silent = asker.get("/v1/waits")["silent"]
             drawn = ""
             while "! trainers[1] on " not in drawn:  # who asks within a second is told as before
                 drawn = asker.raw("GET", "/v1/tree")[1].decode()
             verdict = asker.get("/v1/why")
-        finally:
-            os.kill(pids[1], signal.SIGCONT)
         assert any(who.startswith("trainers[1] on ") for who in silent)
         assert "── trainers[1]" in drawn
         assert "is stopped" in json.dumps(verdict)
@@ -222,11 +220,8 @@ def test_a_host_that_stands_still_is_named_and_not_waited_for(tmp_path: Path) ->
             for entry in Path("/proc").iterdir()
             if entry.name.isdigit() and is_agent_of(entry, program.pid)
         )
-        os.kill(agent, signal.SIGSTOP)
-        try:
+        with stopped(agent):
             silent = asker.get("/v1/waits")["silent"]
-        finally:
-            os.kill(agent, signal.SIGCONT)
         assert (
             [why for why in silent.values() if why.startswith("did not answer within")]
             == list(silent.values())

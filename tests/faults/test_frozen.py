@@ -161,6 +161,7 @@ def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
         waiting = workers.slice(g=0).ask.call_one(workers.slice(g=1), ready)
         assert is_ready.recv().get(timeout=20)
         os.kill(agent_of(pids[0]), signal.SIGSTOP)
+        wait_stopped(agent_of(pids[0]))
         os.kill(pids[1], signal.SIGKILL)  # of which nobody can tell the actor that waits
         try:
             text = waiting.get(timeout=20)  # it may be told, and pass it on, in the moment before it ends itself

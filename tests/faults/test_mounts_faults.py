@@ -77,6 +77,7 @@ DEATHS = """
             os.lseek(file.fileno(), place * (4 << 20), os.SEEK_SET)
         source = source_below(job._workers["hosts"][1].pid)
         os.kill(source, signal.SIGSTOP)
+        wait(lambda: stat_of(source).endswith(" T"))
         readers = [subprocess.Popen(["head", "-c", "1"], stdin=file, stdout=subprocess.PIPE) for file in opened]
         wait(lambda: all(stat_of(each.pid) in ("head S", "head D") for each in readers))
         print("HEALTHY", sum(len(part) for part in parts_of("gathered/hosts_0/data")) == 64 << 20)

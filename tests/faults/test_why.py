@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
 from helpers.workers import SECRET, workers
@@ -329,11 +330,8 @@ def test_a_host_that_does_not_answer_is_blamed(tmp_path: Path) -> None:
         with running(source, tmp_path, {"MONARCH_SECRET": SECRET, **patient}) as program:
             program.wait_for("go")
             until(program, says(0, "Fine: 1 rank works, 3 ranks wait for a message"))
-            os.kill(attached.agent(1), signal.SIGSTOP)
-            try:
+            with stopped(attached.agent(1)):
                 status, verdict = asked(program)
-            finally:
-                os.kill(attached.agent(1), signal.SIGCONT)
             assert (
                 status == 4
                 and f"host {attached.addresses[1]} does not answer" in verdict["sentence"]

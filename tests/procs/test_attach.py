@@ -22,6 +22,7 @@ import pytest
 import monarch
 from helpers.actors import Counter, Echo
 from helpers.certificates import authority
+from helpers.processes import stopped
 from helpers.scripts import run_script
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, Workers, free_ports, workers
@@ -792,12 +793,8 @@ def test_a_script_that_ends_before_its_host_has_answered_says_what_is_lost() -> 
     """
     with workers(2) as found:
         found.wait_until_they_listen()
-        silent = (found.processes[1].pid, found.agent(1))
-        for pid in silent:
-            os.kill(pid, signal.SIGSTOP)
-        result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
-        for pid in silent:
-            os.kill(pid, signal.SIGCONT)
+        with stopped(found.processes[1].pid), stopped(found.agent(1)):
+            result = run_script(script, env={"ADDRESSES": " ".join(found.addresses)})
         (said,) = result.stderr.splitlines()
         assert said.endswith(f"what it sent there is lost: {found.addresses[1]}")
 

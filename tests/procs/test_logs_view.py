@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import pickle
 import re
-import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helpers.printing import Prints, PrintsLogs
+from helpers.processes import stopped
 from helpers.screens import run_on_terminal
 from helpers.scripts import program, run_script
 from helpers.waiting import PATIENCE, wait_until
@@ -197,13 +196,10 @@ def test_options_are_in_force_though_a_rank_stands_still(spawn: Spawn, shown: Re
     procs = spawn(2, name="frozen")
     prints = procs.spawn("prints", Prints)
     frozen = prints.slice(gpus=1).pid.call_one().get(timeout=PATIENCE)
-    os.kill(frozen, signal.SIGSTOP)
-    try:
+    with stopped(frozen):
         option(procs, match="yes")
         prints.slice(gpus=0).say.call_one("yes\nno").get(timeout=PATIENCE)
         assert shown() == "[frozen 0] yes\n"
-    finally:
-        os.kill(frozen, signal.SIGCONT)
 
 
 def test_the_client_itself_and_procs_that_were_stopped_have_nothing_to_be_shown() -> None:

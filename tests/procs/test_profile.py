@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.perfetto_traces import Shown, shown_by, tracks_of
+from helpers.processes import stopped
 from helpers.terminals import running
 from helpers.waiting import PATIENCE
 from monarch.actor import Actor, endpoint
@@ -181,17 +182,13 @@ def test_a_proc_that_was_spawned_meanwhile_is_named_if_its_messages_are_sampled(
 
 def test_a_process_without_telemetry_and_one_that_stands_still_are_named(spawn: Spawn) -> None:
     plain = spawn(1, name="plain").spawn("plain", Trains)
-    stopped = spawn(1, name="stopped").spawn("stopped", Trains)
-    pid = stopped.train.call_one(0).get(timeout=PATIENCE)
+    still = spawn(1, name="stopped").spawn("stopped", Trains)
+    pid = still.train.call_one(0).get(timeout=PATIENCE)
     plain.train.call_one(0).get(timeout=PATIENCE)
     profile = Profile()
     profile._limit = 0.5
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        with profile:
-            pass
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    with stopped(pid), profile:
+        pass
     said = {who.partition(" on ")[0]: why for who, why in profile.missing.items()}
     assert (
         said["plain[0]"].startswith("was spawned without telemetry")

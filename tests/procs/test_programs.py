@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import wait_until
 from helpers.workers import SECRET, children_of, workers
@@ -98,11 +99,8 @@ def test_who_is_connected_neither_keeps_a_program_alive_nor_sees_what_it_prints(
 def test_a_stopped_client_does_not_keep_others_from_looking_at_its_host(tmp_path: Path) -> None:
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
-        os.kill(program.pid, signal.SIGSTOP)
-        try:
+        with stopped(program.pid):
             said = looked_at(program, "print(len(described()[0].get(timeout=30).procs))")
-        finally:
-            os.kill(program.pid, signal.SIGCONT)
         assert said.strip() == "3"
         assert program.end() == 0
 
@@ -182,8 +180,7 @@ def test_a_program_whose_agent_is_stopped_is_named_within_a_time_limit(tmp_path:
     with running(TRAINERS, tmp_path) as program:
         program.wait_for("up")
         (agent,) = children_of(program.pid)
-        os.kill(agent, signal.SIGSTOP)
-        try:
+        with stopped(agent):
             result = program.other(
                 """
     from monarch import programs
@@ -192,8 +189,6 @@ def test_a_program_whose_agent_is_stopped_is_named_within_a_time_limit(tmp_path:
     """,
                 str(program.pid),
             )
-        finally:
-            os.kill(agent, signal.SIGCONT)
         assert f"program {program.pid} " in result.stderr and "does not answer" in result.stderr
 
 

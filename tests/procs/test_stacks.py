@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.actors import Echo
+from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import PATIENCE, wait_until
 from helpers.workers import SECRET, workers
@@ -269,11 +270,8 @@ def test_stacks_of_attached_hosts_name_a_silent_one(
             shown = program.monarch("stacks", "-p", worker, "--mesh", "far").stdout
             # what runs on its host
             assert "[2]" in shown and "[3]" in shown and "[0-1]" not in shown
-            os.kill(attached.agent(1), signal.SIGSTOP)
-            try:
+            with stopped(attached.agent(1)):
                 shown = stacks(program, "--mesh", "far")
-            finally:
-                os.kill(attached.agent(1), signal.SIGCONT)
             assert (
                 f"host {attached.addresses[1]} did not answer" in shown
                 and "2 ranks [0-1]: sleeps" in shown
@@ -315,8 +313,9 @@ def test_without_py_spy_a_stopped_process_is_still_said_to_be_stopped(tmp_path: 
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_PY_SPY)
     with running(source, tmp_path, {"PYTHONPATH": str(tmp_path)}) as program:
         pid = program.wait_for("go").split()[1]
-        os.kill(int(pid), signal.SIGSTOP)
-        assert f"1 rank [0], process {pid}: is stopped (SIGSTOP, or Ctrl-Z)\n" in stacks(program)
+        with stopped(int(pid)):
+            shown = stacks(program)
+        assert f"1 rank [0], process {pid}: is stopped (SIGSTOP, or Ctrl-Z)\n" in shown
 
 
 def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_is_looked_at(spawn: Spawn) -> None:

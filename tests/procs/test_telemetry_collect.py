@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helpers.actors import Echo
+from helpers.processes import stopped
 from helpers.scripts import run_script
 from helpers.tables import here, rows, tables
 from helpers.terminals import running
@@ -77,8 +78,7 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
     procs = spawn(2, name="two")
     asks, asked = procs.slice(gpus=0).spawn("asks", Asks), procs.slice(gpus=1).spawn("asked", Echo)
     [pid] = asked.pid.call().get().values()
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
         answer = asks.ask.call_one(asked)
 
         def waits() -> list[dict[str, Any]]:
@@ -100,8 +100,6 @@ def test_who_waits_for_whom_is_a_row_with_both_actors(spawn: Spawn) -> None:
             ],
             what="since when it waits",
         )
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert answer.get(timeout=PATIENCE) == limited.get(timeout=PATIENCE) == pid
     names = {each["id"]: each["name"] for each in rows("actors")}
     assert (names[row["actor_id"]], names[row["for_actor_id"]]) == ("asks", "asked")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helpers.actors import Echo
+from helpers.processes import stopped
 from helpers.terminals import RunningProgram, running
 from helpers.waiting import PATIENCE, wait_until
 from monarch.errors import QueryError
@@ -71,13 +72,10 @@ def test_a_process_that_does_not_answer_is_named(spawn: Spawn) -> None:
     procs = spawn({"gpus": 2}, name="sleepers")
     echo = procs.spawn("asked", Echo)
     pids = [*echo.pid.call().get(timeout=30).values()]
-    os.kill(pids[1], signal.SIGSTOP)
-    try:
+    with stopped(pids[1]):
         answer = QueryEngineClient().query(
             "SELECT rank FROM actors WHERE name = 'asked'", timeout=30
         )
-    finally:
-        os.kill(pids[1], signal.SIGCONT)
     assert answer.rows == [{"rank": 0}]
     [who] = silent(answer)
     assert who.startswith("sleepers[1] on ") and f"{who} did not answer: " in repr(answer)
@@ -142,9 +140,8 @@ def test_another_terminal_asks_a_running_program_and_the_file_that_it_leaves(
         )
 
         run = tmp_path / "run.duckdb"
-        os.kill(pids[1], signal.SIGSTOP)
-        done = program.monarch("snapshot", str(run), "--json", *asked)
-        os.kill(pids[1], signal.SIGCONT)
+        with stopped(pids[1]):
+            done = program.monarch("snapshot", str(run), "--json", *asked)
         assert done.returncode == 0 and "trainers[1] on " in done.stderr
         told = json.loads(done.stdout)
         assert (told["path"], told["bytes"], len(told["silent"])) == (
