@@ -12,11 +12,13 @@ import pickle
 import signal
 import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from monarch.job import JobError, JobState, JobTrait, LocalJob, job_load, job_loads
+from monarch.logs.keep import stop_keeping
 
 RUNNING: dict[str, str] = {}
 """What runs: `apply_id` to the description of a job."""
@@ -66,9 +68,12 @@ class Broken(Pretend):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_runs() -> None:
+def _nothing_runs() -> Iterator[None]:
     for registry in (RUNNING, ENDED, KEPT):
         registry.clear()
+    yield
+    for job in RUNNING:  # or what later tests print would go to its files
+        stop_keeping(job)
 
 
 @pytest.fixture
