@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -78,16 +78,21 @@ class Asker:
         for child in node["children"]:
             yield from self.walk(child)
 
-    def events(self, path: str) -> Iterator[tuple[str, Any]]:
-        """Server-sent events, as they come."""
-        with self.open("GET", path) as answer:
-            assert answer.status == 200 and answer.headers.get_content_type() == "text/event-stream"
+    def events(self, path: str) -> Generator[tuple[str, Any], None, None]:
+        """Server-sent events from now on, but for beats, which say that there is nothing new."""
+        answer = self.open("GET", path)
+        assert answer.status == 200 and answer.headers.get_content_type() == "text/event-stream"
+
+        def read() -> Generator[tuple[str, Any], None, None]:
             name = ""
-            for line in map(bytes.decode, answer):
-                if line.startswith("event: "):
-                    name = line[7:].strip()
-                elif line.startswith("data: "):
-                    yield name, json.loads(line[6:])
+            with answer:
+                for line in map(bytes.decode, answer):
+                    if line.startswith("event: "):
+                        name = line[7:].strip()
+                    elif line.startswith("data: ") and name != "beat":
+                        yield name, json.loads(line[6:])
+
+        return read()
 
 
 @contextmanager

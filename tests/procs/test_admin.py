@@ -200,7 +200,7 @@ def test_the_front_page_has_each_rank_and_what_changes(seen: Seen) -> None:
     )
     name, change = next(events)  # the processor time of some process, at least
     assert name == "delta" and set(change) <= {*shown, "cells"} and change
-    events.close()  # type: ignore[attr-defined]
+    events.close()
 
 
 def test_metrics_are_those_of_the_text_format(seen: Seen) -> None:

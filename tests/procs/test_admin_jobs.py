@@ -100,7 +100,7 @@ def test_a_job_has_an_interface_that_ends_with_its_program(home: Home) -> None:
     assert sorted(line["rank"] for line in lines) == [0, 1] and {
         line["text"] for line in lines
     } == {"step two"}
-    followed.close()  # type: ignore[attr-defined]
+    followed.close()
 
     (home.folder / "enough").touch()
     for process in (first, second):
