@@ -268,9 +268,12 @@ def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn
         answer = actor.spin.call_one()
         with person() as user:
             user.type("interrupt s 0")
-            user.wait_stopped()
-            # others may be named as well, that an earlier test has left for dead
-            assert f"host {lost.addresses[0]} can't be reached: " in user.expect("s 0: in spin()")
+            (row,) = user.wait_stopped()
+            shown = user.expect("s 0: in spin()")
+            pattern = r"^(?:monarch_dbg> )?host (.*) can't be reached: .+$"
+            named = {*re.findall(pattern, shown, re.MULTILINE)}  # each command says so
+            # others may be, too, that an earlier test has left for dead
+            assert lost.addresses[0] in named and row.who.host not in named
             user.type("attach s 0", "self.spins = False", "c")
             assert answer.get(timeout=20)
         hosts.stop().get(timeout=20)
