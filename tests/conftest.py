@@ -206,7 +206,7 @@ def _stacks() -> str:
     try:
         hosts = [agent.host for agent in client().agents]
         # it has a limit of 5 s, which it may not keep
-        found = of_hosts(hosts, None, None, False).get(timeout=20)
+        found = of_hosts(hosts, None, None, False).get()
     except TimeoutError as error:
         global _silent
         _silent = True

@@ -66,7 +66,7 @@ class StopsReading(Actor):
     def ask_and_freeze(self, talks: Any, started: Port[float]) -> int:
         futures = [talks.large.call_one(started) for _ in range(100)]
         os.kill(os.getpid(), signal.SIGSTOP)
-        return sum(len(future.get(timeout=20)) for future in futures)
+        return sum(len(future.get()) for future in futures)
 
 
 @pytest.mark.parametrize("kind", [Talks, TalksAsync])
@@ -76,21 +76,21 @@ def test_an_actor_whose_caller_does_not_read_its_answers_serves_on(
     with configured(message_delivery_timeout=f"{DELIVERY}s", send_buffer_limit=LIMIT):
         talks = spawn(1, name="talks").spawn("talks", kind)
         asks = spawn(1, name="asks").spawn("asks", StopsReading)
-        talks.alive.call_one().get(timeout=20)
-        frozen = asks.pid.call_one().get(timeout=20)
+        talks.alive.call_one().get()
+        frozen = asks.pid.call_one().get()
         port, started = open_channel()
         asked = asks.ask_and_freeze.call_one(talks, port)
         try:
-            last = started.recv().get(timeout=20)
+            last = started.recv().get()
             while True:  # until an answer could not be handed over in time
-                now = started.recv().get(timeout=20)
+                now = started.recv().get()
                 if now - last > DELIVERY * 0.8:
                     break
                 last = now
         finally:
             os.kill(frozen, signal.SIGCONT)
         assert asked.get(timeout=30) == 100 * 200_000
-        assert talks.alive.call_one().get(timeout=20)
+        assert talks.alive.call_one().get()
 
 
 def test_a_hook_for_undeliverable_messages_that_raises_is_a_failure_of_its_actor(
@@ -110,13 +110,13 @@ def test_a_hook_for_undeliverable_messages_that_raises_is_a_failure_of_its_actor
 
     hooked = spawn(1).spawn("hooked", Hooked)
     echo = spawn(1).spawn("echo", Echo)
-    echo.say.call_one(1).get(timeout=20)
-    echo.stop().get(timeout=20)
-    hooked.hit.call_one(echo).get(timeout=20)
+    echo.say.call_one(1).get()
+    echo.stop().get()
+    hooked.hit.call_one(echo).get()
     faults.wait_for(1)
     assert "a bug in the hook" in faults.reports()
     with pytest.raises(SupervisionError, match="a bug in the hook"):
-        hooked.alive.call_one().get(timeout=20)
+        hooked.alive.call_one().get()
 
 
 class Raises(Actor):
@@ -165,11 +165,11 @@ def test_an_exception_that_ends_threads_ends_the_actor_and_everybody_is_told(
     calls: list[Future[Any]] = [raises.out_of_endpoint.call_one(kind), raises.alive.call_one()]
     for call in calls:
         with pytest.raises(SupervisionError, match=kind):
-            call.get(timeout=20)
+            call.get()
     faults.wait_for(1)
     with pytest.raises(SupervisionError, match=kind):
-        raises.alive.call_one().get(timeout=20)
-    assert procs.spawn("next", Raises).alive.call_one().get(timeout=20)
+        raises.alive.call_one().get()
+    assert procs.spawn("next", Raises).alive.call_one().get()
 
 
 class ExitsWhenUnpickled:
@@ -183,8 +183,8 @@ def test_an_argument_that_exits_while_unpickled_leaves_no_caller_waiting(
 ) -> None:
     raises = spawn(1).spawn("raises", actor)
     with pytest.raises(ActorError, match="while unpickling"):
-        raises.take.call_one(ExitsWhenUnpickled()).get(timeout=20)
-    assert raises.alive.call_one().get(timeout=20)
+        raises.take.call_one(ExitsWhenUnpickled()).get()
+    assert raises.alive.call_one().get()
 
 
 def test_a_constructor_that_exits_is_a_failure_and_not_a_silence(
@@ -200,7 +200,7 @@ def test_a_constructor_that_exits_is_a_failure_and_not_a_silence(
 
     exits = spawn(1).spawn("exits", Exits)
     with pytest.raises(SupervisionError, match="no actor today"):
-        exits.alive.call_one().get(timeout=20)
+        exits.alive.call_one().get()
     faults.wait_for(1)
 
 
@@ -228,7 +228,7 @@ def test_a_supervise_hook_that_exits_is_a_failure_with_both_reasons(
     assert "the supervisor left" in faults.reports()
     assert "the child broke" in faults.reports()
     with pytest.raises(SupervisionError, match="the supervisor left"):
-        owner.alive.call_one().get(timeout=20)
+        owner.alive.call_one().get()
 
 
 def test_a_cleanup_that_exits_does_not_hold_up_the_stop(spawn: Spawn) -> None:
@@ -242,8 +242,8 @@ def test_a_cleanup_that_exits_does_not_hold_up_the_stop(spawn: Spawn) -> None:
 
     with configured(cleanup_timeout="60s"):
         exits = spawn(2).spawn("exits", Exits)
-        assert exits.alive.call().get(timeout=20).values() == [True, True]
-        exits.stop().get(timeout=20)  # not the whole `cleanup_timeout`
+        assert exits.alive.call().get().values() == [True, True]
+        exits.stop().get()  # not the whole `cleanup_timeout`
 
 
 class Tasks(Actor):
@@ -299,10 +299,10 @@ class Tasks(Actor):
 def test_a_task_that_exits_ends_its_actor_with_that_reason(spawn: Spawn, faults: Faults) -> None:
     tasks = spawn(1).spawn("tasks", Tasks)
     with pytest.raises(SupervisionError, match="from a task"):
-        tasks.start_a_task_that_exits.call_one().get(timeout=20)
+        tasks.start_a_task_that_exits.call_one().get()
     faults.wait_for(1)
     with pytest.raises(SupervisionError, match="from a task"):
-        tasks.cancellations.call_one().get(timeout=20)
+        tasks.cancellations.call_one().get()
 
 
 def test_an_actor_that_cancels_every_task_of_its_loop_has_failed_and_is_not_silent(
@@ -312,32 +312,32 @@ def test_an_actor_that_cancels_every_task_of_its_loop_has_failed_and_is_not_sile
     tasks.cancel_all_others.broadcast()
     faults.wait_for(1)
     with pytest.raises(SupervisionError):
-        tasks.cancellations.call_one().get(timeout=20)
+        tasks.cancellations.call_one().get()
 
 
 def test_an_endpoint_that_cancels_itself_and_returns_disturbs_no_later_one(spawn: Spawn) -> None:
     tasks = spawn(1).spawn("tasks", Tasks)
     for _ in range(3):
-        assert tasks.cancel_yourself_and_return.call_one().get(timeout=20) == "returned"
-        assert tasks.cancellations.call_one().get(timeout=20) == 0
+        assert tasks.cancel_yourself_and_return.call_one().get() == "returned"
+        assert tasks.cancellations.call_one().get() == 0
 
 
 def test_an_endpoint_that_is_cancelled_disturbs_no_later_one(spawn: Spawn) -> None:
     tasks = spawn(1).spawn("tasks", Tasks)
     for _ in range(3):
         with pytest.raises(ActorError):
-            tasks.cancel_yourself_and_wait.call_one().get(timeout=20)
-        assert tasks.cancellations.call_one().get(timeout=20) == 0
+            tasks.cancel_yourself_and_wait.call_one().get()
+        assert tasks.cancellations.call_one().get() == 0
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="task groups are new in Python 3.11")
 def test_a_task_group_works_the_same_before_and_after_a_cancelled_endpoint(spawn: Spawn) -> None:
     tasks = spawn(1).spawn("tasks", Tasks)
-    assert tasks.fail_in_a_group.call_one().get(timeout=20) == "ExceptionGroup"
+    assert tasks.fail_in_a_group.call_one().get() == "ExceptionGroup"
     with pytest.raises(ActorError):
-        tasks.cancel_yourself_and_wait.call_one().get(timeout=20)
-    assert tasks.cancel_yourself_and_return.call_one().get(timeout=20) == "returned"
-    assert tasks.fail_in_a_group.call_one().get(timeout=20) == "ExceptionGroup"
+        tasks.cancel_yourself_and_wait.call_one().get()
+    assert tasks.cancel_yourself_and_return.call_one().get() == "returned"
+    assert tasks.fail_in_a_group.call_one().get() == "ExceptionGroup"
 
 
 def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(
@@ -356,13 +356,13 @@ def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(
             setattr(threading.Thread, "start", refuse)  # noqa: B010  # what a full system does
 
     procs = spawn(1)
-    procs.spawn("first", UsesUpThreads).use_up.call_one().get(timeout=20)
+    procs.spawn("first", UsesUpThreads).use_up.call_one().get()
     late = procs.spawn("late", Echo)
     with pytest.raises(SupervisionError, match="the actor's thread could not be started"):
-        late.say.call_one(1).get(timeout=20)
+        late.say.call_one(1).get()
     faults.wait_for(1)
-    assert procs.spawn("other", Echo).say.call_one(1).get(timeout=20) == 1
-    late.stop().get(timeout=20)
+    assert procs.spawn("other", Echo).say.call_one(1).get() == 1
+    late.stop().get()
 
 
 def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(
@@ -371,10 +371,10 @@ def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(
     reported: list[type[BaseException]] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
     future = spawn(1).spawn("echo", Echo).say.call_one(1)
-    future.get(timeout=20)
+    future.get()
     ran: list[int] = []
     future.add_done_callback(lambda _: sys.exit(3))
-    future.add_done_callback(lambda done: ran.append(done.get(timeout=20)))
+    future.add_done_callback(lambda done: ran.append(done.get()))
     wait_until(lambda: ran == [1], what="the second callback")
     assert reported == [SystemExit]
 

@@ -55,15 +55,15 @@ def test_an_actor_with_a_full_mailbox_that_is_stuck_is_stopped_within_the_grace_
         gate = procs.spawn("gate", Gate)
         port, started = open_channel()
         stuck = gate.wait_for_file.call_one(str(door), port)
-        started.recv().get(timeout=20)
+        started.recv().get()
         with flooding(gate.say, 500):
             start = time.monotonic()
-            gate.stop().get(timeout=20)
+            gate.stop().get()
             assert time.monotonic() - start < 15
         with pytest.raises(Exception, match="stop"):
-            stuck.get(timeout=20)
+            stuck.get()
         # its neighbour, and its process, are reached again
-        assert procs.spawn("echo", Echo).say.call_one(1).get(timeout=20) == 1
+        assert procs.spawn("echo", Echo).say.call_one(1).get() == 1
         door.touch()
 
 
@@ -75,10 +75,10 @@ def test_an_actor_with_a_full_mailbox_that_works_on_is_stopped_promptly(spawn: S
 
     with configured(mailbox_limit=10):
         slow = spawn(1).spawn("slow", Slow)
-        slow.work.call_one().get(timeout=20)
+        slow.work.call_one().get()
         with flooding(slow.work, 1000):  # 50 s of work
             start = time.monotonic()
-            slow.stop().get(timeout=20)
+            slow.stop().get()
             assert time.monotonic() - start < 15
 
 
@@ -103,7 +103,7 @@ def test_calls_that_wait_for_their_turn_count_against_the_limit_of_the_mailbox(
         taken.append(narrow.take.call_one(9, str(door)))
         wait_until(lambda: bool(client().hub.full), what="the word that there is no more room")
         door.touch()
-        assert [future.get(timeout=20) for future in taken] == list(range(10))
+        assert [future.get() for future in taken] == list(range(10))
         wait_until(lambda: not client().hub.full, what="the word that there is room")
 
 
@@ -117,9 +117,9 @@ def test_a_mailbox_limit_pauses_senders_and_resumes_them_and_nothing_is_lost(
         for burst in range(5):
             calls = [recorder.record.call_one(number) for number in range(300)]
             for call in calls:
-                call.get(timeout=20)
-            assert len(recorder.recorded.call_one().get(timeout=20)) == 300 * (burst + 1)
-        assert recorder.recorded.call_one().get(timeout=20) == list(range(300)) * 5
+                call.get()
+            assert len(recorder.recorded.call_one().get()) == 300 * (burst + 1)
+        assert recorder.recorded.call_one().get() == list(range(300)) * 5
 
 
 @pytest.mark.parametrize("kind", [Recorder, AsyncRecorder])
@@ -130,7 +130,7 @@ def test_pauses_that_come_just_as_the_actor_has_caught_up_are_resumed(
         recorder = spawn(1).spawn("recorder", kind)
         for _ in range(400):
             for call in [recorder.record.call_one(0) for _ in range(6)]:
-                call.get(timeout=20)
+                call.get()
 
 
 def test_a_producer_faster_than_its_consumer_grows_neither_without_bound(
@@ -140,7 +140,7 @@ def test_a_producer_faster_than_its_consumer_grows_neither_without_bound(
     with configured(mailbox_limit=10, send_buffer_limit=2 * MEGABYTE):
         consumer = spawn(1, name="consumer").spawn("consumer", Consumer)
         producer = spawn(1, name="producer").spawn("producer", Producer)
-        consumer.start.call_one().get(timeout=20)
+        consumer.start.call_one().get()
         port, done = open_channel()
         producer.produce.broadcast(consumer, count, size, port)
         grown_producer = done.recv().get(timeout=40)

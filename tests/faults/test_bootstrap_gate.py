@@ -66,7 +66,7 @@ def test_a_bootstrap_may_outlast_messages_held_for_absent_actors(
         with pytest.raises(TimeoutError):
             call.get(timeout=0.8)
         door.touch()
-        assert call.get(timeout=20) == 1
+        assert call.get() == 1
 
 
 def test_messages_that_came_during_the_bootstrap_are_handled_in_order(
@@ -79,7 +79,7 @@ def test_messages_that_came_during_the_bootstrap_are_handled_in_order(
         recorder.record.broadcast(number)
     recorded = recorder.recorded.call()
     door.touch()
-    assert recorded.get(timeout=20).values() == [list(range(200))] * 2
+    assert recorded.get().values() == [list(range(200))] * 2
 
 
 def test_actors_are_constructed_after_the_bootstrap_and_not_before(
@@ -92,7 +92,7 @@ def test_actors_are_constructed_after_the_bootstrap_and_not_before(
         alive.get(timeout=0.3)
     assert not mark.exists()
     door.touch()
-    assert alive.get(timeout=20)
+    assert alive.get()
     assert mark.read_text() == "constructed\n"
 
 
@@ -105,10 +105,10 @@ def test_a_failed_bootstrap_is_what_every_call_raises_before_and_after_it(
     call = early.alive.call_one()
     door.touch()
     with pytest.raises(ActorError, match="the bootstrap failed"):
-        call.get(timeout=20)
+        call.get()
     late = procs.spawn("late", Marks, str(mark))
     with pytest.raises(ActorError, match="the bootstrap failed"):
-        late.alive.call_one().get(timeout=20)
+        late.alive.call_one().get()
     assert not mark.exists()
     assert len(faults) == 0, "it is nobody's fault but that of the bootstrap function"
 
@@ -124,7 +124,7 @@ def test_procs_and_their_meshes_name_a_failed_bootstrap(spawn: Spawn, tmp_path: 
         procs.spawn("late", Marks, str(mark)).initialized,
     ):
         with pytest.raises(ActorError, match="the bootstrap failed"):
-            initialized.get(timeout=20)
+            initialized.get()
     assert not mark.exists()
 
 
@@ -137,11 +137,11 @@ def test_an_actor_that_is_stopped_during_the_bootstrap_is_never_constructed(
     call = marks.alive.call_one()
     stopping = marks.stop()
     with pytest.raises(SupervisionError):
-        call.get(timeout=20)
+        call.get()
     door.touch()
-    stopping.get(timeout=20)
+    stopping.get()
     other = procs.spawn("other", Echo)
-    assert other.say.call_one(1).get(timeout=20) == 1, "the gate is open"
+    assert other.say.call_one(1).get() == 1, "the gate is open"
     assert not mark.exists()
 
 
@@ -153,9 +153,9 @@ def test_procs_can_be_stopped_during_their_bootstrap(spawn: Spawn, tmp_path: Pat
         call = marks.alive.call_one()
         with pytest.raises(TimeoutError):
             call.get(timeout=0.2)
-        procs.stop().get(timeout=20)
+        procs.stop().get()
         with pytest.raises(SupervisionError):
-            call.get(timeout=20)
+            call.get()
     assert not mark.exists()
 
 

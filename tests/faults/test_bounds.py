@@ -141,7 +141,7 @@ def test_a_flood_to_a_busy_actor_waits_when_its_mailbox_holds_its_limit_in_bytes
     door.touch()
     flood.join()
     assert flood.error is None
-    assert busy.took.call_one().get(timeout=20) == count
+    assert busy.took.call_one().get() == count
 
 
 def test_a_flood_within_one_process_waits_as_well(spawn: Spawn, tmp_path: Path) -> None:
@@ -159,12 +159,12 @@ def test_a_flood_within_one_process_waits_as_well(spawn: Spawn, tmp_path: Path) 
     busy.work.broadcast(str(door))
     port, sent = open_channel()
     done = neighbour.flood.call_one(busy, 50, port)
-    assert [sent.recv().get(timeout=20) for _ in range(4)] == [0, 1, 2, 3]
+    assert [sent.recv().get() for _ in range(4)] == [0, 1, 2, 3]
     with pytest.raises(TimeoutError):  # without a limit it would have sent them all in a moment
         sent.recv().get(timeout=0.5)
     door.touch()
-    done.get(timeout=20)
-    assert busy.took.call_one().get(timeout=20) == 50
+    done.get()
+    assert busy.took.call_one().get() == 50
 
 
 def test_a_full_actor_does_not_block_others_on_its_connection(spawn: Spawn, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_full_actor_does_not_block_others_on_its_connection(spawn: Spawn, tmp_
     busy.work.broadcast(str(door))
     flood = Flood(lambda: busy.take.broadcast(bytes(MIB)), 400)
     flood.wait_until_held()
-    assert echo.say.call_one("still here").get(timeout=20) == "still here"
+    assert echo.say.call_one("still here").get() == "still here"
     assert flood.thread.is_alive()
     door.touch()
     flood.join()
@@ -209,7 +209,7 @@ def test_two_actors_that_flood_each_other_both_get_everything(spawn: Spawn) -> N
         flood.get(timeout=25)  # well before the senders would give up
     # what they have sent may be behind this process's question on its way: it is of another sender
     wait_until(
-        lambda: [actor.took.call_one().get(timeout=20) for actor in (one, other)] == [150, 150],
+        lambda: [actor.took.call_one().get() for actor in (one, other)] == [150, 150],
         what="all messages of both",
     )
 
@@ -252,7 +252,7 @@ def test_a_flood_to_an_actor_that_calls_the_flooder_back_goes_through(spawn: Spa
             spawn(1, name="asker").spawn("asker", Asker),
             spawn(1, name="asking").spawn("asking", Asking),
         )
-    asking.meet.call_one(asker).get(timeout=20)
+    asking.meet.call_one(asker).get()
     assert asker.flood.call_one(asking, 150).get(timeout=25) == 150
 
 
@@ -271,12 +271,12 @@ def test_a_port_that_nobody_reads_holds_its_senders_and_no_one_else(spawn: Spawn
         port, unread = Channel[bytes].open()
     other, sent = open_channel()
     filling = source.fill.call_one(port, 200, MIB, other)
-    assert sent.recv().get(timeout=20) == "0"
+    assert sent.recv().get() == "0"
     wait_until(lambda: unread._queue._pressure.held, what="the port to be full")
-    assert echo.say.call_one(1).get(timeout=20) == 1
+    assert echo.say.call_one(1).get() == 1
     for _ in range(200):
-        assert len(unread.recv().get(timeout=20)) == MIB
-    filling.get(timeout=20)
+        assert len(unread.recv().get()) == MIB
+    filling.get()
 
 
 def test_who_sends_to_a_port_that_is_never_read_is_told_after_the_delivery_timeout(
@@ -288,8 +288,8 @@ def test_who_sends_to_a_port_that_is_never_read_is_told_after_the_delivery_timeo
         port, unread = Channel[bytes].open()
     other, _ = open_channel()
     with pytest.raises(BackpressureError, match=r"mailbox_bytes_limit"):
-        source.fill.call_one(port, 200, MIB, other).get(timeout=20)
-    assert unread.recv().get(timeout=20)
+        source.fill.call_one(port, 200, MIB, other).get()
+    assert unread.recv().get()
 
 
 def test_the_senders_of_a_full_port_go_on_when_its_receiver_is_forgotten(spawn: Spawn) -> None:
@@ -302,8 +302,8 @@ def test_the_senders_of_a_full_port_go_on_when_its_receiver_is_forgotten(spawn: 
     filling = source.fill.call_one(port, 200, MIB, other)
     wait_until(lambda: receivers[0]._queue._pressure.held, what="the port to be full")
     receivers.clear()
-    filling.get(timeout=20)
-    assert [sent.recv().get(timeout=20) for _ in range(201)][-1] == "done"
+    filling.get()
+    assert [sent.recv().get() for _ in range(201)][-1] == "done"
 
 
 class Loud(Actor):
@@ -336,7 +336,7 @@ class Owner(Actor):
 def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Spawn) -> None:
     procs = spawn(1, restart=OneForOne())
     busy = procs.spawn("busy", Busy)
-    pid = busy.pid.call_one().get(timeout=20)
+    pid = busy.pid.call_one().get()
     mesh: Any = busy
     peer: Any = client().hub.peers[mesh._target.procs[0]]
     count = 32
@@ -353,7 +353,7 @@ def test_a_flood_to_a_process_that_starts_again_waits_until_it_is_back(spawn: Sp
             assert flood.sent <= LIMIT // MIB
         flood.join()
     assert flood.error is None
-    assert busy.took.call_one().get(timeout=20) == count
+    assert busy.took.call_one().get() == count
 
 
 def test_failures_with_long_messages_are_remembered_in_few_bytes(spawn: Spawn) -> None:
@@ -391,7 +391,7 @@ class Deaf(Actor):
         fd = os.open(fifo, os.O_RDONLY)
         ctypes.PyDLL(None).read(fd, ctypes.create_string_buffer(1), 1)
         os.close(fd)
-        return sum(len(answer.get(timeout=20)) for answer in answers)
+        return sum(len(answer.get()) for answer in answers)
 
 
 @pytest.fixture(params=["here", "elsewhere"])
@@ -407,7 +407,7 @@ def generous(request: pytest.FixtureRequest, spawn: Spawn) -> Iterator[Any]:
         with small_limits():
             procs = hosts.spawn_procs(per_host={"gpus": 1})
         yield procs
-        hosts.stop().get(timeout=20)
+        hosts.stop().get()
 
 
 @pytest.mark.parametrize("kind", ["array", "text"])
@@ -436,7 +436,7 @@ def test_answers_to_a_process_that_does_not_read_hold_up_who_answers(
 
 
 def _queued(procs: Any) -> int:
-    return int(procs.statistics().get(timeout=20).values()[0].messages_queued)
+    return int(procs.statistics().get().values()[0].messages_queued)
 
 
 def _settled(count: Callable[[], int]) -> int:

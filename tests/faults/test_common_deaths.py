@@ -25,7 +25,7 @@ class OwnsAProc(Actor):
     @endpoint
     def pids(self) -> tuple[int, int]:
         """Of this process and of the one that it owns."""
-        return os.getpid(), self.echo.pid.call_one().get(timeout=20)
+        return os.getpid(), self.echo.pid.call_one().get()
 
 
 def parent(pid: int) -> int:
@@ -38,7 +38,7 @@ def test_the_host_goes_on_when_a_process_dies_together_with_its_owner(
     spawn: Spawn, faults: Faults, inner_first: bool
 ) -> None:
     survivor = spawn(1).spawn("survivor", Echo)
-    outer, inner = spawn(1).spawn("owner", OwnsAProc).pids.call_one().get(timeout=20)
+    outer, inner = spawn(1).spawn("owner", OwnsAProc).pids.call_one().get()
     agent = parent(parent(outer))
     os.kill(agent, signal.SIGSTOP)  # so that it learns of both at once, in this order
     try:
@@ -53,6 +53,6 @@ def test_the_host_goes_on_when_a_process_dies_together_with_its_owner(
         os.kill(agent, signal.SIGCONT)
     (failure,) = faults.wait_for(1)
     assert failure.mesh_name == "owner"
-    assert survivor.say.call_one("here").get(timeout=20) == "here"
-    assert spawn(1).spawn("new", Echo).say.call_one("there").get(timeout=20) == "there"
+    assert survivor.say.call_one("here").get() == "here"
+    assert spawn(1).spawn("new", Echo).say.call_one("there").get() == "there"
     assert len(faults) == 1

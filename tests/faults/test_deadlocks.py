@@ -217,14 +217,14 @@ def ring(procs: ProcMesh, kinds: list[type[Any]], name: str = "peer") -> list[An
         for number, kind in enumerate(kinds)
     ]
     for number, peer in enumerate(peers):
-        peer.meet.call_one(peers[(number + 1) % len(peers)]).get(timeout=20)
+        peer.meet.call_one(peers[(number + 1) % len(peers)]).get()
     return peers
 
 
 def hand_round(peers: list[Any]) -> DeadlockError:
     """Start a circle of waits, and be told of it."""
     with pytest.raises(ActorError) as caught:
-        peers[0].hand_on.call_one(len(peers)).get(timeout=20)
+        peers[0].hand_on.call_one(len(peers)).get()
     return root_cause(caught.value)
 
 
@@ -236,7 +236,7 @@ def let_waits_be_looked_at(procs: ProcMesh) -> None:
 
 
 def assert_alive(peers: list[Any]) -> None:
-    assert [peer.alive.call_one().get(timeout=20) for peer in peers] == ["alive"] * len(peers)
+    assert [peer.alive.call_one().get() for peer in peers] == ["alive"] * len(peers)
 
 
 @pytest.mark.parametrize("procs", [1, 2])
@@ -274,7 +274,7 @@ def test_the_client_sees_who_waits_for_whom(spawn: Spawn) -> None:
     with configured(deadlock_check_interval=INTERVAL):
         peers = ring(spawn(2), [Peer, Peer])
     with pytest.raises(ActorError) as caught:
-        peers[0].hand_on.call_one(2).get(timeout=20)
+        peers[0].hand_on.call_one(2).get()
     text = str(caught.value)
     assert "DeadlockError: these actors wait for each other" in text
     assert "Peer peer0{}>, in hand_on(), waits for peer1.hand_on()" in text
@@ -300,7 +300,7 @@ def test_a_plain_endpoint_keeps_the_concurrent_ones_of_its_actor_from_starting(
     with configured(deadlock_check_interval=INTERVAL):
         peers = ring(spawn(2), [ConcurrentPeer, ConcurrentPeer])
     with pytest.raises(ActorError) as caught:
-        peers[0].hand_on_alone.call_one(1).get(timeout=20)
+        peers[0].hand_on_alone.call_one(1).get()
     assert len(root_cause(caught.value).chain) == 2
     assert_alive(peers)
 
@@ -310,10 +310,10 @@ def test_a_circle_through_some_ranks_of_a_mesh_is_found(spawn: Spawn) -> None:
         procs = spawn(3)
     mesh: Any = procs.slice(gpus=slice(1, 3)).spawn("mesh", Peer)
     single: Any = procs.slice(gpus=0).spawn("single", Peer)
-    single.meet.call_one(mesh).get(timeout=20)
-    mesh.meet.call(single).get(timeout=20)
+    single.meet.call_one(mesh).get()
+    mesh.meet.call(single).get()
     with pytest.raises(ActorError) as caught:
-        single.say_to_all.call_one().get(timeout=20)
+        single.say_to_all.call_one().get()
     of_mesh, of_single = sorted(root_cause(caught.value).chain)
     assert "in hand_on(), waits for single.hand_on()" in of_mesh
     assert "in say_to_all(), waits for mesh.hand_on() on 2 ranks; no answer yet from" in of_single
@@ -323,7 +323,7 @@ def test_a_circle_through_some_ranks_of_a_mesh_is_found(spawn: Spawn) -> None:
 def test_an_actor_may_catch_it_and_the_chain_crosses_processes(spawn: Spawn) -> None:
     with configured(deadlock_check_interval=INTERVAL):
         peers = ring(spawn(2), [Peer, Peer])
-    chain = peers[0].catch.call_one().get(timeout=20)
+    chain = peers[0].catch.call_one().get()
     of_first, of_second = sorted(chain)
     assert "peer0{}>, in catch(), waits for peer1.hand_on()" in of_first
     assert "peer1{}>, in hand_on(), waits for peer0.hand_on()" in of_second
@@ -337,10 +337,10 @@ def test_a_wait_in_init_can_be_part_of_a_circle(spawn: Spawn, tmp_path: Path) ->
         procs = spawn(2)
     peer: Any = procs.slice(gpus=0).spawn("peer", Peer)
     new: Any = procs.slice(gpus=1).spawn("new", WaitsInInit, peer, str(door), True)
-    peer.meet.call_one(new).get(timeout=20)
+    peer.meet.call_one(new).get()
     door.touch()
     # init waits for peer.catch(), and that for a call that new takes only after its init
-    of_new, of_peer = sorted(new.init_saw.call_one().get(timeout=20))
+    of_new, of_peer = sorted(new.init_saw.call_one().get())
     assert "WaitsInInit new{}>, in __init__(), waits for peer.catch()" in of_new + of_peer
     assert "Peer peer{}>, in catch(), waits for new.hand_on()" in of_new + of_peer
     assert_alive([peer])
@@ -352,13 +352,13 @@ def test_an_init_that_closes_a_circle_raises(spawn: Spawn, tmp_path: Path, fault
         procs = spawn(2)
     peer: Any = procs.slice(gpus=0).spawn("peer", Peer)
     new: Any = procs.slice(gpus=1).spawn("new", WaitsInInit, peer, str(door), False)
-    peer.meet.call_one(new).get(timeout=20)
+    peer.meet.call_one(new).get()
     waiting = peer.hand_on.call_one(1)
     watcher: Any = procs.slice(gpus=0).spawn("watcher", Peer)
-    wait_until(lambda: watcher.watches.call_one().get(timeout=20), what="the peer to wait")
+    wait_until(lambda: watcher.watches.call_one().get(), what="the peer to wait")
     door.touch()
     with pytest.raises(ActorError, match="DeadlockError"):
-        waiting.get(timeout=20)
+        waiting.get()
     (failure,) = faults.wait_for(1)
     assert "in __init__(), waits for peer.alive()" in failure.report()
     assert_alive([peer])
@@ -378,7 +378,7 @@ def test_a_chain_that_is_merely_slow_is_left_alone(spawn: Spawn, tmp_path: Path)
     queued = second.through.call_one([gate], str(door))
     let_waits_be_looked_at(procs)
     door.touch()
-    assert slow.get(timeout=20) == queued.get(timeout=20) == "through"
+    assert slow.get() == queued.get() == "through"
 
 
 class Relay(Actor):
@@ -404,7 +404,7 @@ def test_actors_that_wait_for_each_other_in_concurrent_endpoints_are_left_alone(
     let_waits_be_looked_at(procs)
     assert_alive(peers)
     door.touch()
-    assert there.get(timeout=20) == back.get(timeout=20) == "the end"
+    assert there.get() == back.get() == "the end"
 
 
 def test_a_call_that_a_third_actor_answers_is_left_alone(spawn: Spawn, tmp_path: Path) -> None:
@@ -414,12 +414,12 @@ def test_a_call_that_a_third_actor_answers_is_left_alone(spawn: Spawn, tmp_path:
     clerk: Any = procs.slice(gpus=0).spawn("clerk", Clerk)
     desk: Any = procs.slice(gpus=0).spawn("desk", Desk, clerk, str(door))
     asker: Any = procs.slice(gpus=1).spawn("asker", Peer)
-    asker.meet.call_one(desk).get(timeout=20)
-    desk.meet.call_one(asker).get(timeout=20)
+    asker.meet.call_one(desk).get()
+    desk.meet.call_one(asker).get()
     answer = asker.wait_for_desk.call_one()
     let_waits_be_looked_at(procs)
     door.touch()
-    assert answer.get(timeout=20) == "answered by the clerk"
+    assert answer.get() == "answered by the clerk"
     assert_alive([asker, desk])
 
 
@@ -429,7 +429,7 @@ def test_a_circle_that_a_timeout_breaks_is_left_alone(spawn: Spawn, kind: type[A
         procs = spawn(2)
     peers = ring(procs, [Peer, kind])
     started = time.monotonic()
-    assert peers[0].wait_for_timeout_of_next.call_one(1.0).get(timeout=20) == "out of time"
+    assert peers[0].wait_for_timeout_of_next.call_one(1.0).get() == "out of time"
     assert time.monotonic() - started >= 1.0
     assert_alive(peers)
 
@@ -448,7 +448,7 @@ def test_an_await_in_reach_of_a_timeout_is_left_alone(spawn: Spawn) -> None:
 
     with configured(deadlock_check_interval=INTERVAL):
         peers = ring(spawn(2), [Peer, Limited])
-    assert peers[0].wait_for_timeout_of_next.call_one(1.0).get(timeout=20) == "out of time"
+    assert peers[0].wait_for_timeout_of_next.call_one(1.0).get() == "out of time"
     assert_alive(peers)
 
 
@@ -458,13 +458,13 @@ def test_an_actor_whose_own_thread_waits_is_left_alone(spawn: Spawn, tmp_path: P
         procs = spawn(2)
     peers = ring(procs, [Peer, Peer])
     port, answers = open_channel()
-    peers[0].hand_on_in_thread.call_one(1, port).get(timeout=20)
+    peers[0].hand_on_in_thread.call_one(1, port).get()
     # the answer to that thread queues behind this
     busy = peers[0].wait_for_file.call_one(str(door))
     let_waits_be_looked_at(procs)
     door.touch()
-    busy.get(timeout=20)
-    assert answers.recv().get(timeout=20) == "the end"
+    busy.get()
+    assert answers.recv().get() == "the end"
 
 
 # what it costs
@@ -475,7 +475,7 @@ def test_a_process_in_which_nothing_waits_has_no_timer(spawn: Spawn) -> None:
         peers = ring(spawn(2), [Peer, Peer])
     hand_round(peers)
     wait_until(
-        lambda: not any(peer.watches.call_one().get(timeout=20) for peer in peers),
+        lambda: not any(peer.watches.call_one().get() for peer in peers),
         what="the timers to go",
     )
 
@@ -490,5 +490,5 @@ def test_an_interval_of_zero_never_looks(spawn: Spawn) -> None:
         with configured(deadlock_check_interval=INTERVAL):
             let_waits_be_looked_at(spawn(2))
         assert not stuck.done()
-        procs.stop().get(timeout=20)
-        assert stuck.exception(timeout=20) is not None
+        procs.stop().get()
+        assert stuck.exception() is not None

@@ -56,7 +56,7 @@ def test_a_process_that_stops_listening_is_ended_and_its_callers_told(
     procs = spawn(1, name="careless")
     careless = procs.spawn("careless", Careless)
     caller = spawn(1, name="caller").spawn("caller", Caller)
-    descriptors = Path(f"/proc/{careless.pid.call_one().get(timeout=20)}/fd")
+    descriptors = Path(f"/proc/{careless.pid.call_one().get()}/fd")
     asked, streamed = getattr(careless, how).call_one(), careless.pid.stream()
     wait_until(
         lambda: len(list(descriptors.iterdir())) == 3,
@@ -64,11 +64,11 @@ def test_a_process_that_stops_listening_is_ended_and_its_callers_told(
     )
     newcomer = caller.ask.call_one(careless, ENDS[how])  # which has never had a connection
     with pytest.raises(SupervisionError, match=ENDS[how]):
-        asked.get(timeout=20)
+        asked.get()
     with pytest.raises(SupervisionError, match=ENDS[how]):
         next(streamed).get()
-    assert "careless" in newcomer.get(timeout=20)
+    assert "careless" in newcomer.get()
     failure = faults.wait_for(1)[0]
     assert failure.ranks == [0]
     assert failure.cause == "deaf" or how == "close_everything"
-    assert spawn(1).spawn("echo", Echo).say.call_one(2).get(timeout=20) == 2
+    assert spawn(1).spawn("echo", Echo).say.call_one(2).get() == 2

@@ -79,7 +79,7 @@ def test_a_rank_is_debugged_from_another_terminal_with_history_and_completion(
         terminal.type("detach")
         terminal.expect("Detached from")
         terminal.type("c")
-        assert answer.get(timeout=20) == 12
+        assert answer.get() == 12
         terminal.type("quit")
         terminal.expect("Quitting debug session...")
         assert terminal.process.wait(20) == 0
@@ -105,7 +105,7 @@ def test_commands_may_come_from_a_file(spawn: Spawn) -> None:
         and "the endpoint has returned" in done.stdout
     )
     assert "Nobody is in the debugger." in done.stdout
-    assert answer.get(timeout=20) == 12
+    assert answer.get() == 12
 
 
 def test_the_client_says_who_has_stopped_and_enter_attaches_there(script: list[str]) -> None:
@@ -157,7 +157,7 @@ def test_a_proc_that_dies_while_it_is_debugged_ends_its_session(
         assert left.who.rank == 1
         user.type("c")
         with pytest.raises(SupervisionError):
-            answer.get(timeout=20)
+            answer.get()
     faults.wait_for(1)
 
 
@@ -190,7 +190,7 @@ def test_a_terminal_that_dies_leaves_the_session_to_others(spawn: Spawn) -> None
             os.kill(terminal.process.pid, signal.SIGKILL)
             wait_until(lambda: not user.rows()[0].driver, what="the terminal to be detached")
         user.type("attach s 0", "c")
-        assert answer.get(timeout=20) == 3
+        assert answer.get() == 3
 
 
 def test_ctrl_c_detaches_from_a_rank_that_goes_on(spawn: Spawn) -> None:
@@ -211,7 +211,7 @@ def test_ctrl_c_detaches_from_a_rank_that_goes_on(spawn: Spawn) -> None:
                 terminal.expect("Detached from debug session for s 0")
         terminal.expect("(Pdb) ")
         terminal.type("c")
-        assert answer.get(timeout=20) > 0
+        assert answer.get() > 0
 
 
 def test_two_terminals_debug_one_program_at_a_time(spawn: Spawn) -> None:
@@ -235,7 +235,7 @@ def test_two_terminals_debug_one_program_at_a_time(spawn: Spawn) -> None:
         one.type("c")
         one.expect("Detached from")
         other.type("c")
-        assert answer.get(timeout=20).values() == [3, 3]
+        assert answer.get().values() == [3, 3]
 
 
 def test_ranks_on_attached_hosts_stop_and_are_told_apart(spawn_far: Spawn) -> None:
@@ -255,14 +255,14 @@ def test_ranks_on_attached_hosts_stop_and_are_told_apart(spawn_far: Spawn) -> No
         user.type("n", "doubled = 10", "p doubled", "c")
         user.expect("Detached from debug session for s 5")
         user.type("cast s ranks(1) c", "attach a 2", "q")
-        assert answers.get(timeout=20).values()[1] == 3
-        assert later.exception(timeout=20) is not None
+        assert answers.get().values()[1] == 3
+        assert later.exception() is not None
 
 
 def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn: Spawn) -> None:
     with workers(1) as lost:
         hosts = attach_to_workers(workers=lost.addresses)
-        assert hosts.initialized.get(timeout=20)
+        assert hosts.initialized.get()
         lost.kill_agent(0)
         actor = spawn(1).spawn("s", Stopping)
         answer = actor.spin.call_one()
@@ -275,8 +275,8 @@ def test_a_host_that_is_lost_is_named_and_keeps_no_command_from_the_others(spawn
             # others may be, too, that an earlier test has left for dead
             assert lost.addresses[0] in named and row.who.host not in named
             user.type("attach s 0", "self.spins = False", "c")
-            assert answer.get(timeout=20)
-        hosts.stop().get(timeout=20)
+            assert answer.get()
+        hosts.stop().get()
 
 
 def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> None:
@@ -291,7 +291,7 @@ def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> N
         terminal.expect("2\n")
         terminal.type("c")
         terminal.expect("the endpoint has returned")
-        assert answers.get(timeout=20).values() == [3, 3, 3]
+        assert answers.get().values() == [3, 3, 3]
         spinning = actors.slice(hosts=1).spin.call_one()
         terminal.type("interrupt s hosts=1")
         terminal.expect("s 1: ")
@@ -300,7 +300,7 @@ def test_another_terminal_reaches_ranks_on_attached_hosts(spawn_far: Spawn) -> N
         terminal.expect("(Pdb) ")
         terminal.type("self.spins = False")
         terminal.type("c")
-        assert spinning.get(timeout=20) > 0
+        assert spinning.get() > 0
 
 
 def test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token(
@@ -369,7 +369,7 @@ def test_a_connection_that_hangs_up_is_detached_from_a_rank_that_waits_or_runs(
         user.type("interrupt s 0")
         user.wait_stopped()
         user.type("attach s 0", "self.spins = False", "c")
-        assert answer.get(timeout=20) > 0
+        assert answer.get() > 0
 
 
 def test_connections_without_the_token_do_not_keep_out_who_has_it(port: tuple[str, int]) -> None:
@@ -415,4 +415,4 @@ def test_source_that_only_the_client_has_is_shown_by_the_rank(spawn: Spawn) -> N
         user.type("attach s 0", "l", "c")
         user.expect("-> breakpoint()")
         user.expect("inner = number + 1  # only here")
-        assert "return inner / 0  # nor here" in answer.get(timeout=20)
+        assert "return inner / 0  # nor here" in answer.get()

@@ -35,18 +35,18 @@ def ask_for_many_procs(count: int) -> ScriptResult:
         monarch.actor.unhandled_fault_hook = lambda failure: None
         configure(cleanup_timeout="500ms", process_exit_timeout="500ms")
         echo = this_host().spawn_procs(name="others").spawn("echo", Echo)
-        assert echo.say.call_one(1).get(timeout=20) == 1
+        assert echo.say.call_one(1).get() == 1
         procs = this_host().spawn_procs(name="too_many", per_host={{"g": {count}}})
         try:
             procs.initialized.get(timeout=5)
             print("all up")
         except Exception as error:
             print("error:", error)
-        print("others:", echo.say.call_one("fine").get(timeout=20))
-        procs.stop().get(timeout=20)
-        print("others:", echo.say.call_one("fine").get(timeout=20))
+        print("others:", echo.say.call_one("fine").get())
+        procs.stop().get()
+        print("others:", echo.say.call_one("fine").get())
         again = this_host().spawn_procs(name="again").spawn("echo", Echo)
-        print("again:", again.say.call_one("fine").get(timeout=20))
+        print("again:", again.say.call_one("fine").get())
         """)
 
 
@@ -86,9 +86,9 @@ EXHAUSTED = """
             return len(data)
 
     fills = this_host().spawn_procs().spawn("fills", Fills)
-    assert fills.fill.call_one().get(timeout=20) > 50
+    assert fills.fill.call_one().get() > 50
     for size in (1, 100_000, 1 << 20):
-        print("size:", fills.length.call_one(bytearray(size)).get(timeout=20))
+        print("size:", fills.length.call_one(bytearray(size)).get())
 """
 
 
@@ -149,23 +149,23 @@ def numpy() -> Any:
 def test_keeping_many_large_arguments_takes_no_descriptors(numpy: Any, spawn: Spawn) -> None:
     keeps = spawn(1).spawn("keeps", Keeps)
     data = numpy.ones(LARGE, dtype=numpy.uint8)
-    keeps.keep.call_one(data).get(timeout=20)
-    before, _ = keeps.count.call_one().get(timeout=20)
+    keeps.keep.call_one(data).get()
+    before, _ = keeps.count.call_one().get()
     for _ in range(KEPT):
         keeps.keep.broadcast(data)
     after, mapped = keeps.count.call_one().get(timeout=30)
     assert mapped >= KEPT, "they did not come as shared memory, so this test shows nothing"
     assert after <= before + 5
-    keeps.drop.call_one().get(timeout=20)
-    _, mapped = keeps.count.call_one().get(timeout=20)
+    keeps.drop.call_one().get()
+    _, mapped = keeps.count.call_one().get()
     assert mapped <= 2
 
 
 def test_keeping_many_large_results_takes_no_descriptors(numpy: Any, spawn: Spawn) -> None:
     keeps = spawn(1).spawn("keeps", Keeps)
-    kept = [keeps.make.call_one().get(timeout=20)]
+    kept = [keeps.make.call_one().get()]
     before, mapped_before = open_descriptors(), mapped_messages()
-    kept += [keeps.make.call_one().get(timeout=20) for _ in range(KEPT)]
+    kept += [keeps.make.call_one().get() for _ in range(KEPT)]
     assert mapped_messages() - mapped_before >= KEPT, (
         "they did not come as shared memory, so this test shows nothing"
     )
@@ -204,11 +204,11 @@ def test_a_call_waiting_for_a_descriptor_does_not_spin_and_goes_out() -> None:
                 used = time.process_time() - before
                 for file in files:
                     os.close(file)
-                return call.get(timeout=20), used
+                return call.get(), used
 
         calls = this_host().spawn_procs(name="calls").spawn("calls", Calls)
         other = this_host().spawn_procs(name="other").spawn("other", Calls)
-        assert other.say.call_one(1).get(timeout=20) == calls.say.call_one(1).get(timeout=20) == 1
+        assert other.say.call_one(1).get() == calls.say.call_one(1).get() == 1
         answer, used = calls.call_without_descriptors.call_one(other).get(timeout=30)
         assert answer == "there"
         assert used < 0.2, f"{used:.2f} s of processor time in 1 s of waiting"
@@ -227,7 +227,7 @@ def test_procs_have_as_many_descriptors_as_the_system_allows() -> None:
             def limit(self):
                 return resource.getrlimit(resource.RLIMIT_NOFILE)
 
-        print(this_host().spawn_procs().spawn("asks", Asks).limit.call_one().get(timeout=20))
+        print(this_host().spawn_procs().spawn("asks", Asks).limit.call_one().get())
         print(resource.getrlimit(resource.RLIMIT_NOFILE))
         """)
     assert result.stdout.splitlines() == ["(900, 900)", "(128, 900)"], str(result)
@@ -253,9 +253,9 @@ def test_a_process_may_have_more_actors_than_files() -> None:
         actors = [procs.spawn(f"a{number}", Calls) for number in range(150)]
         for _ in range(3):
             calls = [actor.say.call_one(number) for number, actor in enumerate(actors)]
-            assert [call.get(timeout=20) for call in calls] == list(range(150))
+            assert [call.get() for call in calls] == list(range(150))
             calls = [actor.ask.call_one(other, number) for number, actor in enumerate(actors)]
-            assert [call.get(timeout=20) for call in calls] == list(range(150))
+            assert [call.get() for call in calls] == list(range(150))
         """)
     assert result.exit_code == 0, str(result)
 
@@ -287,7 +287,7 @@ class Caller(Actor):
         return other.say.call_one(value).get()
 
 greedy = this_host().spawn_procs(name="greedy").spawn("greedy", Greedy)
-greedy.take_all.call_one().get(timeout=20)
+greedy.take_all.call_one().get()
 """
 
 
@@ -296,8 +296,8 @@ def test_a_process_without_descriptors_is_called_and_stopped_by_means_of_its_res
         _GREEDY
         + """
 callers = this_host().spawn_procs(name="callers", per_host={"g": 4}).spawn("callers", Caller)
-assert callers.ask.call(greedy, "xxx").get(timeout=20).values() == [3] * 4
-greedy.stop().get(timeout=20)
+assert callers.ask.call(greedy, "xxx").get().values() == [3] * 4
+greedy.stop().get()
 """
     )
     assert result.exit_code == 0, str(result)
@@ -309,7 +309,7 @@ def test_whoever_finds_no_descriptor_left_at_a_process_is_told_so() -> None:
         + """
 callers = this_host().spawn_procs(name="callers", per_host={"g": 12}).spawn("callers", Caller)
 calls = [callers.slice(g=g).ask.call_one(greedy, "xxx") for g in range(12)]
-errors = [str(call.exception(timeout=20)) for call in calls]
+errors = [str(call.exception()) for call in calls]
 refused = [error for error in errors if error != "None"]
 assert 2 <= len(refused) <= 8, errors
 assert all("no descriptor is left in the process (limit 128" in error for error in refused), refused[0]
@@ -323,7 +323,7 @@ def test_a_large_message_without_a_descriptor_names_the_reason() -> None:
         _GREEDY
         + """
 try:
-    greedy.say.call_one(bytes(50_000_000)).get(timeout=20)
+    greedy.say.call_one(bytes(50_000_000)).get()
 except SupervisionError as error:
     print(error)
 """

@@ -172,10 +172,10 @@ def test_a_caller_is_told_of_the_death_of_a_proc_at_once(
     for number in range(TRIES):
         procs = spawn(2)
         victims = procs.spawn("victim", Victim)
-        victims.ready.call().get(timeout=20)
+        victims.ready.call().get()
         words = str(tmp_path / f"{number}")
         with pytest.raises(SupervisionError, match=REASONS[how]):
-            CALLERS[caller](victims, how, words).get(timeout=20)
+            CALLERS[caller](victims, how, words).get()
         times.append(time.monotonic() - float(Path(words).read_text()))
         procs.stop()
     table(f"proc: {how}, {caller}", times)
@@ -191,12 +191,12 @@ def test_an_actor_that_waits_is_told_of_the_death_of_another_proc_at_once(
     times = []
     for number in range(TRIES):
         victim = spawn(1).spawn("victim", Victim)
-        victim.ready.call_one().get(timeout=20)
+        victim.ready.call_one().get()
         port, told = Channel[float].open()
         words = str(tmp_path / f"{number}")
-        text = waiter.wait_for.call_one(victim, "SIGKILL", words, port).get(timeout=20)
+        text = waiter.wait_for.call_one(victim, "SIGKILL", words, port).get()
         assert "SIGKILL" in text
-        times.append(told.recv().get(timeout=20) - float(Path(words).read_text()))
+        times.append(told.recv().get() - float(Path(words).read_text()))
     table(f"proc: SIGKILL, {kind.__name__} in a proc", times)
     assert min(times) < PROC_BOUND
     faults.wait_for(TRIES)
@@ -208,11 +208,11 @@ def test_the_death_of_a_proc_is_told_at_once_while_others_are_being_spawned(
     times = []
     for number in range(3):
         victim = spawn(1).spawn("victim", Victim)
-        pid = victim.ready.call_one().get(timeout=20)
+        pid = victim.ready.call_one().get()
         crowd = spawn(16)
         words = str(tmp_path / f"{number}")
         with pytest.raises(SupervisionError, match=f"pid {pid}"):
-            victim.die.call_one("SIGKILL", words).get(timeout=20)
+            victim.die.call_one("SIGKILL", words).get()
         times.append(time.monotonic() - float(Path(words).read_text()))
         assert crowd.initialized.get(timeout=30)
         crowd.stop().get(timeout=30)
@@ -242,7 +242,7 @@ HOST_SCRIPT = """
     times = []
     for _ in range({tries}):
         workers = this_host().spawn_procs(per_host={{"g": 2}}).spawn("worker", Worker)
-        victim = {who}_of(workers.slice(g=0).pid.call_one().get(timeout=20))
+        victim = {who}_of(workers.slice(g=0).pid.call_one().get())
         waiting = workers.wait.call()
         workers.slice(g=1).pid.call_one()
         killed = []
@@ -255,7 +255,7 @@ HOST_SCRIPT = """
         except SupervisionError as error:
             times.append(time.monotonic() - killed[0])
             assert "the host agent is gone" in str(error), error
-        shutdown_context().get(timeout=20)
+        shutdown_context().get()
     print(json.dumps(times))
 """
 
@@ -312,11 +312,11 @@ def test_the_report_on_a_proc_that_ran_out_of_memory_says_so(
 ) -> None:
     victim = spawn(1).spawn("victim", Victim)
     other = spawn(1).spawn("victim", Victim)
-    victim.join_group.call_one(str(group)).get(timeout=20)
+    victim.join_group.call_one(str(group)).get()
     with pytest.raises(SupervisionError, match=r"(?s)SIGKILL.*out-of-memory killer"):
         victim.use_up_memory.call_one(None, str(tmp_path / "words")).get(timeout=30)
     with pytest.raises(SupervisionError) as later:  # somebody else's SIGKILL
-        other.die.call_one("SIGKILL", str(tmp_path / "other")).get(timeout=20)
+        other.die.call_one("SIGKILL", str(tmp_path / "other")).get()
     assert "memory" not in str(later.value)
     faults.wait_for(2)
     assert "out-of-memory killer" in faults.failures[0].report()
@@ -324,11 +324,11 @@ def test_the_report_on_a_proc_that_ran_out_of_memory_says_so(
 
 def test_a_memory_error_in_an_endpoint_is_an_ordinary_error(spawn: Spawn, tmp_path: Path) -> None:
     victim = spawn(1).spawn("victim", Victim)
-    pid = victim.ready.call_one().get(timeout=20)
+    pid = victim.ready.call_one().get()
     with pytest.raises(ActorError) as caught:
         victim.use_up_memory.call_one(1 << 30, str(tmp_path / "words")).get(timeout=30)
     assert isinstance(caught.value.exception, MemoryError)
-    assert victim.ready.call_one().get(timeout=20) == pid
+    assert victim.ready.call_one().get() == pid
 
 
 # spawning
@@ -340,7 +340,7 @@ def test_who_waits_for_procs_to_start_is_told_that_one_of_them_died(
     procs = spawn(2, bootstrap=lambda: os.kill(os.getpid(), signal.SIGKILL))
     call = procs.spawn("echo", Echo).say.call(1)
     with pytest.raises(SupervisionError, match="SIGKILL"):
-        procs.initialized.get(timeout=20)
+        procs.initialized.get()
     with pytest.raises(SupervisionError, match="SIGKILL"):
-        call.get(timeout=20)
+        call.get()
     faults.wait_for(1)

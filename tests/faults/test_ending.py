@@ -47,7 +47,7 @@ class Owner(Actor):
     def own(self) -> int:
         self.procs = this_host().spawn_procs(name="owned")
         self.echo = self.procs.spawn("echo", Echo)
-        return self.echo.pid.call_one().get(timeout=20)
+        return self.echo.pid.call_one().get()
 
     @endpoint
     def block(self, started: Port[bool]) -> None:
@@ -86,11 +86,11 @@ class AsyncOwner(Actor):
 def test_what_a_stuck_actor_owned_ends_with_it(spawn: Spawn) -> None:
     with configured(cleanup_timeout="500ms"):
         owner = spawn(1).spawn("owner", Owner)
-        owned = owner.own.call_one().get(timeout=20)
+        owned = owner.own.call_one().get()
         port, started = open_channel()
         owner.block.broadcast(port)
-        started.recv().get(timeout=20)
-        owner.stop().get(timeout=20)
+        started.recv().get()
+        owner.stop().get()
         wait_gone(owned)
 
 
@@ -100,10 +100,10 @@ def test_a_failed_actor_cleans_up_though_one_of_its_tasks_swallows_its_cancellat
     cleaned = tmp_path / "cleaned"
     with configured(cleanup_timeout="500ms"):
         owner = spawn(1).spawn("owner", AsyncOwner, str(cleaned))
-        owned = owner.own.call_one().get(timeout=20)
+        owned = owner.own.call_one().get()
         port, started = open_channel()
         owner.swallow_cancellations.broadcast(port)
-        started.recv().get(timeout=20)
+        started.recv().get()
         owner.fail.broadcast()
         faults.wait_for(1)
         wait_gone(owned)
@@ -131,10 +131,10 @@ def test_an_actor_whose_meshes_are_slow_to_stop_cleans_up_all_the_same(
         report, cleaned = open_channel()
         port, started = open_channel()
         parent = spawn(1).spawn("parent", Parent, "parent", report)
-        parent.own.call_one(port).get(timeout=20)
-        started.recv().get(timeout=20)
+        parent.own.call_one(port).get()
+        started.recv().get()
         parent.fail.broadcast()
-        name, reason = cleaned.recv().get(timeout=20)
+        name, reason = cleaned.recv().get()
     assert name == "parent"
     assert "cleaner fails" in reason
     faults.wait_for(1)
@@ -165,7 +165,7 @@ def test_procs_that_are_stopped_let_the_cleanup_of_a_failed_actor_finish(
     procs.spawn("cleans", CleansUpSlowly, str(begun), str(through)).fail.broadcast()
     wait_until(begun.exists, what="the begin of the cleanup")
     faults.wait_for(1)  # what is told after the stop is a consequence of it
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert through.exists()
 
 
@@ -249,7 +249,7 @@ def test_every_call_that_races_with_the_end_of_an_actor_is_answered_or_refused(
     spawn: Spawn, kind: type[Leaves]
 ) -> None:
     procs = spawn(1, name="leaves")
-    procs.spawn("fast", SwitchesFast).switch_fast.call_one().get(timeout=20)
+    procs.spawn("fast", SwitchesFast).switch_fast.call_one().get()
     floods = spawn(3, name="floods").spawn("floods", Floods)
     for _ in range(60):
         assert floods.flood.call(procs.spawn("leaves", kind), 40).get(timeout=40).values() == [
@@ -265,10 +265,10 @@ def test_an_actor_that_is_stopped_while_its_procs_start_does_not_live_on(spawn: 
         procs = this_host().spawn_procs()
         echo = procs.spawn("echo", Echo)
         early = echo.say.call_one("answered or refused, as the race goes")
-        echo.stop().get(timeout=20)
-        survivors += echo.say.call_one("alive").exception(timeout=20) is None
-        early.exception(timeout=20)
-        procs.stop().get(timeout=20)
+        echo.stop().get()
+        survivors += echo.say.call_one("alive").exception() is None
+        early.exception()
+        procs.stop().get()
     assert survivors == 0
 
 
@@ -285,8 +285,8 @@ def test_an_actor_that_is_stopped_while_it_spawns_leaves_no_procs(spawn: Spawn) 
     spawns = spawn(1).spawn("spawns", SpawnsOnAndOn)
     port, receiver = open_channel()
     spawns.spawn_on_and_on.broadcast(port)
-    pids = [receiver.recv().get(timeout=20) for _ in range(4)]
-    spawns.stop().get(timeout=20)
+    pids = [receiver.recv().get() for _ in range(4)]
+    spawns.stop().get()
     try:
         while True:
             pids.append(receiver.recv().get(timeout=0.3))
@@ -302,7 +302,7 @@ def test_the_death_of_a_process_is_reported_though_an_actor_on_it_had_failed_bef
 ) -> None:
     procs = spawn(1, name="mortal")
     failing = procs.spawn("failing", Failing)
-    pid = procs.spawn("echo", Echo).pid.call_one().get(timeout=20)
+    pid = procs.spawn("echo", Echo).pid.call_one().get()
     failing.fail.broadcast("the first")
     faults.wait_for(1)
     os.kill(pid, signal.SIGKILL)
@@ -333,7 +333,7 @@ def test_actors_in_the_clients_process_clean_up_when_the_program_ends() -> None:
 
         here = this_proc().spawn("here", Cleans, "here")
         there = this_host().spawn_procs().spawn("there", Cleans, "there")
-        assert here.alive.call_one().get(timeout=20) and there.alive.call_one().get(timeout=20)
+        assert here.alive.call_one().get() and there.alive.call_one().get()
         """)
     assert result.exit_code == 0, str(result)
     assert sorted(result.stdout.splitlines()) == [
@@ -361,7 +361,7 @@ def test_a_fault_of_the_last_line_is_reported_whatever_else_was_sent_last(later:
                 pass
 
         a = this_host().spawn_procs(per_host={{"g": 2}}).spawn("a", A)
-        a.ok.call().get(timeout=20)
+        a.ok.call().get()
         a.slice(g=0).fail.broadcast()
         {later}
         """)
@@ -470,9 +470,9 @@ def test_a_cleanup_whose_error_cannot_be_printed_runs_once(spawn: Spawn, kind: A
     port, receiver = open_channel()
     with configured(cleanup_timeout="60s"):
         actor = spawn(1).spawn("a", kind, port)
-        assert actor.ready.call_one().get(timeout=20)
-    actor.stop().get(timeout=20)
-    assert receiver.recv().get(timeout=20)
+        assert actor.ready.call_one().get()
+    actor.stop().get()
+    assert receiver.recv().get()
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.2)
 
@@ -514,7 +514,7 @@ def test_an_actor_ends_though_the_thread_that_delivered_its_last_message_is_slow
     cell.pressure = SlowPressure()
     mesh.stop_yourself.broadcast()
     _let_go.set()
-    assert receiver.recv().get(timeout=20) == "cleaned up"
+    assert receiver.recv().get() == "cleaned up"
 
 
 class DiesAtOnce(Actor):
@@ -534,7 +534,7 @@ def test_a_death_is_told_although_the_agent_had_yet_to_hear_that_the_proc_was_up
         procs.spawn("short_lived", DiesAtOnce)
         expected += ranks
         faults.wait_for(expected)
-        procs.stop().get(timeout=20)
+        procs.stop().get()
     assert len(faults) == expected
 
 
@@ -551,11 +551,11 @@ class StartsOver(Actor):
     @endpoint
     def work(self) -> list[int]:
         try:
-            self.workers.exit_at_once.call().get(timeout=20)
+            self.workers.exit_at_once.call().get()
         except SupervisionError:
-            self.procs.stop().get(timeout=20)
+            self.procs.stop().get()
             self._make()
-        return self.workers.pid.call().get(timeout=20).values()
+        return self.workers.pid.call().get().values()
 
 
 def test_an_endpoint_that_starts_over_with_new_procs_handled_the_failure(
@@ -583,12 +583,12 @@ def test_stopping_an_actor_is_bounded_though_its_process_can_say_nothing(spawn: 
     ):
         procs = spawn(1)
         mesh = procs.spawn("holds", HoldsTheLock)
-        assert mesh.ready.call_one().get(timeout=20)
+        assert mesh.ready.call_one().get()
         mesh.hold.broadcast(15)
         start = time.monotonic()
-        mesh.stop().get(timeout=20)
+        mesh.stop().get()
         assert time.monotonic() - start < 10
-        procs.stop().get(timeout=20)  # with these limits, not with the usual ones
+        procs.stop().get()  # with these limits, not with the usual ones
 
 
 def test_procs_of_another_host_that_are_stopped_before_their_forks_are_asked_to_end() -> None:
@@ -605,4 +605,4 @@ def test_procs_of_another_host_that_are_stopped_before_their_forks_are_asked_to_
         assert other.pid.call_one().get(timeout=30)  # the agent has read all of that
         os.kill(spawner, signal.SIGCONT)
         stopping.get(timeout=30)
-        assert "stopped by client" in str(asked.exception(timeout=20))
+        assert "stopped by client" in str(asked.exception())

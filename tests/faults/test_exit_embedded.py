@@ -56,7 +56,7 @@ class Worker(Actor):
 
 def make():
     worker = this_host().spawn_procs().spawn("worker", Worker)
-    assert worker.ready.call_one().get(timeout=20)
+    assert worker.ready.call_one().get()
     return worker
 """
 
@@ -148,7 +148,7 @@ def test_it(monkeypatch):
     faults = queue.Queue()
     monkeypatch.setattr(monarch.actor, "unhandled_fault_hook", faults.put)
     make().fail.broadcast()
-    assert "nobody handles this" in faults.get(timeout=20).report()
+    assert "nobody handles this" in faults.get().report()
 """)
     assert result.exit_code == 0, str(result)
 

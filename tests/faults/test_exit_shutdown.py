@@ -52,7 +52,7 @@ def wait_gone(pid):
 
 def works():
     worker = this_host().spawn_procs().spawn("worker", Worker)
-    assert worker.pid.call_one().get(timeout=20) > 0
+    assert worker.pid.call_one().get() > 0
     return worker
 """
 
@@ -70,7 +70,7 @@ def test_it_acts_when_called_and_lets_actors_clean_up() -> None:
     check(
         """
 procs = this_host().spawn_procs()
-pid = procs.spawn("worker", Worker).pid.call_one().get(timeout=20)
+pid = procs.spawn("worker", Worker).pid.call_one().get()
 shutdown_context()
 wait_gone(pid)
 """,
@@ -89,12 +89,12 @@ class Slow(Worker):
     def __cleanup__(self, exc):
         time.sleep(0.5)
 worker = this_host().spawn_procs().spawn("slow", Slow)
-worker.pid.call_one().get(timeout=20)
+worker.pid.call_one().get()
 first = shutdown_context()
 second = shutdown_context()
 assert second.done() and second.get() is None
 assert not first.done()
-assert first.get(timeout=20) is None
+assert first.get() is None
 """)
 
 
@@ -107,7 +107,7 @@ try:
     shutdown_context(host_timeout={wrong})
 except ValueError as error:
     print(error)
-assert worker.pid.call_one().get(timeout=20) > 0
+assert worker.pid.call_one().get() > 0
 """,
         "host_timeout",
         "expected a non-negative, finite number of seconds",
@@ -122,21 +122,15 @@ assert worker.pid.call_one().get(timeout=20) > 0
             " shutdown_context()\nasyncio.run(main())"
         ),
         (
-            "works(); thread = threading.Thread(target=lambda: shutdown_context().get(timeout=20));"
+            "works(); thread = threading.Thread(target=lambda: shutdown_context().get());"
             " thread.start(); thread.join()"
         ),
         (
             "thread = threading.Thread(target=works); thread.start(); thread.join();"
-            " shutdown_context().get(timeout=20)"
+            " shutdown_context().get()"
         ),
-        (
-            "this_proc().spawn('here', Worker).pid.call_one().get(timeout=20);"
-            " shutdown_context().get(timeout=20)"
-        ),
-        (
-            "get_or_spawn_controller('here', Worker).get(timeout=20);"
-            " shutdown_context().get(timeout=20)"
-        ),
+        ("this_proc().spawn('here', Worker).pid.call_one().get(); shutdown_context().get()"),
+        ("get_or_spawn_controller('here', Worker).get(); shutdown_context().get()"),
     ],
     ids=["asyncio", "thread", "of a thread", "actors of this process", "controller"],
 )
@@ -161,8 +155,8 @@ def test_it_is_bounded_with(state: str) -> None:
     check(f"""
 monarch.actor.unhandled_fault_hook = lambda failure: None
 worker = this_host().spawn_procs(per_host={{"n": 2}}).spawn("worker", Worker)
-pids = worker.pid.call().get(timeout=20).values()
-agent = worker.slice(n=0).agent.call_one().get(timeout=20)
+pids = worker.pid.call().get().values()
+agent = worker.slice(n=0).agent.call_one().get()
 waiting = worker.slice(n=0).hold_the_gil.call_one()
 {state}
 start = time.monotonic()
@@ -170,7 +164,7 @@ shutdown_context(host_timeout=0.5).get(timeout=30)
 assert time.monotonic() - start < 20
 for pid in [*pids, agent]:
     wait_gone(pid)
-assert isinstance(waiting.exception(timeout=20), SupervisionError)
+assert isinstance(waiting.exception(), SupervisionError)
 works()
 """)
 
@@ -188,30 +182,30 @@ def refused(use):
 host = this_host()
 procs = host.spawn_procs(per_host={"n": 2})
 worker = procs.spawn("worker", Worker)
-worker.pid.call().get(timeout=20)
+worker.pid.call().get()
 here = this_proc().spawn("here", Worker)
-here.pid.call_one().get(timeout=20)
+here.pid.call_one().get()
 waiting = worker.hold_the_gil.call()
 port, receiver = Channel.open()
 received = receiver.recv()
-shutdown_context(host_timeout=0.1).get(timeout=20)
+shutdown_context(host_timeout=0.1).get()
 for _ in range(2):
-    refused(lambda: waiting.get(timeout=20))
-    refused(lambda: worker.pid.call().get(timeout=20))
-    refused(lambda: worker.slice(n=1).pid.call_one().get(timeout=20))
-    refused(lambda: worker.pid.choose().get(timeout=20))
+    refused(lambda: waiting.get())
+    refused(lambda: worker.pid.call().get())
+    refused(lambda: worker.slice(n=1).pid.call_one().get())
+    refused(lambda: worker.pid.choose().get())
     refused(lambda: worker.pid.broadcast())
-    refused(lambda: next(worker.pid.stream()).get(timeout=20))
-    refused(lambda: here.pid.call_one().get(timeout=20))
-    refused(lambda: procs.spawn("another", Worker).pid.call().get(timeout=20))
-    refused(lambda: host.spawn_procs().spawn("another", Worker).pid.call_one().get(timeout=20))
-    refused(lambda: received.get(timeout=20))
-    refused(lambda: receiver.recv().get(timeout=20))
+    refused(lambda: next(worker.pid.stream()).get())
+    refused(lambda: here.pid.call_one().get())
+    refused(lambda: procs.spawn("another", Worker).pid.call().get())
+    refused(lambda: host.spawn_procs().spawn("another", Worker).pid.call_one().get())
+    refused(lambda: received.get())
+    refused(lambda: receiver.recv().get())
     port.send(1)
     works()  # boots anew
-worker.stop().get(timeout=20)
-procs.stop().get(timeout=20)
-refused(lambda: worker.pid.call().get(timeout=20))
+worker.stop().get()
+procs.stop().get()
+refused(lambda: worker.pid.call().get())
 """)
 
 
@@ -227,11 +221,11 @@ old = []
 def use_and_shut_down():
     worker = works()
     old.append((worker, Channel.open()))
-    get_or_spawn_controller("controller", Worker).get(timeout=20).pid.call_one().get(timeout=20)
+    get_or_spawn_controller("controller", Worker).get().pid.call_one().get()
     told.clear()
     worker.fail.broadcast()
     assert told.wait(20)
-    shutdown_context().get(timeout=20)
+    shutdown_context().get()
 
 def wait_left(wanted):
     end = time.monotonic() + 10
@@ -273,7 +267,7 @@ for microseconds in range(0, 30_000, 1_500):
     except KeyboardInterrupt:
         interrupts += 1
     works()
-    shutdown_context(host_timeout=0.2).get(timeout=20)
+    shutdown_context(host_timeout=0.2).get()
 assert interrupts == 20
 """)
 
@@ -290,7 +284,7 @@ class Slow(Worker):
         print("cleaning up", flush=True)
         time.sleep(60)
 worker = this_host().spawn_procs().spawn("slow", Slow)
-worker.pid.call_one().get(timeout=20)
+worker.pid.call_one().get()
 shutdown_context().get()
 """,
         signal_after=("cleaning up", number),

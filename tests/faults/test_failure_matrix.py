@@ -117,7 +117,7 @@ def raised(error: BaseException | None, kind: type[BaseException]) -> None:
 
 def stream_of(bad: Any) -> None:
     (answer,) = bad.throw.stream(ValueError)
-    raised(answer.exception(timeout=20), ActorError)
+    raised(answer.exception(), ActorError)
 
 
 def never_read(bad: Any) -> None:
@@ -128,12 +128,12 @@ def never_read(bad: Any) -> None:
 
 def ends(call: Callable[[Any], Any]) -> Callable[[Any], None]:
     """The event is a call, and its own caller is told that the actor has ended."""
-    return lambda bad: raised(call(bad).exception(timeout=20), SupervisionError)
+    return lambda bad: raised(call(bad).exception(), SupervisionError)
 
 
 def fails(call: Callable[[Any], Any]) -> Callable[[Any], None]:
     """The event is a call, and its own caller gets what the endpoint raised."""
-    return lambda bad: raised(call(bad).exception(timeout=20), ActorError)
+    return lambda bad: raised(call(bad).exception(), ActorError)
 
 
 class Row(NamedTuple):
@@ -183,7 +183,7 @@ ROWS = {
         lambda bad: bad.throw.broadcast(asyncio.CancelledError), kind=AsyncVictim
     ),
     "Exception in a task": Row(
-        lambda bad: bad.throw_in_a_task.call_one().get(timeout=20),
+        lambda bad: bad.throw_in_a_task.call_one().get(),
         actor_lives=True,
         told=0,
         kind=AsyncVictim,
@@ -208,7 +208,7 @@ ROWS = {
 def test_what_follows_from(spawn: Spawn, faults: Faults, row: Row) -> None:
     procs = spawn(3)
     mesh: Any = procs.spawn("victim", row.kind)
-    pids = mesh.pid.call().get(timeout=20).values()
+    pids = mesh.pid.call().get().values()
     waiting = mesh.slice(gpus=BAD).wait.call_one()
     of_another_rank = mesh.slice(gpus=0).wait.call_one()
     everywhere = mesh.wait.call()
@@ -216,19 +216,19 @@ def test_what_follows_from(spawn: Spawn, faults: Faults, row: Row) -> None:
     row.event(mesh.slice(gpus=BAD))
 
     if row.actor_lives:
-        assert mesh.pid.call().get(timeout=20).values() == pids
-        mesh.let_go.call().get(timeout=20)
-        assert waiting.get(timeout=20) == pids[BAD]
-        assert everywhere.get(timeout=20).values() == pids
+        assert mesh.pid.call().get().values() == pids
+        mesh.let_go.call().get()
+        assert waiting.get() == pids[BAD]
+        assert everywhere.get().values() == pids
     else:
         for future in (waiting, everywhere, mesh.slice(gpus=BAD).pid.call_one(), mesh.pid.call()):
-            raised(future.exception(timeout=20), SupervisionError)
-        mesh.slice(gpus=0).let_go.call_one().get(timeout=20)
-    assert of_another_rank.get(timeout=20) == pids[0]
+            raised(future.exception(), SupervisionError)
+        mesh.slice(gpus=0).let_go.call_one().get()
+    assert of_another_rank.get() == pids[0]
     for rank in {0, 1, 2} - {BAD}:
-        assert mesh.slice(gpus=rank).pid.call_one().get(timeout=20) == pids[rank]
+        assert mesh.slice(gpus=rank).pid.call_one().get() == pids[rank]
     if row.process_lives:
-        assert procs.slice(gpus=BAD).spawn("new", Echo).pid.call_one().get(timeout=20) == pids[BAD]
+        assert procs.slice(gpus=BAD).spawn("new", Echo).pid.call_one().get() == pids[BAD]
     else:
         wait_gone(pids[BAD])
     assert [(failure.mesh_name, failure.ranks) for failure in heard(faults, procs, row)] == [
@@ -265,14 +265,14 @@ def test_what_follows_from_an_actor_that_cannot_be_constructed(
             else bad_procs.spawn("victim", unpicklable_class())
         )
     for _ in range(3):
-        raised(faulty.pid.call_one().exception(timeout=20), SupervisionError)
-        raised(mesh.pid.call().exception(timeout=20), SupervisionError)
+        raised(faulty.pid.call_one().exception(), SupervisionError)
+        raised(mesh.pid.call().exception(), SupervisionError)
     (failure,) = faults.wait_for(1)
     assert failure.mesh_name == "victim"
     if how == "raises":
         assert failure.ranks == [BAD]
-        assert mesh.slice(gpus=0).pid.call_one().get(timeout=20) > 0
-    assert bad_procs.spawn("new", Echo).say.call_one(1).get(timeout=20) == 1
+        assert mesh.slice(gpus=0).pid.call_one().get() > 0
+    assert bad_procs.spawn("new", Echo).say.call_one(1).get() == 1
     assert len(heard(faults, procs, ROWS["abort"])) == 1
 
 
@@ -297,14 +297,14 @@ def test_what_follows_from_a_stop_by_the_owner(
 ) -> None:
     procs = spawn(3)
     mesh = procs.spawn("victim", kind)
-    pids = mesh.pid.call().get(timeout=20).values()
+    pids = mesh.pid.call().get().values()
     waiting = [mesh.wait.call(), mesh.slice(gpus=0).wait.call_one()]
-    (mesh if of == "actors" else procs).stop().get(timeout=20)
+    (mesh if of == "actors" else procs).stop().get()
     later = [mesh.pid.call(), *(mesh.slice(gpus=rank).pid.call_one() for rank in range(3))]
     for future in waiting + later:
-        error = future.exception(timeout=20)
+        error = future.exception()
         raised(error, SupervisionError)
         assert "stopped" in str(error)
     if of == "actors":
-        assert procs.spawn("new", Echo).pid.call().get(timeout=20).values() == pids
+        assert procs.spawn("new", Echo).pid.call().get().values() == pids
     assert len(faults) == 0

@@ -151,13 +151,13 @@ def test_a_caller_is_told_that_its_port_was_forgotten_and_the_actor_serves_on(
 ) -> None:
     forgetful = (spawn(1) if where == "proc" else this_proc()).spawn("desk", kind)
     for future in (forgetful.forget.call(), forgetful.forget.call_one(), forgetful.forget.choose()):
-        check_forgotten(future.exception(timeout=20), "desk.forget")
+        check_forgotten(future.exception(), "desk.forget")
     with pytest.raises(RuntimeError, match="dropped without an answer"):  # its type, too
-        forgetful.forget.call_one().get(timeout=20)
+        forgetful.forget.call_one().get()
     kept = forgetful.keep.call_one()
-    forgetful.answer_kept.call_one("and answers").get(timeout=20)
-    assert kept.get(timeout=20) == "and answers"
-    forgetful.stop().get(timeout=20)
+    forgetful.answer_kept.call_one("and answers").get()
+    assert kept.get() == "and answers"
+    forgetful.stop().get()
 
 
 @both_kinds
@@ -165,13 +165,13 @@ def test_the_ranks_that_forgot_are_told_apart_from_those_that_answered(
     spawn: Spawn, kind: Any
 ) -> None:
     forgetful = spawn(4).spawn("desk", kind)
-    error = forgetful.forget_on_odd_ranks.options(wait_for_all=True).call().exception(timeout=20)
+    error = forgetful.forget_on_odd_ranks.options(wait_for_all=True).call().exception()
     check_forgotten(error, "desk.forget_on_odd_ranks")
     assert isinstance(error, ActorError)
     assert [point.rank for point in error.by_rank] == [1, 3]
     answers = list(forgetful.forget_on_odd_ranks.stream())
     for answer in answers:
-        error = answer.exception(timeout=20)
+        error = answer.exception()
         assert answer.rank is not None
         if answer.rank.rank % 2:
             check_forgotten(error, "desk.forget_on_odd_ranks")
@@ -183,13 +183,13 @@ def test_whoever_receives_the_answer_at_a_port_of_its_own_is_told(spawn: Spawn) 
     forgetful = spawn(1).spawn("desk", Forgetful)
     port, receiver = open_channel()
     send(forgetful.forget, (), {}, port=port)
-    check_forgotten(receiver.recv().exception(timeout=20), "desk.forget")
+    check_forgotten(receiver.recv().exception(), "desk.forget")
 
 
 def test_an_undecorated_method_that_forgets_is_found_too(spawn: Spawn) -> None:
     forgetful = spawn(1).spawn("desk", Forgetful)
     undecorated: Any = as_endpoint(forgetful.undecorated, explicit_response_port=True)
-    check_forgotten(undecorated.call_one().exception(timeout=20), "desk.undecorated")
+    check_forgotten(undecorated.call_one().exception(), "desk.undecorated")
 
 
 @pytest.mark.parametrize("how", ["answer_badly", "forget_in_a_thread"])
@@ -197,14 +197,14 @@ def test_an_unanswered_port_is_forgotten_though_tried_or_taken_along(
     spawn: Spawn, how: str
 ) -> None:
     forgetful = spawn(1).spawn("desk", Forgetful)
-    check_forgotten(getattr(forgetful, how).call_one().exception(timeout=20), f"desk.{how}")
+    check_forgotten(getattr(forgetful, how).call_one().exception(), f"desk.{how}")
 
 
 def test_a_port_in_a_circle_is_forgotten_when_the_garbage_is_collected(spawn: Spawn) -> None:
     forgetful = spawn(1).spawn("desk", Forgetful)
     future = forgetful.forget_in_a_circle.call_one()
-    forgetful.collect_garbage.call_one().get(timeout=20)
-    check_forgotten(future.exception(timeout=20), "desk.forget_in_a_circle")
+    forgetful.collect_garbage.call_one().get()
+    check_forgotten(future.exception(), "desk.forget_in_a_circle")
 
 
 @both_kinds
@@ -215,8 +215,8 @@ def test_a_port_that_is_kept_is_forgotten_when_a_later_endpoint_lets_go_of_it(
     future = forgetful.keep.call()
     with pytest.raises(TimeoutError):
         future.get(timeout=0.3)
-    forgetful.drop_kept.call().get(timeout=20)
-    check_forgotten(future.exception(timeout=20), "desk.keep")
+    forgetful.drop_kept.call().get()
+    check_forgotten(future.exception(), "desk.keep")
 
 
 @both_kinds
@@ -226,17 +226,14 @@ def test_a_port_that_is_kept_is_answered_however_many_others_are_forgotten(
     forgetful = spawn(1).spawn("desk", kind)
     kept = [forgetful.keep.call_one() for _ in range(20)]
     for _ in range(20):
-        assert forgetful.forget.call_one().exception(timeout=20) is not None
+        assert forgetful.forget.call_one().exception() is not None
     assert not any(future.done() for future in kept)
-    forgetful.answer_kept.call_one("at last").get(timeout=20)
-    assert [future.get(timeout=20) for future in kept] == ["at last"] * 20
+    forgetful.answer_kept.call_one("at last").get()
+    assert [future.get() for future in kept] == ["at last"] * 20
 
 
 def test_a_task_may_answer_when_its_endpoint_has_returned(spawn: Spawn) -> None:
-    assert (
-        spawn(1).spawn("desk", AsyncForgetful).answer_in_a_task.call_one().get(timeout=20)
-        == "from a task"
-    )
+    assert spawn(1).spawn("desk", AsyncForgetful).answer_in_a_task.call_one().get() == "from a task"
 
 
 @pytest.mark.parametrize("apart", [True, False], ids=["another proc", "the same proc"])
@@ -247,9 +244,9 @@ def test_another_actor_may_answer_though_the_first_one_kept_nothing(
     forgetful = procs.slice(gpus=0).spawn("desk", Forgetful)
     sender = procs.slice(gpus=int(apart)).spawn("sender", Sender)
     for value in range(20):
-        assert forgetful.hand_on.call_one(sender, value).get(timeout=20) == value
+        assert forgetful.hand_on.call_one(sender, value).get() == value
     answer: Any = forgetful.answer_with_a_call.call_one(sender)
-    assert answer.get(timeout=20) == []
+    assert answer.get() == []
 
 
 @both_kinds
@@ -259,9 +256,9 @@ def test_who_raises_instead_of_an_answer_is_reported_as_that(
     forgetful = spawn(2).spawn("desk", kind)
     kept = forgetful.keep.call()
     with pytest.raises(SupervisionError, match="the real reason"):
-        forgetful.raise_instead.call().get(timeout=20)
+        forgetful.raise_instead.call().get()
     with pytest.raises(SupervisionError, match="the real reason"):
-        kept.get(timeout=20)
+        kept.get()
     faults.wait_for(2)
 
 
@@ -271,12 +268,12 @@ def test_a_stop_is_reported_as_a_stop_for_ports_that_go_with_their_actor(
 ) -> None:
     forgetful = spawn(1).spawn("desk", kind)
     kept = forgetful.keep.call_one()
-    forgetful.answer_kept.call_one("answered").get(timeout=20)
+    forgetful.answer_kept.call_one("answered").get()
     unanswered = forgetful.keep.call_one()
-    forgetful.stop().get(timeout=20)
-    assert kept.get(timeout=20) == "answered"
+    forgetful.stop().get()
+    assert kept.get() == "answered"
     with pytest.raises(SupervisionError, match="stopped"):
-        unanswered.get(timeout=20)
+        unanswered.get()
 
 
 def test_nobody_is_told_of_a_port_in_a_message_that_nobody_waits_for(spawn: Spawn) -> None:
@@ -300,16 +297,16 @@ def test_nobody_is_told_of_a_port_in_a_message_that_nobody_waits_for(spawn: Spaw
 
     forgetful = spawn(1).spawn("desk", Forgetful)
     tells = spawn(1).spawn("tells", Tells, forgetful)
-    tells.broadcast.call_one(["forget", "keep", "drop_kept", "keep", "keep"]).get(timeout=20)
+    tells.broadcast.call_one(["forget", "keep", "drop_kept", "keep", "keep"]).get()
     wait_until(
-        lambda: forgetful.count_kept.call_one().get(timeout=20) == 2,
+        lambda: forgetful.count_kept.call_one().get() == 2,
         what="the desk to have handled the last one",
     )
-    forgetful.stop().get(timeout=20)
+    forgetful.stop().get()
     # finds nobody, which is heard; nothing from before is
-    tells.broadcast.call_one(["forget"]).get(timeout=20)
+    tells.broadcast.call_one(["forget"]).get()
     heard: list[str] = wait_until(
-        lambda: tells.undeliverable.call_one().get(timeout=20),
+        lambda: tells.undeliverable.call_one().get(),
         what="news of the message that found nobody",
     )
     assert len(heard) == 1
@@ -335,6 +332,6 @@ def test_a_port_may_be_dropped_wherever_garbage_is_collected(spawn: Spawn) -> No
 
     careless = spawn(1).spawn("careless", Careless)
     futures = [careless.forget.call_one() for _ in range(200)]
-    careless.collect_garbage.call_one().get(timeout=20)
+    careless.collect_garbage.call_one().get()
     for future in futures:
-        check_forgotten(future.exception(timeout=20), "careless.forget")
+        check_forgotten(future.exception(), "careless.forget")

@@ -67,10 +67,10 @@ START = """
         workers = procs.spawn("worker", Worker)
         return procs, workers, list(workers.pid.call().get(timeout=30).values())
 
-    def told(future, timeout=20):
+    def told(future):
         start = time.monotonic()
         try:
-            future.get(timeout=timeout)
+            future.get()
         except SupervisionError as error:
             return time.monotonic() - start, " ".join(str(error).split())
         raise AssertionError("it had an answer")
@@ -93,7 +93,7 @@ def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -
         asking, asking_async = askers.spawn("asks", Worker), askers.spawn("asks", AsyncWorker)
         frozen = workers.slice(g=3)
         other = procs.slice(g=3).spawn("other", Worker)
-        assert other.pid.call_one().get(timeout=20) == pids[3]
+        assert other.pid.call_one().get() == pids[3]
         ready, is_ready = monarch.actor.Channel.open()
         waiting = [asking.ask.call_one(frozen, ready), asking_async.ask.call_one(frozen, ready)]
         for _ in waiting:
@@ -106,13 +106,13 @@ def test_a_proc_that_stays_stopped_is_ended_and_every_kind_of_caller_is_told() -
         assert taken > 0.9, taken
         assert "heartbeat_timeout" in text and "stopped by a signal" in text and "trainers[3]" in text, text
         assert "heartbeat_timeout" in told(every)[1]
-        answers = [answer.exception(timeout=20) for answer in stream]
+        answers = [answer.exception() for answer in stream]
         assert sum(answer is None for answer in answers) == 3, answers
         for answer in waiting:
-            assert "heartbeat_timeout" in answer.get(timeout=20), answer.get()
-        ending.get(timeout=20)
+            assert "heartbeat_timeout" in answer.get(), answer.get()
+        ending.get()
         wait_gone(pids[3])
-        assert list(workers.slice(g=slice(0, 3)).pid.call().get(timeout=20).values()) == pids[:3]
+        assert list(workers.slice(g=slice(0, 3)).pid.call().get().values()) == pids[:3]
         assert "heartbeat_timeout" in told(frozen.pid.call_one())[1]
         """)
 
@@ -125,7 +125,7 @@ def test_the_owner_of_a_proc_that_stays_stopped_hears_once_what_it_was() -> None
         assert (failure.cause, failure.ranks, failure.mesh_name) == ("frozen", [1], "worker"), failure
         assert failure.event.pid == pids[1]
         assert "within 1s (heartbeat_timeout)" in failure.report(), failure.report()
-        procs.stop().get(timeout=20)
+        procs.stop().get()
         assert len(faults) == 1, faults.reports()
         """)
 
@@ -147,10 +147,10 @@ def test_a_host_whose_own_processes_stay_stopped_is_lost_as_a_whole(who: str) ->
         assert "heartbeat_timeout" in told(workers.pid.call())[1]
         assert "heartbeat_timeout" in told(this_host().spawn_procs().initialized)[1]
         start = time.monotonic()
-        procs.stop().get(timeout=20)
-        shutdown_context().get(timeout=20)
+        procs.stop().get()
+        shutdown_context().get()
         procs, workers, pids = up(1)
-        assert workers.pid.call_one().get(timeout=20) == pids[0]
+        assert workers.pid.call_one().get() == pids[0]
         """)
 
 
@@ -159,12 +159,12 @@ def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
         procs, workers, pids = up(2)
         ready, is_ready = monarch.actor.Channel.open()
         waiting = workers.slice(g=0).ask.call_one(workers.slice(g=1), ready)
-        assert is_ready.recv().get(timeout=20)
+        assert is_ready.recv().get()
         os.kill(agent_of(pids[0]), signal.SIGSTOP)
         wait_stopped(agent_of(pids[0]))
         os.kill(pids[1], signal.SIGKILL)  # of which nobody can tell the actor that waits
         try:
-            text = waiting.get(timeout=20)  # it may be told, and pass it on, in the moment before it ends itself
+            text = waiting.get()  # it may be told, and pass it on, in the moment before it ends itself
         except SupervisionError as error:
             text = str(error)
         assert "the host agent is gone" in text, text
@@ -221,7 +221,7 @@ def test_who_is_blocked_because_a_stopped_proc_does_not_read_is_told() -> None:
             def take(self, data):
                 return len(data)
         sink = procs.spawn("sink", Sink)
-        assert sink.take.call_one(b"").get(timeout=20) == 0
+        assert sink.take.call_one(b"").get() == 0
         os.kill(pids[0], signal.SIGSTOP)
         wait_stopped(pids[0])
         calls = [sink.take.call_one(bytes(10_000)) for _ in range(1000)]
@@ -242,9 +242,9 @@ def test_who_goes_on_before_the_timeout_has_never_been_away() -> None:
                 with stopped(pid):
                     time.sleep(1.2)
         time.sleep(2)
-        assert list(calling.get(timeout=20).values()) == pids
-        assert list(workers.pid.call().get(timeout=20).values()) == pids
-        assert this_host().spawn_procs().initialized.get(timeout=20)
+        assert list(calling.get().values()) == pids
+        assert list(workers.pid.call().get().values()) == pids
+        assert this_host().spawn_procs().initialized.get()
         assert len(faults) == 0, faults.reports()
         """)
 
@@ -255,7 +255,7 @@ def test_without_a_timeout_a_stopped_process_is_waited_for() -> None:
         for pid in (pids[0], spawner_of(pids[0]), agent_of(pids[0])):
             with stopped(pid):
                 time.sleep(0.5)
-        assert workers.pid.call_one().get(timeout=20) == pids[0]
+        assert workers.pid.call_one().get() == pids[0]
         assert len(faults) == 0, faults.reports()
         """)
 
@@ -269,7 +269,7 @@ def test_a_client_that_was_stopped_itself_takes_nobody_for_dead() -> None:
         while time.monotonic() - start < 3:  # not counted while it is stopped, or it would not get that far
             time.sleep(0.01)
         time.sleep(1.5)
-        assert workers.pid.call_one().get(timeout=20) == pids[0]
+        assert workers.pid.call_one().get() == pids[0]
         assert len(faults) == 0, faults.reports()
         """)
 
@@ -285,7 +285,7 @@ def test_a_program_of_which_every_process_was_stopped_goes_on_as_if_nothing_had_
         while time.monotonic() - start < 5:
             time.sleep(0.01)
         time.sleep(2.5)
-        assert list(workers.pid.call().get(timeout=20).values()) == pids
+        assert list(workers.pid.call().get().values()) == pids
         assert len(faults) == 0, faults.reports()
         """)
 
@@ -319,7 +319,7 @@ def test_who_is_held_by_a_debugger_is_left_alone(stopped_before: bool) -> None:
         assert tracer.wait(20) == 0
         os.kill(pids[0], signal.SIGCONT)
         time.sleep(1.5)
-        assert workers.pid.call_one().get(timeout=20) == pids[0]
+        assert workers.pid.call_one().get() == pids[0]
         assert len(faults) == 0, faults.reports()
         """)
     if "refused" in result.stdout:
@@ -334,7 +334,7 @@ HOLD = """
     hold_the_interpreter({seconds})
     assert holding.get(timeout=20 + {seconds}) == pids[0]
     time.sleep(1.5)
-    assert list(workers.pid.call().get(timeout=20).values()) == pids
+    assert list(workers.pid.call().get().values()) == pids
     assert len(faults) == 0, faults.reports()
 """
 
@@ -353,7 +353,7 @@ def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:
         procs, workers, pids = up(1, heartbeat_timeout="400ms")
         for _ in range(8):
             hold_the_interpreter(0.6)
-        assert workers.pid.call_one().get(timeout=20) == pids[0]
+        assert workers.pid.call_one().get() == pids[0]
         assert len(faults) == 0, faults.reports()
         """)
 
@@ -391,15 +391,15 @@ def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_sto
         procs, workers, pids = up(2, heartbeat_timeout="1m")
         more = this_host().spawn_procs()
         # the spawner, which does one thing after the other, has told the agent of the pids of `more`
-        assert this_host().spawn_procs().initialized.get(timeout=20)
+        assert this_host().spawn_procs().initialized.get()
         with stopped(spawner_of(pids[0])):
             waiting = workers.wait.call()
             os.kill(pids[1], signal.SIGKILL)
             taken, text = told(waiting)
             assert "SIGKILL" in text and "trainers[1]" in text, text
             assert taken < 15, taken  # as long as the exit of a proc is waited for
-            more.stop().get(timeout=20)
-        procs.stop().get(timeout=20)
+            more.stop().get()
+        procs.stop().get()
         """)
 
 
@@ -425,7 +425,7 @@ def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) ->
         ending = shutdown_context(host_timeout=0.5)
         if not {before}:
             os.kill(victim, signal.SIGSTOP)
-        ending.get(timeout=20)
+        ending.get()
         told(waiting)
         for pid in (victim, *pids):
             wait_gone(pid)

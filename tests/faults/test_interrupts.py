@@ -51,7 +51,7 @@ def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(
     spawn: Spawn, tmp_path: Path
 ) -> None:
     gate = spawn(1).spawn("gate", Gate)
-    gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
+    gate.say.call_one("the connection is up, and is read by whoever waits").get()
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
     killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
@@ -62,8 +62,8 @@ def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(
     killer.join()
     assert time.monotonic() - start < 15
     door.touch()
-    assert future.get(timeout=20) == "through"
-    assert gate.say.call_one("after").get(timeout=20) == "after"
+    assert future.get() == "through"
+    assert gate.say.call_one("after").get() == "after"
 
 
 @pytest.mark.parametrize("error", [Tick, BareTick])
@@ -71,7 +71,7 @@ def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_r
     spawn: Spawn, faults: Faults, tmp_path: Path, error: type[BaseException]
 ) -> None:
     gate = spawn(1).spawn("gate", Gate)
-    gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
+    gate.say.call_one("the connection is up, and is read by whoever waits").get()
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
     start = time.monotonic()
@@ -83,8 +83,8 @@ def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_r
         killer.join()
     assert time.monotonic() - start < 15
     door.touch()
-    assert future.get(timeout=20) == "through"
-    assert gate.say.call_one("after").get(timeout=20) == "after"
+    assert future.get() == "through"
+    assert gate.say.call_one("after").get() == "after"
     assert len(faults) == 0, faults.reports()
 
 
@@ -94,7 +94,7 @@ def test_a_signal_that_another_thread_has_taken_ends_a_get(
 ) -> None:
     """As the kernel may give it to any thread: for one, of a process that was stopped."""
     gate = spawn(1).spawn("gate", Gate)
-    gate.say.call_one("the connection is up, and is read by whoever waits").get(timeout=20)
+    gate.say.call_one("the connection is up, and is read by whoever waits").get()
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
     other = threading.Thread(target=future.get, args=(60,))
@@ -114,7 +114,7 @@ def test_a_signal_that_another_thread_has_taken_ends_a_get(
         killer.join()
     assert time.monotonic() - start < 25
     door.touch()
-    assert future.get(timeout=20) == "through"
+    assert future.get() == "through"
     if not reads:
         other.join()
 
@@ -159,7 +159,7 @@ def test_a_sigterm_handler_that_exits_during_a_get_sets_the_status() -> None:
 
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(7))
         slow = this_host().spawn_procs().spawn("slow", Slow)
-        slow.warm_up.call_one().get(timeout=20)
+        slow.warm_up.call_one().get()
         slow.sleep.call_one().get()
         """,
         signal_after=("sleeping", signal.SIGTERM),
@@ -193,7 +193,7 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
 
         procs = this_host().spawn_procs()
         echo = procs.spawn("echo", Echo)
-        echo.say.call_one(0).get(timeout=20)
+        echo.say.call_one(0).get()
         threading.Thread(target=interrupt_again_and_again, daemon=True).start()
         interrupts = calls = 0
         hung = False
@@ -202,7 +202,7 @@ def test_a_connection_survives_hundreds_of_interrupts_at_any_moment() -> None:
                 go.set()
                 while True:
                     try:
-                        echo.say.call_one(1).get(timeout=20)
+                        echo.say.call_one(1).get()
                         calls += 1
                     except TimeoutError:
                         hung = True
@@ -243,7 +243,7 @@ def test_no_alarm_or_call_is_lost_when_handlers_raise_during_answers() -> None:
             raise Tick
 
         echo = this_host().spawn_procs().spawn("echo", Echo)
-        echo.say.call_one(0).get(timeout=20)
+        echo.say.call_one(0).get()
         signal.signal(signal.SIGALRM, tick)
         swallowed = unanswered = 0
         for _ in range(300):
@@ -251,7 +251,7 @@ def test_no_alarm_or_call_is_lost_when_handlers_raise_during_answers() -> None:
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.002)
                 while fired == before:
-                    echo.say.call_one(1).get(timeout=20)
+                    echo.say.call_one(1).get()
                 swallowed += 1
             except TimeoutError:
                 unanswered += 1
@@ -287,7 +287,7 @@ def test_no_signal_whose_handler_raises_loses_an_answer_or_the_connection(name: 
             raise Tick
 
         echo = this_host().spawn_procs().spawn("echo", Echo)
-        echo.say.call_one(0).get(timeout=20)
+        echo.say.call_one(0).get()
         signal.signal(signal.{name}, tick)  # after the first call
         go = threading.Event()
         over = False
@@ -308,7 +308,7 @@ def test_no_signal_whose_handler_raises_loses_an_answer_or_the_connection(name: 
             try:
                 while True:
                     try:
-                        assert echo.say.call_one(ticks).get(timeout=20) == ticks
+                        assert echo.say.call_one(ticks).get() == ticks
                     except TimeoutError:
                         unanswered += 1
                         break

@@ -272,7 +272,7 @@ def refused_uses(mesh: Any, rank: int) -> list[str]:
     for name, use in uses_of(mesh, rank).items():
         try:
             for future in use():
-                future.get(timeout=20)
+                future.get()
         except SupervisionError:
             found.append(name)
     return found
@@ -306,28 +306,28 @@ def test_calling_what_is_dead_raises_and_does_no_harm(
     callers: list[Any] = [
         others.spawn("caller", Caller), others.spawn("caller", AsyncCaller)
     ]  # fmt: skip
-    pids = mesh.pid.call().get(timeout=20).values()
+    pids = mesh.pid.call().get().values()
     for caller in callers:
-        assert caller.refused.call_one(mesh, 1).get(timeout=20) == []
+        assert caller.refused.call_one(mesh, 1).get() == []
     if what == "a process":
         os.kill(pids[1], signal.SIGKILL)
     elif what == "an actor":
         mesh.slice(gpus=1).fail.broadcast()
     else:
-        (mesh if what == "the mesh" else procs).stop().get(timeout=20)
+        (mesh if what == "the mesh" else procs).stop().get()
     deaths = 1 if what.startswith("a") else 0
     faults.wait_for(deaths)
     everything = waits_of(mesh)
     for _ in range(20):
         assert refused_uses(mesh, 1) == everything
         for caller in callers:
-            assert caller.refused.call_one(mesh, 1).get(timeout=20) == everything
+            assert caller.refused.call_one(mesh, 1).get() == everything
     if deaths:
-        assert [mesh.slice(gpus=rank).pid.call_one().get(timeout=20) for rank in (0, 2)] == [
+        assert [mesh.slice(gpus=rank).pid.call_one().get() for rank in (0, 2)] == [
             pids[0],
             pids[2],
         ]
-        assert {mesh.pid.choose().get(timeout=20) for _ in range(20)} <= {pids[0], pids[2]}
+        assert {mesh.pid.choose().get() for _ in range(20)} <= {pids[0], pids[2]}
     assert len(faults) == deaths
 
 
@@ -347,27 +347,22 @@ class Fragile(Actor):
 class AsksForControllers(Actor):
     @endpoint
     def ask(self, name: str) -> int:
-        return get_or_spawn_controller(name, Echo).get(timeout=20).pid.call_one().get(timeout=20)
+        return get_or_spawn_controller(name, Echo).get().pid.call_one().get()
 
 
 @pytest.mark.may_keep("threads", "descriptors")
 def test_controllers_can_be_made_by_anybody_after_others_have_failed_in_every_way(
     spawn: Spawn,
 ) -> None:
-    get_or_spawn_controller("raises", Fragile).get(timeout=20).fail.broadcast(ValueError)
-    exits = get_or_spawn_controller("exits", Fragile).get(timeout=20).fail.call_one(SystemExit)
+    get_or_spawn_controller("raises", Fragile).get().fail.broadcast(ValueError)
+    exits = get_or_spawn_controller("exits", Fragile).get().fail.call_one(SystemExit)
     with pytest.raises(SupervisionError):
-        exits.get(timeout=20)
+        exits.get()
     with pytest.raises((ActorError, SupervisionError), match="not born"):
-        get_or_spawn_controller("is not born", Fragile, False).get(timeout=20).fail.call_one(
-            ValueError
-        ).get(timeout=20)
+        get_or_spawn_controller("is not born", Fragile, False).get().fail.call_one(ValueError).get()
     asks = spawn(1).spawn("asks", AsksForControllers)
-    assert asks.ask.call_one("later").get(timeout=20) == os.getpid()
-    assert (
-        get_or_spawn_controller("later still", Echo).get(timeout=20).say.call_one(1).get(timeout=20)
-        == 1
-    )
+    assert asks.ask.call_one("later").get() == os.getpid()
+    assert get_or_spawn_controller("later still", Echo).get().say.call_one(1).get() == 1
 
 
 # 5: a host that is dead
@@ -386,7 +381,7 @@ def test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so(who: str) 
 
         def refused(future):
             start = time.monotonic()
-            error = future.exception(timeout=20)
+            error = future.exception()
             assert isinstance(error, SupervisionError), error
             assert "the host agent is gone" in str(error), error
             assert time.monotonic() - start < 15
@@ -394,7 +389,7 @@ def test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so(who: str) 
         monarch.actor.unhandled_fault_hook = faults = Faults()
         procs = this_host().spawn_procs(per_host={{"gpus": 2}}, name="trainers")
         echo = procs.spawn("echo", Echo)
-        pids = echo.pid.call().get(timeout=20).values()
+        pids = echo.pid.call().get().values()
         waiting = echo.say.call("x")
         os.kill({who}_of(pids[0]), signal.SIGKILL)
         faults.wait_for(2)
@@ -406,16 +401,16 @@ def test_what_one_does_with_a_host_that_is_dead_ends_soon_and_says_so(who: str) 
         refused(new.initialized)
         refused(new.spawn("echo", Echo).say.call(1))
         start = time.monotonic()
-        echo.stop().get(timeout=20)
-        new.stop().get(timeout=20)
-        procs.stop().get(timeout=20)
-        procs.stop().get(timeout=20)
-        shutdown_context().get(timeout=20)
+        echo.stop().get()
+        new.stop().get()
+        procs.stop().get()
+        procs.stop().get()
+        shutdown_context().get()
         assert time.monotonic() - start < 15
         for pid in pids:
             wait_gone(pid)
         again = this_host().spawn_procs().spawn("echo", Echo)  # a new host
-        assert again.say.call_one("again").get(timeout=20) == "again"
+        assert again.say.call_one("again").get() == "again"
         """)
 
 
@@ -452,18 +447,18 @@ def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
 ) -> None:
     of_owner, procs, others = spawn(1), spawn(3), spawn(1)
     owner = of_owner.spawn("owner", Owner, procs)
-    lent = owner.lend.call_one().get(timeout=20)
+    lent = owner.lend.call_one().get()
     callers: list[Any] = [others.spawn("caller", Caller), others.spawn("caller", AsyncCaller)]
-    assert callers[0].refused.call_one(lent, 1).get(timeout=20) == []
+    assert callers[0].refused.call_one(lent, 1).get() == []
     if how in ("stops itself", "fails"):
         owner.end.broadcast(how)
     elif how == "is killed":
-        os.kill(owner.pid.call_one().get(timeout=20), signal.SIGKILL)
+        os.kill(owner.pid.call_one().get(), signal.SIGKILL)
     else:
-        (owner if how == "is stopped" else of_owner).stop().get(timeout=20)
+        (owner if how == "is stopped" else of_owner).stop().get()
 
     def ended(rank: int) -> str:
-        error = lent.flatten("rank").slice(rank=rank).pid.call_one().exception(timeout=20)
+        error = lent.flatten("rank").slice(rank=rank).pid.call_one().exception()
         return str(error) if isinstance(error, SupervisionError) else ""
 
     for rank in range(lent.size()):  # each ends by itself
@@ -474,7 +469,7 @@ def test_a_reference_whose_owner_is_gone_says_so_to_everybody_who_calls_it(
         assert "lent" in text
         assert "stopped" in text
     for caller in callers:
-        assert caller.refused.call_one(lent, 1).get(timeout=20) == waits_of(lent)
+        assert caller.refused.call_one(lent, 1).get() == waits_of(lent)
     faults.wait_for(1 if how in ("fails", "is killed") else 0)
 
 
@@ -495,7 +490,7 @@ def test_the_error_of_a_task_that_nobody_awaits_is_printed() -> None:
             async def work(self):
                 raise ValueError("in a task")
 
-        this_host().spawn_procs().spawn("careless", Careless).start.call_one().get(timeout=20)
+        this_host().spawn_procs().spawn("careless", Careless).start.call_one().get()
         """)
     assert result.exit_code == 0, str(result)
     assert "ValueError: in a task" in result.stderr, str(result)
@@ -577,7 +572,7 @@ class Reports(Actor):
 
     @endpoint
     def error(self) -> SupervisionError | None:
-        error = self.child.slice(gpus=1).throw.call_one().exception(timeout=20)
+        error = self.child.slice(gpus=1).throw.call_one().exception()
         return error if isinstance(error, SupervisionError) else None
 
     def __supervise__(self, failure: MeshFailure) -> bool:
@@ -590,17 +585,17 @@ class Reports(Actor):
 def test_failures_can_be_pickled_sent_through_ports_and_returned(spawn: Spawn) -> None:
     port, receiver = open_channel()
     reports = spawn(1).spawn("reports", Reports, port, spawn(2))
-    reports.break_child.call_one().get(timeout=20)
-    sent: MeshFailure = receiver.recv().get(timeout=20)
-    (returned,) = reports.failures.call_one().get(timeout=20)
+    reports.break_child.call_one().get()
+    sent: MeshFailure = receiver.recv().get()
+    (returned,) = reports.failures.call_one().get()
     for failure in (sent, returned, pickle.loads(pickle.dumps(returned))):
         assert isinstance(failure, MeshFailure)
         assert (failure.mesh_name, failure.ranks, failure.cause) == ("child", [1], "exception")
         assert isinstance(failure.exception, OwnError)
         assert failure.report() == sent.report()
         alive = failure.mesh.slice(gpus=0).throw.call_one()  # the mesh comes along, and can be used
-        assert isinstance(alive.exception(timeout=20), OwnError)
-    error = reports.error.call_one().get(timeout=20)
+        assert isinstance(alive.exception(), OwnError)
+    error = reports.error.call_one().get()
     for copy in (error, pickle.loads(pickle.dumps(error))):
         assert isinstance(copy, SupervisionError)
         assert str(copy) == str(error)
@@ -618,9 +613,9 @@ def test_a_proc_that_dies_while_it_is_set_up_is_told_of_under_its_own_name(
 
     procs = spawn(2, name="workers", bootstrap=die_on_rank_1)
     waiting = procs.spawn("my trainers", Ends).throw.call()
-    texts = [str(waiting.exception(timeout=20)), str(procs.initialized.exception(timeout=20))]
+    texts = [str(waiting.exception()), str(procs.initialized.exception())]
     faults.wait_for(1)
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert {failure.mesh_name for failure in faults.failures} <= {"my trainers", "workers"}
     for text in (*texts, faults.reports()):
         assert "SIGKILL" in text
@@ -635,5 +630,5 @@ def test_the_error_of_a_bootstrap_function_names_the_procs_it_ran_on(spawn: Spaw
     procs = spawn(2, name="workers", bootstrap=fail)
     for future in (procs.initialized, procs.spawn("my trainers", Ends).throw.call()):
         with pytest.raises(OwnError, match="not prepared") as caught:
-            future.get(timeout=20)
+            future.get()
         assert "Actor call workers.bootstrap failed." in str(caught.value)

@@ -38,13 +38,13 @@ CLIENT = f"""
         hosts = attach_to_workers(workers=addresses)
         procs = hosts.spawn_procs(per_host={{"g": {PER_CLIENT}}})
         members = procs.spawn("members", Member)
-        members.pid.call().get(timeout=20)
+        members.pid.call().get()
         waiting = procs.spawn("waiting", Member).wait.call()
         print("up", flush=True)
         if how == "end":
             sys.exit(0)
         while how == "call":
-            members.pid.call().get(timeout=20)
+            members.pid.call().get()
             time.sleep(0.01)
         waiting.get()
 """
@@ -189,12 +189,12 @@ COMERS = f"""
         for number in range(count):
             hosts = attach_to_workers(workers=addresses)
             members = hosts.spawn_procs().spawn("members", Member)
-            members.pid.call().get(timeout=20)
-            members.echo.call(bytes(1_000_000)).get(timeout=20)
-            members.slice(hosts=0).hire.call_one(hosts.slice(hosts=1)).get(timeout=20)
+            members.pid.call().get()
+            members.echo.call(bytes(1_000_000)).get()
+            members.slice(hosts=0).hire.call_one(hosts.slice(hosts=1)).get()
             if number % 2:
-                hosts.stop().get(timeout=20)
-            shutdown_context(host_timeout=0.3).get(timeout=20)
+                hosts.stop().get()
+            shutdown_context(host_timeout=0.3).get()
 """
 
 

@@ -19,24 +19,24 @@ def test_actors_of_other_hosts_that_wait_or_own_something_there_are_told(how: st
             ready, is_ready = Channel.open()
             heard, hears = Channel.open()
             owner = procs.slice(hosts=0).spawn("owner", Member, heard)
-            owner.hire.call_one(hosts.slice(hosts=1)).get(timeout=20)
+            owner.hire.call_one(hosts.slice(hosts=1)).get()
             asks = procs.slice(hosts=2).spawn("asks", Member)
             waiting = [owner.ask_hired.call_one(ready), asks.ask.call_one(members.slice(hosts=1), ready)]
             for _ in waiting:
-                is_ready.recv().get(timeout=20)
+                is_ready.recv().get()
             hurt(w, 1, {how!r})
             start = time.monotonic()
             for future in waiting:
-                text = future.get(timeout=20)
+                text = future.get()
                 assert "the host agent is gone" in text and name in text, text
-            assert hears.recv().get(timeout=20) == ("hired", [0], "host")
+            assert hears.recv().get() == ("hired", [0], "host")
             within_bound(start)
             assert heard_of(1) == [("members", 1, "host")]  # and nothing of what is not its own
             start = time.monotonic()
-            error = owner.hire.call_one(hosts.slice(hosts=1)).exception(timeout=20)  # a host that it may have to dial
+            error = owner.hire.call_one(hosts.slice(hosts=1)).exception()  # a host that it may have to dial
             assert "the host agent is gone" in str(error), error
             within_bound(start)
-            assert owner.hire.call_one(hosts.slice(hosts=2)).get(timeout=20)  # it goes on
+            assert owner.hire.call_one(hosts.slice(hosts=2)).get()  # it goes on
         """)
 
 
@@ -45,13 +45,13 @@ def test_what_actors_of_the_lost_host_owned_elsewhere_ends(how: str) -> None:
     run(f"""
         with cluster(2, 1) as (w, hosts, procs, members):
             owner = procs.slice(hosts=1).spawn("owner", Member)
-            (pid,) = owner.hire.call_one(hosts.slice(hosts=0)).get(timeout=20)
-            (here,) = procs.slice(hosts=1).spawn("other", Member).hire.call_one(this_host()).get(timeout=20)
+            (pid,) = owner.hire.call_one(hosts.slice(hosts=0)).get()
+            (here,) = procs.slice(hosts=1).spawn("other", Member).hire.call_one(this_host()).get()
             hurt(w, 1, {how!r})
             told(members.pid.call(), w.addresses[1])
             wait_gone(pid)
             wait_gone(here)
-            assert members.slice(hosts=0).pid.call_one().get(timeout=20)
+            assert members.slice(hosts=0).pid.call_one().get()
         """)
 
 
@@ -60,11 +60,11 @@ def test_ports_of_the_living_stay_of_use(how: str) -> None:
     run(f"""
         with cluster(3, 1) as (w, hosts, procs, members):
             port, values = Channel.open()
-            members.slice(hosts=0).send_all.call_one(port, 10).get(timeout=20)
+            members.slice(hosts=0).send_all.call_one(port, 10).get()
             hurt(w, 1, {how!r})
             told(members.pid.call(), w.addresses[1])
-            members.slice(hosts=2).send_all.call_one(port, 10).get(timeout=20)
-            got = [values.recv().get(timeout=20) for _ in range(20)]
+            members.slice(hosts=2).send_all.call_one(port, 10).get()
+            got = [values.recv().get() for _ in range(20)]
             assert got == [*range(10), *range(10)]
         """)
 
@@ -79,11 +79,11 @@ def test_controllers_outlive_the_hosts_that_asked_for_them(how: str) -> None:
                     return get_or_spawn_controller("registry", Member).get().echo.call_one(os.getpid()).get()
 
             asks = procs.spawn("asks", Asks)
-            pids = asks.controller.call().get(timeout=20).values()
+            pids = asks.controller.call().get().values()
             hurt(w, 1, {how!r})
             told(members.pid.call(), w.addresses[1])
-            assert asks.slice(hosts=0).controller.call_one().get(timeout=20) == pids[0]
-            assert get_or_spawn_controller("registry", Member).get(timeout=20).rank.call_one().get(timeout=20) == 0
+            assert asks.slice(hosts=0).controller.call_one().get() == pids[0]
+            assert get_or_spawn_controller("registry", Member).get().rank.call_one().get() == 0
         """)
 
 
@@ -94,10 +94,10 @@ def test_a_restart_strategy_cannot_bring_back_a_host_and_says_so(how: str, strat
         with cluster(2, 0) as (w, hosts, _, _):
             procs = hosts.spawn_procs(name="kept", restart={strategy}())
             members = procs.spawn("members", Member)
-            first = members.pid.call().get(timeout=20).values()
+            first = members.pid.call().get().values()
             os.kill(first[1], signal.SIGKILL)  # a process starts again, on its host
             wait_until(lambda: w.procs(1) not in ([], [first[1]]), what="the restart")
-            told_or_back = members.pid.call().get(timeout=20).values()
+            told_or_back = members.pid.call().get().values()
             assert told_or_back[1] in w.procs(1), (told_or_back, w.procs(1))
             waiting = members.slice(hosts=1).wait.call_one()
             hurt(w, 1, {how!r})
@@ -105,7 +105,7 @@ def test_a_restart_strategy_cannot_bring_back_a_host_and_says_so(how: str, strat
             told(waiting, w.addresses[1])
             assert heard_of(1) == [("members", 1, "host")]
             within_bound(start)
-            assert members.slice(hosts=0).pid.call_one().get(timeout=20)
+            assert members.slice(hosts=0).pid.call_one().get()
         """)
 
 
@@ -126,16 +126,16 @@ def test_those_below_a_lost_host_of_a_tree_are_called_and_answer(how: str, fanou
                 except SupervisionError:
                     assert lost  # what is dead already
                 living = {{0, 1, 2, 3, 4, 5}} - {{1, victim}}
-                results = [(answer.exception(timeout=20), answer) for answer in answers]
+                results = [(answer.exception(), answer) for answer in answers]
                 within_bound(start)
                 assert {{answer.get() for error, answer in results if error is None}} == living, results
                 assert all("the host agent is gone" in str(error) for error, _ in results if error is not None)
-                error = members.rank.options(wait_for_all=True).call().exception(timeout=20)
+                error = members.rank.options(wait_for_all=True).call().exception()
                 assert len(error.by_rank) == lost + 1, error
             assert heard_of(4) == [(mesh, rank, "host") for mesh in ("members", "notes") for rank in (1, 3)]
             due = [*range(20), "while 1 is lost", "while 3 is lost"]
             for index in (0, 2, 4, 5):
-                assert notes.slice(hosts=index).noted.call_one().get(timeout=20) == due
+                assert notes.slice(hosts=index).noted.call_one().get() == due
         """,
         timeout=100,
     )
@@ -153,7 +153,7 @@ def test_callers_of_other_hosts_do_not_notice(how: str) -> None:
                 while time.monotonic() - start < BOUND + 0.5:
                     for other in others:
                         asked = time.monotonic()
-                        other.rank.call_one().get(timeout=20)
+                        other.rank.call_one().get()
                         found = max(found, time.monotonic() - asked)
             return found
 

@@ -42,10 +42,10 @@ def test_spawning_on_it_fails_and_the_other_hosts_have_their_procs(how: str) -> 
             told(first.initialized, name)
             told(waiting, name)
             within_bound(start)
-            assert len(members.slice(hosts=2).pid.call().get(timeout=20)) == 2
+            assert len(members.slice(hosts=2).pid.call().get()) == 2
             assert heard_of(3) == [("held", 1, "host"), ("members", 2, "host"), ("members", 3, "host")]
-            procs.stop().get(timeout=20)
-            first.stop().get(timeout=20)
+            procs.stop().get()
+            first.stop().get()
             assert len(faults) == 3, faults.reports()
         """,
     )
@@ -63,7 +63,7 @@ def test_spawning_actors_on_it_fails_there_alone(how: str) -> None:
             lose(w, 1)
             told(calling, w.addresses[1])
             told(ready, w.addresses[1])
-            assert new.slice(hosts=2).pid.call_one().get(timeout=20)
+            assert new.slice(hosts=2).pid.call_one().get()
             assert heard_of(2) == [("members", 1, "host"), ("new", 1, "host")]
         """,
     )
@@ -84,10 +84,10 @@ def test_stopping_ends_within_the_bound_and_is_no_failure(how: str, what: str) -
             stopping = {what}
             lose(w, 1)
             start = time.monotonic()
-            stopping.get(timeout=20)
+            stopping.get()
             within_bound(start)
             if {what!r} == "members.stop()":
-                procs.stop().get(timeout=20)
+                procs.stop().get()
             if {what!r} == "hosts.shutdown()":
                 assert [w.processes[index].wait(20) for index in (0, 2)] == [0, 0]
             assert {{mesh for mesh, _, _ in heard_of(0)}} <= {{"procs"}}, faults.reports()
@@ -142,8 +142,8 @@ def test_large_transfers_in_both_directions_end_and_others_are_not_held_up(how: 
             hurt(w, 1, {how!r})
             start = time.monotonic()
             told(there[-1], w.addresses[1], within=20)
-            assert "the host agent is gone" in back[0].get(timeout=20)
-            assert members.slice(hosts=0).rank.call_one().get(timeout=20) == 0
+            assert "the host agent is gone" in back[0].get()
+            assert members.slice(hosts=0).rank.call_one().get() == 0
             assert len(members.slice(hosts=0).echo.call_one(large).get(timeout=40)) == len(large)
         """)
 
@@ -154,11 +154,11 @@ def test_the_output_of_the_others_is_printed_once_and_goes_on() -> None:
     """
     result = run("""
         with cluster(3, 1, max_cast_fanout=1) as (w, hosts, procs, members):
-            members.slice(hosts=2).say.call_one("one").get(timeout=20)
+            members.slice(hosts=2).say.call_one("one").get()
             hurt(w, 1, "kill")
             told(members.pid.call(), w.addresses[1])
             for word in ("two", "three"):
-                members.slice(hosts=2).say.call_one(word).get(timeout=20)
+                members.slice(hosts=2).say.call_one(word).get()
         """)
     assert [line.rpartition("] ")[2] for line in result.stdout.splitlines() if " says " in line] == [
         "2 says one", "2 says two", "2 says three",
@@ -176,7 +176,7 @@ def test_workers_that_are_shut_down_together_end_together_although_one_is_slow()
             time.sleep(2)  # for longer than who has lost its parent in the tree gets to answer
             assert not done.done()
             thaw(w)
-            done.get(timeout=20)
+            done.get()
             for process in w.processes:
                 assert process.wait(20) == 0
         """)

@@ -45,19 +45,19 @@ def test_caller_and_owner_hear_of_a_broken_link_to_a_living_process(
     procs = spawn(1)
     cuts = procs.spawn("cuts", Cuts)
     other = spawn(1).spawn("other", Echo)
-    pid = cuts.pid.call_one().get(timeout=20)
+    pid = cuts.pid.call_one().get()
     start = time.monotonic()
     with pytest.raises(SupervisionError, match="connection to the process broke"):
-        cuts.cut_the_link_to_the_client.call_one(str(tmp_path / "door")).get(timeout=20)
+        cuts.cut_the_link_to_the_client.call_one(str(tmp_path / "door")).get()
     assert time.monotonic() - start < 10
     assert is_alive(pid)
     faults.wait_for(1)
     assert "connection to the process broke" in faults.reports()
     with pytest.raises(SupervisionError):
-        cuts.pid.call_one().get(timeout=20)
-    assert other.say.call_one("here").get(timeout=20) == "here"
+        cuts.pid.call_one().get()
+    assert other.say.call_one("here").get() == "here"
     (tmp_path / "door").touch()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     wait_gone(pid)
 
 
@@ -103,7 +103,7 @@ class Forks(Actor):
 class Waits(Actor):
     @endpoint
     def warm_up(self, forks: Any) -> bool:
-        return bool(forks.ready.call_one().get(timeout=20))
+        return bool(forks.ready.call_one().get())
 
     @endpoint
     def wait_for(self, forks: Any) -> str:
@@ -116,8 +116,8 @@ class Waits(Actor):
 
 def test_a_forked_child_of_a_proc_has_none_of_its_sockets(spawn: Spawn) -> None:
     forks = spawn(1).spawn("forks", Forks)
-    assert spawn(1).spawn("waits", Waits).warm_up.call_one(forks).get(timeout=20)
-    found = forks.open_in_a_forked_child.call_one().get(timeout=20)
+    assert spawn(1).spawn("waits", Waits).warm_up.call_one(forks).get()
+    found = forks.open_in_a_forked_child.call_one().get()
     assert found
     assert [
         target for target in found if target.startswith(("socket:", "anon_inode:[eventpoll]"))
@@ -130,8 +130,8 @@ def test_the_death_of_a_proc_is_told_at_once_though_a_child_that_it_forked_lives
     forks = spawn(1, name="p").spawn("forks", Forks)
     early = spawn(1, name="q").spawn("early", Waits)
     late = spawn(1, name="r").spawn("late", Waits)
-    assert early.warm_up.call_one(forks).get(timeout=20)
-    proc, child = forks.fork_a_sleeper.call_one().get(timeout=20)
+    assert early.warm_up.call_one(forks).get()
+    proc, child = forks.fork_a_sleeper.call_one().get()
     try:
         start = time.monotonic()
         waiting = early.wait_for.call_one(forks)
@@ -140,9 +140,9 @@ def test_the_death_of_a_proc_is_told_at_once_though_a_child_that_it_forked_lives
             mine.get(timeout=0.1)
         os.kill(proc, signal.SIGKILL)
         with pytest.raises(SupervisionError, match="9|KILL"):
-            mine.get(timeout=20)
-        assert waiting.get(timeout=20) == "SupervisionError"
-        assert late.wait_for.call_one(forks).get(timeout=20) == "SupervisionError"
+            mine.get()
+        assert waiting.get() == "SupervisionError"
+        assert late.wait_for.call_one(forks).get() == "SupervisionError"
         assert time.monotonic() - start < 10
         assert is_alive(child)
         faults.wait_for(1)
@@ -166,17 +166,17 @@ def test_a_forked_child_of_the_client_may_end_without_harm_to_the_clients_procs(
 
         echo = this_host().spawn_procs({"gpus": 2}).spawn("echo", Echo)
         one = echo.slice(gpus=1)
-        assert echo.say.call(1).get(timeout=20).values() == [1, 1]
+        assert echo.say.call(1).get().values() == [1, 1]
         child = os.fork()
         if child == 0:
             sys.exit(7)
         _, status = os.waitpid(child, 0)
         assert os.WEXITSTATUS(status) == 7
         for _ in range(3):
-            assert echo.say.call(2).get(timeout=20).values() == [2, 2]
+            assert echo.say.call(2).get().values() == [2, 2]
             assert asyncio.run(read_by_the_io_thread(echo.say.call(3))).values() == [3, 3]
             assert asyncio.run(read_by_the_io_thread(one.say.call_one(4))) == 4
-        print(one.say.call_one("still here").get(timeout=20))
+        print(one.say.call_one("still here").get())
         """)
     assert result.exit_code == 0, str(result)
     assert "still here" in result.stdout, str(result)
@@ -188,15 +188,15 @@ def test_an_unrelated_death_does_not_answer_what_was_sent_with_a_port(
 ) -> None:
     gate = spawn(1, name="pa").spawn("gate", Gate)
     victim = spawn(1, name="pb").spawn("victim", Echo)
-    pid = victim.pid.call_one().get(timeout=20)
-    gate.say.call_one(1).get(timeout=20)
+    pid = victim.pid.call_one().get()
+    gate.say.call_one(1).get()
     port, receiver = open_channel()
     door = tmp_path / "door"
     send(gate.wait_for_file, (str(door),), {}, port)
     os.kill(pid, signal.SIGKILL)
     faults.wait_for(1)
     door.touch()
-    assert receiver.recv().get(timeout=20) == "through"
+    assert receiver.recv().get() == "through"
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.1)
 
@@ -206,14 +206,14 @@ def test_the_death_of_one_of_several_receivers_is_told_to_those_who_wait_for_it_
 ) -> None:
     gates = spawn(3).spawn("gates", Gate)
     victims = spawn(2).spawn("victims", Echo)
-    pid = victims.slice(gpus=1).pid.call_one().get(timeout=20)
+    pid = victims.slice(gpus=1).pid.call_one().get()
     door = tmp_path / "door"
     waiting = gates.wait_for_file.call(str(door))
     os.kill(pid, signal.SIGKILL)
     faults.wait_for(1)
     with pytest.raises(SupervisionError):
-        victims.say.call(1).get(timeout=20)
+        victims.say.call(1).get()
     assert not waiting.done()
     door.touch()
-    assert waiting.get(timeout=20).values() == ["through"] * 3
+    assert waiting.get().values() == ["through"] * 3
     wait_until(lambda: not is_alive(pid), what="the end of the victim")

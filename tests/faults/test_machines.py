@@ -22,20 +22,20 @@ def test_many_procs_on_several_machines_are_called_sliced_and_call_each_other() 
     run("""
         with machines(4, 16) as (network, w, hosts, procs, members):
             assert members.rank.call().get(timeout=30).values() == [*range(64)]
-            assert members.slice(hosts=slice(1, 3), g=slice(4, 8)).rank.call().get(timeout=20).values() == [
+            assert members.slice(hosts=slice(1, 3), g=slice(4, 8)).rank.call().get().values() == [
                 16 * host + g for host in (1, 2) for g in range(4, 8)
             ]
             asked = procs.spawn("asks", Member).slice(g=0).ask_neighbours.call(members).get(timeout=30).values()
             assert asked == [[16 * ((host + 1) % 4) + g for g in range(16)] for host in range(4)]
             port, values = Channel.open()
-            members.slice(g=3).send_all.call(port, 20).get(timeout=20)
-            assert sorted(values.recv().get(timeout=20) for _ in range(80)) == sorted([*range(20)] * 4)
+            members.slice(g=3).send_all.call(port, 20).get()
+            assert sorted(values.recv().get() for _ in range(80)) == sorted([*range(20)] * 4)
             large = bytes(20_000_000)
             assert all(echo == large for echo in members.slice(g=0).echo.call(large).get(timeout=40).values())
             waiting = procs.spawn("waiting", Member).wait.call()
             hurt(w, 2, "kill")
             told(waiting, w.addresses[2])
-            assert len(members.slice(hosts=slice(0, 2)).pid.call().get(timeout=20)) == 32
+            assert len(members.slice(hosts=slice(0, 2)).pid.call().get()) == 32
             assert heard_of(48) == [
                 (mesh, rank, "host") for mesh in ("asks", "members", "waiting") for rank in range(32, 48)
             ]
@@ -55,7 +55,7 @@ STREAMS = """
         counts = sending.get(timeout=30).values()
         for notes in members.slice(g=0).noted.call().get(timeout=30).values():
             assert notes == [*range(sent)], (len(notes), sent)
-        got = [values.recv().get(timeout=20) for _ in range(sum(counts))]
+        got = [values.recv().get() for _ in range(sum(counts))]
         for host, count in enumerate(counts):
             assert [number for sender, number in got if sender == host] == [*range(count)], (host, count)
 """
@@ -106,21 +106,21 @@ def test_a_longer_one_is_the_loss_of_the_host_to_everybody_who_waits(interrupt: 
             asks = procs.spawn("asks", Member)
             asked = [asks.slice(hosts=0).ask.call_one(there, ready), asks.slice(hosts=2).ask.call_one(waiting.slice(hosts=1), ready)]
             for _ in asked:
-                is_ready.recv().get(timeout=20)
+                is_ready.recv().get()
             calls = [waiting.wait.call(), there.wait.call_one()]
             network.hosts[3].{interrupt}()
             start = time.monotonic()
             for call in (*calls, asked[1]):
                 told(call, name)
-            text = asked[0].get(timeout=20)
+            text = asked[0].get()
             assert "the host agent is gone" in text and name in text, text
             within_bound(start)
             assert heard_of(3) == [("asks", 2, "host"), ("members", 2, "host"), ("waiting", 2, "host")]
             wait_until(lambda: not w.procs(2), what="the end of the procs that nobody can reach")
-            assert members.slice(hosts=3).pid.call_one().get(timeout=20)
+            assert members.slice(hosts=3).pid.call_one().get()
             network.hosts[3].plug_in()
             back = attach_to_workers(workers=[w.addresses[2]])
-            assert back.spawn_procs().spawn("back", Member).pid.call_one().get(timeout=20)
+            assert back.spawn_procs().spawn("back", Member).pid.call_one().get()
             told(there.pid.call_one(), name)
         """)
 
@@ -137,7 +137,7 @@ def test_a_client_that_is_cut_off_loses_its_hosts_and_they_lose_it(interrupt: st
                 told(call, name)
             within_bound(start)
             wait_until(lambda: not w.procs(0) + w.procs(1), what="the end of what the client had")
-            assert here.pid.call_one().get(timeout=20)
+            assert here.pid.call_one().get()
         """)
 
 
@@ -149,16 +149,16 @@ def test_hosts_that_lose_each_other_but_not_the_client_stay_of_use_to_it() -> No
             waiting = procs.spawn("waiting", Member).slice(hosts=1)
             asks = procs.spawn("asks", Member).slice(hosts=0)
             asked = asks.ask.call_one(waiting, ready)
-            is_ready.recv().get(timeout=20)
+            is_ready.recv().get()
             namespace, address = network.hosts[1].namespace, network.hosts[2].address
             subprocess.run(["ip", "-n", namespace, "route", "add", "blackhole", f"{address}/32"], check=True)
             start = time.monotonic()
             for _ in range(2):  # down the tree, and around the gap
-                assert members.rank.call().get(timeout=20).values() == [0, 1, 2]
-            text = asked.get(timeout=20)
+                assert members.rank.call().get().values() == [0, 1, 2]
+            text = asked.get()
             assert "the host agent is gone" in text and w.addresses[1] in text, text
             within_bound(start)
-            assert members.rank.call().get(timeout=20).values() == [0, 1, 2]
+            assert members.rank.call().get().values() == [0, 1, 2]
             assert len(faults) == 0, faults.reports()
         """)
 

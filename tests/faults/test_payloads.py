@@ -85,7 +85,7 @@ def test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed(
 ) -> None:
     with spacious():
         holder = spawn(1).spawn("holder", Holder)
-    pid = holder.pid.call_one().get(timeout=20)
+    pid = holder.pid.call_one().get()
     holder.block_until.broadcast(str(tmp_path / "never"))
     block = Block(bytearray(LARGE))
     calls = [holder.keep.call_one(block) for _ in range(IN_FLIGHT)]
@@ -93,7 +93,7 @@ def test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed(
     os.kill(pid, signal.SIGKILL)
     for call in calls:
         with pytest.raises(SupervisionError):
-            call.get(timeout=20)
+            call.get()
     wait_until(lambda: not users_of_segments(), what="the end of the segments")
     faults.wait_for(1)
 
@@ -105,7 +105,7 @@ def test_segments_vanish_when_the_sender_of_a_thousand_of_them_is_killed(
     with spacious():
         receivers = spawn(1)
     sender, holder = senders.spawn("sender", Holder), receivers.spawn("holder", Holder)
-    pid = sender.pid.call_one().get(timeout=20)
+    pid = sender.pid.call_one().get()
     door = tmp_path / "door"
     holder.block_until.broadcast(str(door))
     assert sender.send_many.call_one(holder, IN_FLIGHT).get(timeout=60) == IN_FLIGHT
@@ -116,7 +116,7 @@ def test_segments_vanish_when_the_sender_of_a_thousand_of_them_is_killed(
     # what the kernel had taken arrives although its sender is dead, and can be used
     assert kept <= IN_FLIGHT
     wait_until(
-        lambda: holder.let_go.call_one().get(timeout=20) == 0,
+        lambda: holder.let_go.call_one().get() == 0,
         what="the last of what was on its way",
     )
     wait_until(lambda: not users_of_segments(), what="the end of the segments")
@@ -135,7 +135,7 @@ def test_many_medium_buffers_share_a_segment_and_each_is_writable(
 
     writers = spawn(2).spawn("writer", Writer)
     blocks = [Block(bytearray(100 * 1024)) for _ in range(100)]
-    for got, segments in writers.write.call(blocks).get(timeout=20).values():
+    for got, segments in writers.write.call(blocks).get().values():
         assert got == 100
         assert 1 <= segments <= 2  # written pages, and those that are not, are mappings of one
     assert all(block.data[0] == 0 for block in blocks)
@@ -158,7 +158,7 @@ def test_an_actor_without_anything_to_do_keeps_nothing_of_what_it_was_sent(
     spawn: Spawn, kind: type[Reader]
 ) -> None:
     reader = spawn(1).spawn("reader", kind)
-    assert reader.measure.call_one(Block(bytearray(LARGE))).get(timeout=20) == LARGE
+    assert reader.measure.call_one(Block(bytearray(LARGE))).get() == LARGE
     wait_until(lambda: not users_of_segments(), what="the end of the segment")
 
 
@@ -175,9 +175,9 @@ def test_large_bytes_arrive_as_what_they_were(spawn: Spawn) -> None:
     echo = spawn(1).spawn("echo", Echo)
     data, array = os.urandom(RAW_SIZE), bytearray(os.urandom(RAW_SIZE))
     for value in (data, array):
-        got = echo.say.call_one(value).get(timeout=20)
+        got = echo.say.call_one(value).get()
         assert type(got) is type(value)
         assert got == value
-    assert echo.say.call_one(data, array, 1).get(timeout=20) == (data, array, 1)
-    assert echo.same.call_one(array, array).get(timeout=20)
-    assert echo.say.call_one([array], array).get(timeout=20) == ([array], array)
+    assert echo.say.call_one(data, array, 1).get() == (data, array, 1)
+    assert echo.same.call_one(array, array).get()
+    assert echo.say.call_one([array], array).get() == ([array], array)

@@ -42,7 +42,7 @@ def test_procs_can_be_stopped_while_the_spawner_is_stuck_in_an_import() -> None:
         STUCK
         + """
     start = time.monotonic()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert time.monotonic() - start < 10
     try:
         pending.get(timeout=10)
@@ -110,11 +110,11 @@ def test_a_program_that_never_serves_is_killed_and_its_rank_named() -> None:
         call = procs.spawn("echo", Echo).say.call_one(1)
         start = time.monotonic()
         try:
-            procs.initialized.get(timeout=20)
+            procs.initialized.get()
         except ValueError as error:
             print("initialized:", error)
         try:
-            call.get(timeout=20)
+            call.get()
         except SupervisionError as error:
             print("call:", str(error).replace("\\n", " "))
         assert time.monotonic() - start < 10
@@ -145,7 +145,7 @@ def test_procs_that_wait_for_an_import_of_their_host_say_for_which() -> None:
         sys.path.append(os.getcwd())
         configure(host_spawn_ready_timeout="500ms", preload=["slow_to_import"])
         procs = this_host().spawn_procs(name="late")
-        print(procs.initialized.exception(timeout=20))
+        print(procs.initialized.exception())
         open("gate", "w").close()
         """)
     assert result.exit_code == 0, str(result)
@@ -178,8 +178,8 @@ def test_procs_stopped_during_their_spawn_are_gone_and_callers_told(
         for _ in range(3):
             procs = this_host().spawn_procs(per_host={"gpus": count})
             pending = procs.spawn("echo", Echo).say.call(1)
-            procs.stop().get(timeout=20)
-            outcome = pending.exception(timeout=20)
+            procs.stop().get()
+            outcome = pending.exception()
             # who was up in time may have answered
             assert outcome is None or isinstance(outcome, SupervisionError)
-    assert survivor.say.call_one("here").get(timeout=20) == "here"
+    assert survivor.say.call_one("here").get() == "here"

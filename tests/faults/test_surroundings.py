@@ -76,7 +76,7 @@ def is_there(pid):
 
 block({_PRCTL})
 monarch.actor.unhandled_fault_hook = lambda failure: None
-pids = this_host().spawn_procs(per_host={{"g": 3}}).spawn("pids", Pids).pids.call().get(timeout=20).values()
+pids = this_host().spawn_procs(per_host={{"g": 3}}).spawn("pids", Pids).pids.call().get().values()
 procs, agents = zip(*pids)
 assert len(set(agents)) == 1
 os.kill(agents[0], signal.SIGKILL)
@@ -189,7 +189,7 @@ PATCHING = '''"""
 sys.modules["gevent.monkey"] = monkey
 '''
 try:
-    this_host().spawn_procs().spawn("green", Green, Patches()).say.call_one().get(timeout=20)
+    this_host().spawn_procs().spawn("green", Green, Patches()).say.call_one().get()
 except SupervisionError as error:
     print(error)
 """

@@ -44,12 +44,12 @@ def test_an_actor_that_had_stopped_itself_has_not_failed_when_its_process_dies(
     stopped = procs.spawn("stopped", StopsItself)
     echo = procs.spawn("echo", Echo)
     stopped.stop_yourself.broadcast()
-    error = stopped.stop_yourself.call_one().exception(timeout=20)
+    error = stopped.stop_yourself.call_one().exception()
     assert "my work is done" in str(error)
-    os.kill(echo.pid.call_one().get(timeout=20), signal.SIGKILL)
+    os.kill(echo.pid.call_one().get(), signal.SIGKILL)
     (failure,) = faults.wait_for(1)
     assert failure.mesh_name == "echo"
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert len(faults) == 1
 
 
@@ -57,7 +57,7 @@ def test_an_owner_hears_of_ranks_spawned_on_processes_known_dead(
     spawn: Spawn, faults: Faults
 ) -> None:
     procs = spawn(2)
-    pid = procs.spawn("first", Echo).slice(gpus=1).pid.call_one().get(timeout=20)
+    pid = procs.spawn("first", Echo).slice(gpus=1).pid.call_one().get()
     os.kill(pid, signal.SIGKILL)
     wait_gone(pid)
     faults.wait_for(1)
@@ -68,13 +68,13 @@ def test_an_owner_hears_of_ranks_spawned_on_processes_known_dead(
         ("first", [1]),
         ("second", [1]),
     ]
-    assert second.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
+    assert second.slice(gpus=0).say.call_one(1).get() == 1
     port, receiver = open_channel()
     owner = spawn(1).spawn("owner", Spawner, port)
     for name in ("third", "fourth"):
-        spawned = owner.spawn_on.call_one(procs, name).get(timeout=20)
-        assert receiver.recv().get(timeout=20) == (name, 1)
-        assert spawned.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
+        spawned = owner.spawn_on.call_one(procs, name).get()
+        assert receiver.recv().get() == (name, 1)
+        assert spawned.slice(gpus=0).say.call_one(1).get() == 1
     assert len(faults) == 2
 
 
@@ -92,8 +92,8 @@ def test_the_death_of_the_host_agent_is_heard_for_every_proc_talked_to_or_not() 
         heard = set()
         monarch.actor.unhandled_fault_hook = lambda failure: heard.add((failure.mesh_name, *failure.ranks))
         silent = this_host().spawn_procs(per_host={"n": 2}, name="silent")
-        silent.initialized.get(timeout=20)
-        spawner = this_host().spawn_procs(name="busy").spawn("parent", Parent).pid.call_one().get(timeout=20)
+        silent.initialized.get()
+        spawner = this_host().spawn_procs(name="busy").spawn("parent", Parent).pid.call_one().get()
         with open(f"/proc/{spawner}/stat") as file:
             agent = int(file.read().rpartition(")")[2].split()[1])
         os.kill(agent, signal.SIGKILL)
@@ -103,7 +103,7 @@ def test_the_death_of_the_host_agent_is_heard_for_every_proc_talked_to_or_not() 
                 break
             threading.Event().wait(0.01)
         print(sorted(heard))
-        monarch.actor.shutdown_context().get(timeout=20)
+        monarch.actor.shutdown_context().get()
         """)
     assert result.exit_code == 0, str(result)
     assert result.stdout.strip() == "[('parent', 0), ('silent', 0), ('silent', 1)]", str(result)

@@ -137,7 +137,7 @@ def get(future: Future[Any]) -> None:
 
 def get_at_once(future: Future[Any]) -> None:
     with pytest.raises(ActorError):
-        future.result(timeout=20)
+        future.result()
 
 
 def ask_for_the_exception(future: Future[Any]) -> None:
@@ -214,7 +214,7 @@ def test_results_and_lost_peers_are_not_warned_of(spawn: Spawn, faults: Faults) 
         settled(lost)
         del lost
         with pytest.raises(SupervisionError):
-            failing.alive.call().get(timeout=20)
+            failing.alive.call().get()
     assert unread.texts == []
 
 

@@ -56,7 +56,7 @@ class HostUser(Actor):
         try:
             return os.getpid(), procs.spawn("echo", Echo).pid.call().get().values()
         finally:
-            procs.stop().get(timeout=20)
+            procs.stop().get()
 
     @endpoint
     def from_this_proc(self) -> tuple[int, int]:

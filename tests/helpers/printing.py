@@ -96,7 +96,7 @@ class PrintsLogs(Prints):
 
     @endpoint
     def silence_own_proc(self) -> None:
-        this_proc().logging_option(stream_to_client=False).get(timeout=20)
+        this_proc().logging_option(stream_to_client=False).get()
 
     @endpoint
     def show_progress(self, steps: int) -> None:

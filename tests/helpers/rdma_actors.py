@@ -109,12 +109,12 @@ class Owner(Actor):
 
     @endpoint
     def drop(self, name: str) -> None:
-        self.buffers[name].drop().get(timeout=20)
+        self.buffers[name].drop().get()
 
     @endpoint
     def drop_and_overwrite(self, name: str) -> None:
         """What becomes of memory that was let go: somebody else's bytes are in it."""
-        self.buffers.pop(name).drop().get(timeout=20)
+        self.buffers.pop(name).drop().get()
         ctypes.memset(
             (ctypes.c_char * len(self.memory[name])).from_buffer(self.memory[name]),
             0,

@@ -186,7 +186,7 @@ def _settle(knobs: Mapping[str, Any]) -> dict[str, str]:
 def _client(started: Workers, per_host: int) -> Iterator[tuple[HostMesh, Any, Any]]:
     try:
         hosts = attach_to_workers(workers=started.addresses)
-        assert hosts.initialized.get(timeout=20)
+        assert hosts.initialized.get()
         procs = actors = None
         if per_host:
             procs = hosts.spawn_procs(per_host={"g": per_host}, name="procs")
@@ -225,7 +225,7 @@ def told(future: Any, host: str = "", *, within: float = BOUND + SLACK) -> str:
     """What a caller hears, on one line: that a host is gone, which, and why; soon enough."""
     start = time.monotonic()
     try:
-        answer = future.get(timeout=20)
+        answer = future.get()
     except SupervisionError as error:
         text = " ".join(str(error).split())
         assert time.monotonic() - start < within, (time.monotonic() - start, text)

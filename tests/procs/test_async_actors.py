@@ -75,11 +75,11 @@ def test_stopping_an_actor_cancels_its_concurrent_endpoints(spawn: Spawn) -> Non
     actor = spawn(1).spawn("c", Concurrent)
     port, receiver = open_channel()
     future = actor.wait_for_ever.call_one(port)
-    assert receiver.recv().get(timeout=20) == "started"
-    actor.stop().get(timeout=20)
-    assert receiver.recv().get(timeout=20) == "cancelled"
+    assert receiver.recv().get() == "started"
+    actor.stop().get()
+    assert receiver.recv().get() == "cancelled"
     with pytest.raises(SupervisionError):
-        future.get(timeout=20)
+        future.get()
 
 
 def test_concurrent_endpoint_refuses_what_it_cannot_wrap() -> None:
@@ -209,7 +209,7 @@ def test_an_async_actor_awaits_calls_to_others(spawn: Spawn) -> None:
     procs = spawn(2)
     echo = procs.spawn("e", Echo)
     asks = procs.slice(gpus=0).spawn("a", Asks)
-    assert asks.ask.call_one(echo).get(timeout=20) == (1, [2, 2], [0, 1, 2])
+    assert asks.ask.call_one(echo).get() == (1, [2, 2], [0, 1, 2])
 
 
 def test_a_background_task_of_an_actor_runs_while_it_waits_for_messages(spawn: Spawn) -> None:
@@ -227,7 +227,7 @@ def test_a_background_task_of_an_actor_runs_while_it_waits_for_messages(spawn: S
 
     port, receiver = open_channel()
     ticks = spawn(1).spawn("t", Ticks, port)
-    assert [receiver.recv().get(timeout=20) for _ in range(3)] == [0, 1, 2]
+    assert [receiver.recv().get() for _ in range(3)] == [0, 1, 2]
     ticks.nothing.call_one().get()
 
 
@@ -290,30 +290,26 @@ def test_concurrency_bounds_overlap_in_order_and_blocks_no_other(
     house = spawn(1).spawn("house", Bounded)
     visits = [house.visit.call_one(number) for number in range(6)]
     # later messages, which are not held up
-    wait_until(
-        lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2], what="the first three"
-    )
-    house.leave.call_one(1).get(timeout=20)  # ends with an error, and makes room as any other
+    wait_until(lambda: house.begun_so_far.call_one().get() == [0, 1, 2], what="the first three")
+    house.leave.call_one(1).get()  # ends with an error, and makes room as any other
     with pytest.raises(ValueError, match="the first"):
-        visits[1].get(timeout=20)
-    wait_until(
-        lambda: house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2, 3], what="the fourth"
-    )
+        visits[1].get()
+    wait_until(lambda: house.begun_so_far.call_one().get() == [0, 1, 2, 3], what="the fourth")
     for number in (0, 2, 3, 4, 5):
-        house.leave.call_one(number).get(timeout=20)
-    assert [visit.get(timeout=20) for visit in visits if visit is not visits[1]] == [0, 2, 3, 4, 5]
-    assert house.begun_so_far.call_one().get(timeout=20) == [0, 1, 2, 3, 4, 5]
-    assert house.most_at_a_time.call_one().get(timeout=20) == 3
+        house.leave.call_one(number).get()
+    assert [visit.get() for visit in visits if visit is not visits[1]] == [0, 2, 3, 4, 5]
+    assert house.begun_so_far.call_one().get() == [0, 1, 2, 3, 4, 5]
+    assert house.most_at_a_time.call_one().get() == 3
 
 
 def test_calls_that_wait_for_their_turn_are_refused_when_the_actor_stops(spawn: Spawn) -> None:
     house = spawn(1).spawn("house", Bounded)
     visits = [house.visit.call_one(number) for number in range(6)]
-    house.begun_so_far.call_one().get(timeout=20)
-    house.stop().get(timeout=20)
+    house.begun_so_far.call_one().get()
+    house.stop().get()
     for visit in visits:
         with pytest.raises(SupervisionError):
-            visit.get(timeout=20)
+            visit.get()
 
 
 @pytest.mark.parametrize("value", [0, -1])
@@ -343,9 +339,9 @@ def test_an_escaping_cancelled_error_is_an_error_of_the_call_and_the_actor_serve
 ) -> None:
     actor = spawn(1).spawn("c", Cancelled)
     with pytest.raises(ActorError) as caught:
-        getattr(actor, name).call_one().get(timeout=20)
+        getattr(actor, name).call_one().get()
     assert "CancelledError" in str(caught.value)
-    assert actor.alive.call_one().get(timeout=20)
+    assert actor.alive.call_one().get()
 
 
 def test_a_cancelled_error_escaping_a_broadcast_is_a_failure(spawn: Spawn, faults: Faults) -> None:
@@ -362,7 +358,7 @@ def test_a_class_without_endpoints_counts_as_async(spawn: Spawn) -> None:
 
     port, receiver = open_channel()
     spawn(1).spawn("q", Quiet, port)
-    assert receiver.recv().get(timeout=20) is True
+    assert receiver.recv().get() is True
 
 
 def test_the_context_follows_into_tasks_and_worker_threads(spawn: Spawn) -> None:
@@ -392,4 +388,4 @@ def test_a_concurrent_endpoint_may_await_a_call_to_its_own_actor(spawn: Spawn) -
             return value
 
     actor = spawn(1).spawn("t", Talks)
-    assert actor.ask.call_one(actor, 6).get(timeout=20) == 6
+    assert actor.ask.call_one(actor, 6).get() == 6

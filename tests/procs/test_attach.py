@@ -590,7 +590,7 @@ def test_enable_transport_before_anything_else() -> None:
         for other in ("ipc", "tls", "tcp://127.0.0.1:7", ChannelTransport.Local):
             with pytest.raises(RuntimeError, match="can't change"):
                 enable_transport(other)
-        this_host().spawn_procs().initialized.get(timeout=20)
+        this_host().spawn_procs().initialized.get()
         enable_transport("tcp")
         print("fine")
         """)
@@ -617,7 +617,7 @@ VIA = """
 
         @endpoint
         def others(self, other):
-            return other.pid.call().get(timeout=20).values()
+            return other.pid.call().get().values()
 
         @endpoint
         def fail(self):
@@ -637,21 +637,21 @@ def test_a_client_that_reaches_one_worker_only_uses_all_hosts_through_it(tcp: bo
         VIA
         + """
     hosts = attach_to_workers(workers=addresses)
-    assert hosts.initialized.get(timeout=20)
+    assert hosts.initialized.get()
     far = hosts.spawn_procs({"n": 2}).spawn("far", Pid)
-    pids = far.pid.call().get(timeout=20).values()
+    pids = far.pid.call().get().values()
     assert len(set(pids)) == 6
     near = this_host().spawn_procs().spawn("near", Pid)
-    assert near.others.call_one(far).get(timeout=20) == pids
-    mine = near.pid.call_one().get(timeout=20)
-    assert far.others.call(near.flatten("n")).get(timeout=20).values() == [[mine]] * 6
-    assert far.slice(hosts=1, n=0).others.call_one(far.slice(n=1)).get(timeout=20) == pids[1::2]
+    assert near.others.call_one(far).get() == pids
+    mine = near.pid.call_one().get()
+    assert far.others.call(near.flatten("n")).get().values() == [[mine]] * 6
+    assert far.slice(hosts=1, n=0).others.call_one(far.slice(n=1)).get() == pids[1::2]
     with pytest.raises(ValueError, match="on purpose"):
-        far.slice(hosts=2).fail.call().get(timeout=20)
-    hosts.stop().get(timeout=20)
+        far.slice(hosts=2).fail.call().get()
+    hosts.stop().get()
     again = attach_to_workers(workers=addresses[1:])
-    assert len(again.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20).values()) == 2
-    again.stop().get(timeout=20)
+    assert len(again.spawn_procs().spawn("far", Pid).pid.call().get().values()) == 2
+    again.stop().get()
     print("fine")
     """
     )
@@ -671,10 +671,10 @@ def test_workers_that_come_up_late_are_waited_for_also_through_a_worker() -> Non
     from monarch.actor import start_worker_loop_forever
     hosts = attach_to_workers(workers=addresses)
     late = [start_worker_loop_forever(address=address) for address in addresses]
-    assert len(hosts.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20).values()) == 2
-    hosts.shutdown().get(timeout=20)
+    assert len(hosts.spawn_procs().spawn("far", Pid).pid.call().get().values()) == 2
+    hosts.shutdown().get()
     for worker in late:
-        worker.get(timeout=20)
+        worker.get()
     print("fine")
     """
     )
@@ -688,12 +688,12 @@ def test_a_client_that_goes_through_a_worker_dials_no_other() -> None:
         VIA
         + """
     hosts = attach_to_workers(workers=addresses)
-    hosts.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20)
+    hosts.spawn_procs().spawn("far", Pid).pid.call().get()
     ports = [int(address.rpartition(":")[2]) for address in addresses]
     agent, = open(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read().split()
     import psutil
     print(sorted(ports.index(c.raddr.port) for c in psutil.Process(int(agent)).net_connections() if c.raddr))
-    hosts.stop().get(timeout=20)
+    hosts.stop().get()
     """
     )
     with workers(3, tcp=True) as found:
@@ -706,7 +706,7 @@ def test_a_clients_procs_on_other_hosts_end_with_it_also_through_a_worker() -> N
         VIA
         + """
     hosts = attach_to_workers(workers=addresses)
-    hosts.spawn_procs().spawn("far", Pid).pid.call().get(timeout=20)
+    hosts.spawn_procs().spawn("far", Pid).pid.call().get()
     os._exit(3)
     """
     )
@@ -732,17 +732,17 @@ def test_shutdown_context_ends_what_runs_on_attached_hosts_and_leaves_the_worker
     for turn in range(2):
         hosts = attach_to_workers(workers=os.environ["ADDRESSES"].split())
         far = hosts.spawn_procs(name="far").spawn("pid", Pid)
-        pids = far.pid.call().get(timeout=20).values()
-        shutdown_context(host_timeout=5).get(timeout=20)
+        pids = far.pid.call().get().values()
+        shutdown_context(host_timeout=5).get()
         assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
-        for use in (lambda: far.pid.call().get(timeout=20), lambda: hosts.spawn_procs().initialized.get(timeout=20)):
+        for use in (lambda: far.pid.call().get(), lambda: hosts.spawn_procs().initialized.get()):
             try:
                 use()
             except (SupervisionError, RuntimeError) as error:
                 assert "shut down" in str(error) or "stopped" in str(error), error
             else:
                 raise AssertionError("the context was shut down")
-        getattr(hosts, ["stop", "shutdown"][turn])().get(timeout=20)
+        getattr(hosts, ["stop", "shutdown"][turn])().get()
     """
     with workers(2) as found:
         found.wait_until_they_listen()

@@ -43,7 +43,7 @@ def test_procs_answer_calls_and_end(method: str, spawn: Spawn) -> None:
     assert counters.add.call(1).get().values() == [6] * 4
     pids = procs.spawn("e", Echo).pid.call().get().values()
     assert len({os.getpid(), *pids}) == 5
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert not any(is_alive(pid) for pid in pids)
 
 
@@ -66,9 +66,9 @@ def test_failures_are_supervised(method: str, spawn: Spawn, faults: Faults) -> N
     failing = spawn(2).spawn("f", Failing)
     failing.slice(gpus=0).fail.broadcast()
     faults.wait_for(1)
-    assert failing.slice(gpus=1).alive.call_one().get(timeout=20)
+    assert failing.slice(gpus=1).alive.call_one().get()
     with pytest.raises(SupervisionError):
-        failing.alive.call().get(timeout=20)
+        failing.alive.call().get()
 
 
 def test_cleanups_run_and_children_of_actors_end(method: str, spawn: Spawn) -> None:
@@ -76,8 +76,8 @@ def test_cleanups_run_and_children_of_actors_end(method: str, spawn: Spawn) -> N
     procs = spawn(1)
     parent = procs.spawn("p", Cleaner, "parent", port)
     parent.spawn_child.call_one("child").get(timeout=30)
-    procs.stop().get(timeout=20)
-    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [
+    procs.stop().get()
+    assert [receiver.recv().get() for _ in range(2)] == [
         ("child", None),
         ("parent", None),
     ]
@@ -87,7 +87,7 @@ def test_two_procs_talk_to_each_other(method: str, spawn: Spawn) -> None:
     class Asks(Actor):
         @endpoint
         def ask(self, echo: Echo) -> Any:
-            return echo.say.call_one("across").get(timeout=20)
+            return echo.say.call_one("across").get()
 
     procs = spawn(2)
     echo = procs.slice(gpus=1).spawn("e", Echo)
@@ -200,9 +200,9 @@ def test_a_bootstrap_function_that_raises_is_told_to_whoever_uses_the_procs(
 
     procs = spawn(2, bootstrap=prepare)
     with pytest.raises(ActorError, match="preparation failed"):
-        procs.initialized.get(timeout=20)
+        procs.initialized.get()
     with pytest.raises((ActorError, SupervisionError), match="preparation failed"):
-        procs.spawn("e", Echo).say.call(1).get(timeout=20)
+        procs.spawn("e", Echo).say.call(1).get()
 
 
 # bootstrap_command=
@@ -291,7 +291,7 @@ def test_a_command_that_does_not_start_a_proc_is_an_error_and_not_a_wait(
     command.program = program
     procs = spawn(1, bootstrap_command=command)
     with pytest.raises(ValueError, match="proc"):
-        procs.initialized.get(timeout=20)
+        procs.initialized.get()
 
 
 def test_another_python_executable_is_used_and_inherited(spawn: Spawn, tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_another_python_executable_is_used_and_inherited(spawn: Spawn, tmp_path:
             try:
                 inner = procs.spawn("e", Echo).environment.call("MONARCH_TEST_WRAPPED").get().get(0)
             finally:
-                procs.stop().get(timeout=20)
+                procs.stop().get()
             return os.environ.get("MONARCH_TEST_WRAPPED"), inner
 
     host = this_host().with_python_executable(str(wrapper))
@@ -316,7 +316,7 @@ def test_another_python_executable_is_used_and_inherited(spawn: Spawn, tmp_path:
         plain = spawn(1).spawn("e", Echo)
         assert plain.environment.call_one("MONARCH_TEST_WRAPPED").get() is None
     finally:
-        procs.stop().get(timeout=20)
+        procs.stop().get()
 
 
 # preload
@@ -339,7 +339,7 @@ def test_a_module_that_can_not_be_preloaded_is_an_error_that_names_it(
     with configured(preload=["no_such_module_at_all"]):
         procs = spawn(1)
         with pytest.raises((ValueError, RuntimeError, ImportError), match="no_such_module_at_all"):
-            procs.initialized.get(timeout=20)
+            procs.initialized.get()
 
 
 def test_a_proc_that_is_killed_while_idle_is_reported(
@@ -354,5 +354,5 @@ def test_a_proc_that_is_killed_while_idle_is_reported(
     wait_gone(victim)
     faults.wait_for(1)
     with pytest.raises(SupervisionError, match="9|KILL"):
-        echo.say.call(1).get(timeout=20)
-    assert echo.slice(gpus=0).say.call_one(1).get(timeout=20) == 1
+        echo.say.call(1).get()
+    assert echo.slice(gpus=0).say.call_one(1).get() == 1

@@ -360,14 +360,14 @@ def test_send_delivers_the_result_of_every_rank_to_a_port(spawn: Spawn) -> None:
     echo = spawn(3).spawn("e", Echo)
     port, receiver = open_channel()
     send(echo.say, ("x",), {}, port=port)
-    assert [receiver.recv().get(timeout=20) for _ in range(3)] == ["x"] * 3
+    assert [receiver.recv().get() for _ in range(3)] == ["x"] * 3
 
 
 def test_send_to_one_chosen_rank_gives_one_result(spawn: Spawn) -> None:
     counters = spawn(3).spawn("c", Counter)
     port, receiver = open_channel()
     send(counters.add, (), {"by": 2}, port=port, selection="choose")
-    assert receiver.recv().get(timeout=20) == 2
+    assert receiver.recv().get() == 2
     assert sorted(counters.get.call().get().values()) == [0, 0, 2]
 
 
@@ -382,7 +382,7 @@ def test_send_raises_a_remote_exception_at_the_port(spawn: Spawn) -> None:
     port, receiver = open_channel()
     send(failing.fail, ("through a port",), {}, port=port)
     with pytest.raises(ActorError, match="through a port") as caught:
-        receiver.recv().get(timeout=20)
+        receiver.recv().get()
     assert isinstance(caught.value.exception, ValueError)
     assert failing.alive.call_one().get()
 
@@ -480,7 +480,7 @@ def test_call_does_not_wait_for_slow_ranks_once_one_has_failed(
 
     future = spawn(2).spawn("u", Uneven).work.call(str(tmp_path / "open"))
     with pytest.raises(ActorError, match="quick to fail"):
-        future.get(timeout=20)
+        future.get()
     (tmp_path / "open").touch()
 
 
@@ -514,7 +514,7 @@ def test_an_exception_of_any_make_arrives_as_actor_error_and_the_actor_serves_on
 ) -> None:
     failing = spawn(1).spawn("f", Failing)
     with pytest.raises(ActorError) as caught:
-        failing.fail_oddly.call_one(kind).get(timeout=20)
+        failing.fail_oddly.call_one(kind).get()
     assert isinstance(caught.value.exception, BaseException)
     words = {
         "odd": "OddError: 7: seven",
@@ -543,7 +543,7 @@ def test_an_unpicklable_result_is_an_error_of_the_call_and_the_actor_serves_on(
     failing = spawn(1).spawn("f", Failing)
     for future in (failing.return_unpicklable.call_one(), failing.return_lock.call_one()):
         with pytest.raises(ActorError) as caught:
-            future.get(timeout=20)
+            future.get()
         assert isinstance(caught.value.exception, TypeError)
     assert failing.alive.call_one().get()
 
@@ -612,7 +612,7 @@ def test_as_endpoint_of_an_async_method_of_a_sync_actor_says_what_to_write_inste
         ValueError, match=r"Write `def fetch`.*or make all endpoints of the class `async def`"
     ):
         as_endpoint(plain.fetch)
-    assert plain.ready.call_one().get(timeout=20)
+    assert plain.ready.call_one().get()
 
 
 def test_as_endpoint_gives_adverbs_to_an_undecorated_method(spawn: Spawn) -> None:
@@ -717,7 +717,7 @@ def test_a_mesh_used_on_another_thread_after_the_first_ended_still_works() -> No
     second = threading.Thread(target=lambda: results.append(results[0].say.call_one(7).get()))
     second.start()
     second.join()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert results[1] == 7
 
 
@@ -728,9 +728,9 @@ def test_system_exit_in_an_endpoint_ends_the_actor_and_not_the_process(
     failing = procs.spawn("f", Failing)
     other = procs.spawn("e", Echo)
     with pytest.raises(SupervisionError):
-        failing.exit_by_exception.call_one().get(timeout=20)
+        failing.exit_by_exception.call_one().get()
     faults.wait_for(1)
-    assert other.say.call_one("still here").get(timeout=20) == "still here"
+    assert other.say.call_one("still here").get() == "still here"
 
 
 def test_a_burst_of_broadcasts_is_handled_completely(spawn: Spawn) -> None:

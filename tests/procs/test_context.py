@@ -173,7 +173,7 @@ def test_a_plain_thread_in_an_actor_acts_as_that_actor(spawn: Spawn) -> None:
             def work() -> None:
                 found.append(context().actor_instance.name)
                 found.append(str(context().actor_instance.actor_id))
-                found.append(echo.say.call_one("from a thread").get(timeout=20))
+                found.append(echo.say.call_one("from a thread").get())
 
             thread = threading.Thread(target=work)
             thread.start()
@@ -217,7 +217,7 @@ def test_what_a_plain_thread_in_an_actor_spawns_belongs_to_the_actor(spawn: Spaw
     actor = spawn(1).spawn("threaded", Threads)
     pid = actor.spawn_in_a_thread.call_one().get(timeout=30)
     assert is_alive(pid)
-    actor.stop().get(timeout=20)
+    actor.stop().get()
     wait_gone(pid)
 
 
@@ -233,7 +233,7 @@ def test_two_actors_of_one_proc_keep_their_contexts_apart_in_their_threads(spawn
 
     procs = spawn(1)
     actors = [procs.spawn(f"actor{i}", Threads) for i in range(3)]
-    assert [actor.name_in_a_thread.call_one().get(timeout=20) for actor in actors] == [
+    assert [actor.name_in_a_thread.call_one().get() for actor in actors] == [
         "actor0",
         "actor1",
         "actor2",
@@ -268,7 +268,7 @@ def test_the_procs_of_an_instance_can_be_spawned_on(spawn: Spawn) -> None:
             every = instance.proc_mesh.spawn("b", Echo).pid.call().get()
             return os.getpid(), own, len(every)
 
-    own, spawned, count = spawn(2).spawn("s", Spawns).slice(gpus=0).pids.call_one().get(timeout=20)
+    own, spawned, count = spawn(2).spawn("s", Spawns).slice(gpus=0).pids.call_one().get()
     assert own == spawned
     assert count == 2
 

@@ -53,7 +53,7 @@ def test_a_proc_may_be_the_first_that_asks() -> None:
             @monarch.actor.endpoint
             def ask(self) -> int:
                 found = monarch.actor.get_or_spawn_controller("doubles", Doubles)
-                return found.get(timeout=20).double.call_one(3).get(timeout=20)
+                return found.get().double.call_one(3).get()
 
         asks = monarch.actor.this_host().spawn_procs().spawn("asks", Asks)
         print(asks.ask.call_one().get(timeout=40))
@@ -112,7 +112,7 @@ def test_a_controller_may_create_another_one() -> None:
             other = get_or_spawn_controller("inner_of_endpoint", Counter, 8).get()
             return self.inner.get.call_one().get(), other.get.call_one().get()
 
-    assert get_or_spawn_controller("outer", Outer).get().ask.call_one().get(timeout=20) == (7, 8)
+    assert get_or_spawn_controller("outer", Outer).get().ask.call_one().get() == (7, 8)
 
 
 def test_a_controllers_failure_skips_the_hook_and_reaches_its_callers() -> None:
@@ -124,11 +124,11 @@ def test_a_controllers_failure_skips_the_hook_and_reaches_its_callers() -> None:
     controller = get_or_spawn_controller("fragile", Fragile).get()
     controller.fail.broadcast()
     with pytest.raises(SupervisionError):
-        controller.fail.call_one().get(timeout=20)
+        controller.fail.call_one().get()
 
     def refused() -> bool:
         try:
-            get_or_spawn_controller("fragile", Fragile).get(timeout=20)
+            get_or_spawn_controller("fragile", Fragile).get()
         except (ActorError, SupervisionError) as e:
             return "the controller broke" in str(e)
         return False
@@ -146,15 +146,9 @@ def test_the_failure_of_one_controller_does_not_prevent_new_ones_nor_harm_others
     fragile = get_or_spawn_controller("fragile_too", Fragile).get()
     fragile.fail.broadcast()
     with pytest.raises(SupervisionError):
-        fragile.fail.call_one().get(timeout=20)
-    assert (
-        get_or_spawn_controller("born_after_a_failure", Echo)
-        .get(timeout=20)
-        .say.call_one(1)
-        .get(timeout=20)
-        == 1
-    )
-    assert healthy.say.call_one(2).get(timeout=20) == 2
+        fragile.fail.call_one().get()
+    assert get_or_spawn_controller("born_after_a_failure", Echo).get().say.call_one(1).get() == 1
+    assert healthy.say.call_one(2).get() == 2
 
 
 def test_a_controller_whose_constructor_raises_is_an_error_for_its_users() -> None:
@@ -166,6 +160,4 @@ def test_a_controller_whose_constructor_raises_is_an_error_for_its_users() -> No
         def work(self) -> None: ...
 
     with pytest.raises((ActorError, SupervisionError), match="not born"):
-        get_or_spawn_controller("never_born", NeverBorn).get(timeout=20).work.call_one().get(
-            timeout=20
-        )
+        get_or_spawn_controller("never_born", NeverBorn).get().work.call_one().get()

@@ -251,10 +251,10 @@ def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
     for _ in range(2):
         with configured(debug_adapter=True):
             procs = spawn(2, name="editable")
-        procs.spawn("s", Stopping).say.call("up").get(timeout=20)
+        procs.spawn("s", Stopping).say.call("up").get()
         wait_until(lambda: len(ports()) == 2, what="two ports")
         last = ports()["editable[1]"]
-        procs.stop().get(timeout=20)
+        procs.stop().get()
         wait_until(lambda: ports() == {}, what="no entries")
         said += capsys.readouterr().err
         with pytest.raises(ConnectionRefusedError):
@@ -287,19 +287,19 @@ def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
     with configured(debug_adapter=True):
         with monkeypatch.context() as patched:
             patched.setattr(editors, "Port", broken)
-            spawned("unlucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+            spawned("unlucky").spawn("s", Stopping).say.call_one("up").get()
             wait_until(
                 lambda: has_said("can't attach to all ranks: RuntimeError"),
                 what="word of the error",
             )
-            spawned("unlucky_too").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+            spawned("unlucky_too").spawn("s", Stopping).say.call_one("up").get()
             wait_until(lambda: has_said("2 more ranks have no port"), what="word of those without")
-        spawned("lucky").spawn("s", Stopping).say.call_one("up").get(timeout=20)
+        spawned("lucky").spawn("s", Stopping).say.call_one("up").get()
         for mesh in ("lucky", "unlucky", "unlucky_too"):
             offer = f"editors can attach to {mesh}[0]"
             wait_until(functools.partial(has_said, offer), what=f"a port of {mesh}")
     for procs in meshes:
-        procs.stop().get(timeout=20)
+        procs.stop().get()
     entries = tmp_path / ".monarch" / "launch.json"
     wait_until(lambda: json.loads(entries.read_text())["configurations"] == [], what="no entries")
 

@@ -42,7 +42,7 @@ def test_a_breakpoint_stops_one_rank_and_the_others_answer(spawn: Spawn) -> None
     with person() as user:
         answers = actors.step.call(2, 1)
         (row,) = user.wait_stopped()
-        assert actors.slice(gpus=0).say.call_one("hello").get(timeout=20) == "hello"
+        assert actors.slice(gpus=0).say.call_one("hello").get() == "hello"
         assert (row.who.name, row.who.rank, row.who.coordinates) == ("s", 1, {"gpus": 1})
         assert (row.place.line.function, row.place.line.file) == ("step", str(FILE))
         user.type("attach s 1")
@@ -53,7 +53,7 @@ def test_a_breakpoint_stops_one_rank_and_the_others_answer(spawn: Spawn) -> None
         assert "6\n" in user.expect(
             "Detached from debug session for s 1: the endpoint has returned"
         )
-        assert answers.get(timeout=20).values() == [6, 6, 6]
+        assert answers.get().values() == [6, 6, 6]
         assert user.rows() == []
 
 
@@ -70,7 +70,7 @@ def test_list_is_a_table_sorted_by_name_and_rank(spawn: Spawn) -> None:
             ["a", "0"], ["a", "1"], ["z", "0"], ["z", "1"],
         ]  # fmt: skip
         user.type("c")
-        assert [answer.get(timeout=20).values() for answer in answers] == [[3, 3], [3, 3]]
+        assert [answer.get().values() for answer in answers] == [[3, 3], [3, 3]]
 
 
 def test_an_async_endpoint_is_stepped_through_over_its_awaits(spawn: Spawn) -> None:
@@ -83,7 +83,7 @@ def test_an_async_endpoint_is_stepped_through_over_its_awaits(spawn: Spawn) -> N
         user.type("n")
         user.expect("-> return doubled")
         user.type("doubled = 5", "c")
-        assert answer.get(timeout=20) == 5
+        assert answer.get() == 5
 
 
 def test_who_attaches_while_a_rank_stops_is_asked_for_one_line(
@@ -117,12 +117,12 @@ def test_who_attaches_while_a_rank_stops_is_asked_for_one_line(
     (number,) = numbers
 
     def send(line: str) -> None:
-        assert ask(hub, hub.root, Send(number, 1, line)).get(timeout=20) == ""
+        assert ask(hub, hub.root, Send(number, 1, line)).get() == ""
 
     send("n")
     assert kinds() == [RUNNING, OUTPUT, PROMPT]
     send("c")
-    assert answer.get(timeout=20) == 3
+    assert answer.get() == 3
 
 
 def test_init_and_supervise_and_threads_of_actors_stop_too(spawn: Spawn) -> None:
@@ -132,8 +132,8 @@ def test_init_and_supervise_and_threads_of_actors_stop_too(spawn: Spawn) -> None
         (row,) = user.wait_stopped()
         assert row.place.line.function == "__init__"
         user.type("c")
-        assert early.say.call_one("up").get(timeout=20) == "up"
-        early.own_one_that_fails.call_one().get(timeout=20)
+        assert early.say.call_one("up").get() == "up"
+        early.own_one_that_fails.call_one().get()
         (row,) = user.wait_stopped()
         assert row.place.line.function == "__supervise__"
         user.type("attach early 0", "n", "n", "c")
@@ -142,7 +142,7 @@ def test_init_and_supervise_and_threads_of_actors_stop_too(spawn: Spawn) -> None
         (row,) = user.wait_stopped()
         assert [line.function for line in row.place.stack][-1] == "_stop"
         user.type("c")
-        assert answer.get(timeout=20) == 7
+        assert answer.get() == 7
         wait_until(lambda: user.rows() == [], what="the end of the session")
 
 
@@ -156,7 +156,7 @@ def test_continue_goes_to_the_next_breakpoint_of_the_same_endpoint(spawn: Spawn)
         user.expect("-> breakpoint()")
         user.type("found = 'changed'", "c")
         user.expect("Detached from debug session for s 0: the endpoint has returned")
-        assert answer.get(timeout=20) == "changed"
+        assert answer.get() == "changed"
 
 
 def test_stepping_past_the_end_of_the_endpoint_ends_the_session(spawn: Spawn) -> None:
@@ -166,8 +166,8 @@ def test_stepping_past_the_end_of_the_endpoint_ends_the_session(spawn: Spawn) ->
         user.wait_stopped()
         user.type("attach s 0", "n", "n", "n", "n")
         user.expect("Detached from debug session for s 0: the endpoint has returned")
-        assert answer.get(timeout=20) == 3
-        assert actor.say.call_one("on").get(timeout=20) == "on"
+        assert answer.get() == 3
+        assert actor.say.call_one("on").get() == "on"
 
 
 def test_quit_ends_one_session_and_its_caller_gets_one_error(spawn: Spawn) -> None:
@@ -180,13 +180,13 @@ def test_quit_ends_one_session_and_its_caller_gets_one_error(spawn: Spawn) -> No
         with pytest.raises(
             ActorError, match=r"s 0 was quit in the debugger, in step\(\) at .*stopping\.py:\d+"
         ) as caught:
-            first.get(timeout=20)
+            first.get()
         assert "session.py" not in str(caught.value)
         (row,) = user.wait_stopped()
         assert row.who.rank == 1
         user.type("c")
-        assert second.get(timeout=20) == 3
-        assert actors.slice(gpus=0).say.call_one("on").get(timeout=20) == "on"
+        assert second.get() == 3
+        assert actors.slice(gpus=0).say.call_one("on").get() == "on"
 
 
 def test_detach_leaves_it_waiting_and_who_comes_back_sees_what_was_said(spawn: Spawn) -> None:
@@ -202,7 +202,7 @@ def test_detach_leaves_it_waiting_and_who_comes_back_sees_what_was_said(spawn: S
         user.expect("<last pdb output for s 0 follows>")
         user.expect("8")
         user.type("c")
-        assert answer.get(timeout=20) == 12
+        assert answer.get() == 12
 
 
 def test_cast_sends_a_command_to_the_selected_ranks(spawn: Spawn) -> None:
@@ -218,7 +218,7 @@ def test_cast_sends_a_command_to_the_selected_ranks(spawn: Spawn) -> None:
         user.type("attach s 3", "p doubled")
         user.expect("10")
         user.type("detach", "continue")
-        assert answer.get(timeout=20).values() == [21, 11, 3, 11]
+        assert answer.get().values() == [21, 11, 3, 11]
 
 
 def test_equal_stacks_are_shown_once(spawn: Spawn) -> None:
@@ -237,7 +237,7 @@ def test_equal_stacks_are_shown_once(spawn: Spawn) -> None:
         user.wait_stopped(1)
         user.type("c")
         for each in answers:
-            each.get(timeout=20)
+            each.get()
 
 
 def test_one_terminal_drives_a_session_and_another_may_take_it_over(spawn: Spawn) -> None:
@@ -257,7 +257,7 @@ def test_one_terminal_drives_a_session_and_another_may_take_it_over(spawn: Spawn
         first.type("c")
         first.expect("has taken over s 0")
         second.type("doubled = 7", "c")
-        assert answer.get(timeout=20) == 8
+        assert answer.get() == 8
 
 
 def test_an_exception_under_the_debugger_stops_where_it_was_raised(spawn: Spawn) -> None:
@@ -272,7 +272,7 @@ def test_an_exception_under_the_debugger_stops_where_it_was_raised(spawn: Spawn)
         user.expect("True")
         user.expect("Detached from debug session for s 0: the endpoint has raised")
         with pytest.raises(ActorError, match="no such thing"):
-            answer.get(timeout=20)
+            answer.get()
 
 
 @pytest.mark.parametrize("kind", [Stopping, AsyncStopping])
@@ -291,7 +291,7 @@ def test_with_debug_on_error_an_endpoint_that_raises_is_kept_at_its_frame(
         user.type("attach s 0", "p type(self).__name__", "c")
         user.expect(f"'{kind.__name__}'")
         with pytest.raises(ActorError, match="no such thing"):
-            answer.get(timeout=20)
+            answer.get()
 
 
 def test_with_debug_on_error_an_actor_is_kept_in_the_init_that_raises(
@@ -323,7 +323,7 @@ def test_what_nobody_looks_at_is_not_kept_longer_than_configured(spawn: Spawn) -
         actor = spawn(1).spawn("s", Stopping)
     answer = actor.fail.call_one(False)
     with pytest.raises(ActorError, match="no such thing"):
-        answer.get(timeout=20)
+        answer.get()
 
 
 def test_two_endpoints_of_one_actor_have_sessions_of_their_own(spawn: Spawn) -> None:
@@ -347,15 +347,15 @@ def test_two_endpoints_of_one_actor_have_sessions_of_their_own(spawn: Spawn) -> 
             actor.open.broadcast()
             user.expect('-> return name + "!"')
             user.type("name = 'changed'", "c")
-            assert one.get(timeout=20) == "changed!"
+            assert one.get() == "changed!"
             second.expect('-> return name + "!"')
             second.type("c")
-            assert other.get(timeout=20) == "other!"
+            assert other.get() == "other!"
 
 
 def test_a_breakpoint_from_outside_stops_the_ranks_that_it_names(spawn: Spawn) -> None:
     actors = spawn(2).spawn("s", Stopping)
-    actors.say.call("up").get(timeout=20)
+    actors.say.call("up").get()
     place = f"stopping.py:{line_of('# adding')}"
     with person() as user:
         user.type(f"break {place} if number == 3 ranks(1)", "break")
@@ -369,7 +369,7 @@ def test_a_breakpoint_from_outside_stops_the_ranks_that_it_names(spawn: Spawn) -
         user.type("detach", f"clear {place}", "break", "c")
         user.expect("Cleared 1 breakpoint")
         user.expect("There are no breakpoints.")
-        assert answers.get(timeout=20).values() == [10, 10]
+        assert answers.get().values() == [10, 10]
         user.type("break stopping.py:100000", "break stopping.py:1 if 1 +")
         user.expect("s 0, s 1: Line")
         user.expect("is no expression")
@@ -384,7 +384,7 @@ def test_interrupt_stops_a_rank_that_never_returns(spawn: Spawn) -> None:
         (row,) = user.wait_stopped()
         assert (row.place.line.function, row.who.rank) == ("spin", 1)
         user.type("attach s 1", "self.spins = False", "c")
-        assert answer.get(timeout=20) > 0
+        assert answer.get() > 0
         user.type("interrupt s 7")
         user.expect("No actor s 7")
 
@@ -394,8 +394,8 @@ def test_a_rank_in_the_debugger_is_stopped_with_its_mesh(spawn: Spawn) -> None:
     with person() as user:
         answer = actors.step.call_one(1)
         user.wait_stopped()
-        actors.stop().get(timeout=20)
-        assert answer.exception(timeout=20) is not None
+        actors.stop().get()
+        assert answer.exception() is not None
         wait_until(lambda: user.rows() == [], what="the end of the session")
 
 
@@ -426,7 +426,7 @@ def test_what_is_typed_can_be_completed_from_the_names_of_the_frame(spawn: Spawn
         assert user.complete("p doub", 2, 6) == ["doubled"]
         assert "self.count" in user.complete("p self.co", 2, 9)
         user.type("c")
-        answer.get(timeout=20)
+        answer.get()
 
 
 def test_time_limits_of_calls_do_not_run_out_while_somebody_looks(spawn: Spawn) -> None:
@@ -447,25 +447,26 @@ def test_time_limits_of_calls_do_not_run_out_while_somebody_looks(spawn: Spawn) 
         assert results == [3]
         user.wait_stopped()
         user.type("c")
-        assert limited.get(timeout=20) == 6
+        assert limited.get() == 6
 
 
 def test_a_thread_that_outlives_its_endpoint_can_be_debugged(spawn: Spawn) -> None:
     actor = spawn(1).spawn("s", Stopping)
     with person() as user:
-        actor.leave_a_thread.call_one().get(timeout=20)
-        actor.go.call_one().get(timeout=20)
+        actor.leave_a_thread.call_one().get()
+        actor.go.call_one().get()
         user.wait_stopped()
-        assert actor.say.call_one("on").get(timeout=20) == "on"
+        assert actor.say.call_one("on").get() == "on"
         user.type("attach s 0", "n", "p self.count", "c")
         user.expect("Detached from debug session for s 0: its thread goes on")
         assert user.rows() == []
 
 
 def test_a_forked_child_says_that_the_debugger_does_not_reach_it(spawn: Spawn) -> None:
-    assert "the debugger does not reach it" in spawn(1).spawn(
-        "s", Stopping
-    ).fork_and_stop.call_one().get(timeout=20)
+    assert (
+        "the debugger does not reach it"
+        in spawn(1).spawn("s", Stopping).fork_and_stop.call_one().get()
+    )
 
 
 def test_the_prompt_opens_in_a_program_by_itself_too() -> None:
@@ -542,7 +543,7 @@ def test_the_commands_of_pdb_do_what_they_do_in_any_program(spawn: Spawn) -> Non
             "an actor is not restarted from here",
         ):
             user.expect(shown)
-        assert answer.get(timeout=20) == 5
+        assert answer.get() == 5
 
 
 def test_two_sessions_of_one_proc_print_each_to_its_own_terminal_and_leave_stdout(
@@ -579,7 +580,7 @@ def test_two_sessions_of_one_proc_print_each_to_its_own_terminal_and_leave_stdou
         second.expect("False\n")
         first.type("c")
         second.type("c")
-        assert [answer.get(timeout=20) for answer in answers] == [3, 3]
+        assert [answer.get() for answer in answers] == [3, 3]
 
 
 def test_nothing_is_traced_any_more_when_sessions_and_breakpoints_are_gone(spawn: Spawn) -> None:
@@ -589,14 +590,14 @@ def test_nothing_is_traced_any_more_when_sessions_and_breakpoints_are_gone(spawn
         answer = actor.compute.call_one(4)
         user.wait_stopped()
         user.type("attach s 0", "n", "c")
-        assert answer.get(timeout=20) == 11
-        assert actor.is_traced.call_one().get(timeout=20) is False
+        assert answer.get() == 11
+        assert actor.is_traced.call_one().get() is False
         user.type(f"break {place}")
         user.expect("in 1 proc")
-        assert actor.is_traced.call_one().get(timeout=20) is True
+        assert actor.is_traced.call_one().get() is True
         user.type(f"clear {place}")
         user.expect("Cleared 1 breakpoint")
-        assert actor.is_traced.call_one().get(timeout=20) is False
+        assert actor.is_traced.call_one().get() is False
 
 
 def test_who_is_in_the_debugger_counts_neither_as_hanging_nor_as_a_deadlock(spawn: Spawn) -> None:
@@ -610,7 +611,7 @@ def test_who_is_in_the_debugger_counts_neither_as_hanging_nor_as_a_deadlock(spaw
                 what="two seconds of a stop",
             )
             user.type("c")
-            assert answer.get(timeout=20) == 3
+            assert answer.get() == 3
 
 
 def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Spawn) -> None:
@@ -621,7 +622,7 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
         once = stops.step.call_one(1)  # loads the debugger, which a limit need not include
         user.wait_stopped()
         user.type("c")
-        once.get(timeout=20)
+        once.get()
         answers = [
             first.step_on.call_one(stops, 4.0),
             second.step_on.call_one(stops, 4.0, True),
@@ -636,4 +637,4 @@ def test_time_limits_of_calls_to_who_is_in_the_debugger_do_not_run_out(spawn: Sp
         for seconds in (5, 0, 0):
             seen.update(wait_until(functools.partial(stopped, seconds), what="a stop"))
             user.type("c")
-        assert [answer.get(timeout=20) for answer in answers] == [3, 3, 3]
+        assert [answer.get() for answer in answers] == [3, 3, 3]

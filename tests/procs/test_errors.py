@@ -140,7 +140,7 @@ def test_an_error_of_urlopen_is_caught_as_what_it_is_although_it_holds_a_connect
     spawn: Spawn,
 ) -> None:
     with pytest.raises(HTTPError) as caught:
-        spawn(1).spawn("r", Raising).fetch.call_one().get(timeout=20)
+        spawn(1).spawn("r", Raising).fetch.call_one().get()
     assert isinstance(caught.value, ActorError)
     assert (caught.value.code, caught.value.reason, caught.value.url) == (
         404,
@@ -154,7 +154,7 @@ def test_an_error_of_urlopen_is_caught_as_what_it_is_although_it_holds_a_connect
 
 def test_what_an_error_holds_and_cannot_be_sent_is_none_over_here(spawn: Spawn) -> None:
     with pytest.raises(LookupError) as caught:
-        spawn(1).spawn("r", Raising).lock.call_one().get(timeout=20)
+        spawn(1).spawn("r", Raising).lock.call_one().get()
     assert caught.value.args == ("locked", None)
     assert vars(caught.value)["held"] is None
     assert vars(caught.value)["place"] == "here"
@@ -220,7 +220,7 @@ def test_a_supervision_error_that_an_actor_lets_pass_tells_the_caller_what_faile
         raising.end.broadcast(how)
         faults.wait_for(1)
     with pytest.raises(SupervisionError) as caught:
-        middle.end.call_one(how).get(timeout=20)
+        middle.end.call_one(how).get()
     assert isinstance(caught.value, ActorError)
     assert caught.value.failure.cause == ("killed" if how == "killed" else "exception")
     assert caught.value.endpoint == "raising.end()"
@@ -231,7 +231,7 @@ def test_a_time_out_over_there_is_not_taken_for_the_callers_own(spawn: Spawn) ->
     raising = spawn(1).spawn("raising", Raising)
     future = raising.throw.call_one(TimeoutError("over there"))
     with pytest.raises(ActorError) as caught:
-        future.get(timeout=20)
+        future.get()
     assert not isinstance(caught.value, TimeoutError)
     assert isinstance(caught.value.exception, TimeoutError)
 
@@ -291,7 +291,7 @@ def test_the_error_of_a_call_tells_of_every_rank_that_has_failed_by_now(
     door = tmp_path / "open"
     future = uneven.work.call(["fine", "fail", "fail late", "fail late"], str(door))
     with pytest.raises(ValueError, match="rank 1 fails") as caught:
-        future.get(timeout=20)
+        future.get()
     error: Any = caught.value
     assert [point.rank for point in error.by_rank] == [1]
     assert "ranks have failed" not in str(error)
@@ -318,7 +318,7 @@ def test_a_call_can_wait_for_all_ranks_although_one_has_failed(
     assert not future.done()
     door.touch()
     with pytest.raises(ValueError, match="rank 0 fails") as caught:
-        future.get(timeout=20)
+        future.get()
     error: Any = caught.value
     assert [str(failed.args[0]) for failed in error.by_rank.values()] == [
         "rank 0 fails",
@@ -333,9 +333,7 @@ def test_the_root_cause_is_raised_rather_than_its_consequences(
 ) -> None:
     uneven = spawn(4).spawn("uneven", Uneven)
     with pytest.raises(SupervisionError) as died:
-        uneven.work.options(wait_for_all=True).call(["peer gone", "fine", "fine", "die"]).get(
-            timeout=20
-        )
+        uneven.work.options(wait_for_all=True).call(["peer gone", "fine", "fine", "die"]).get()
     assert died.value.failure.exit_code == 3
     assert [point.rank for point in died.value.by_rank] == [0, 3]
     assert "2 of 4 ranks have failed" in str(died.value)
@@ -344,13 +342,13 @@ def test_the_root_cause_is_raised_rather_than_its_consequences(
 
 def test_a_rank_that_was_stopped_is_blamed_last(spawn: Spawn, tmp_path: Path) -> None:
     uneven = spawn(3).spawn("uneven", Uneven)
-    uneven.slice(gpus=0).work.call_one(["stop"]).exception(timeout=20)
+    uneven.slice(gpus=0).work.call_one(["stop"]).exception()
     wait_until(
-        lambda: uneven.slice(gpus=0).work.call_one(["fine"]).exception(timeout=20),
+        lambda: uneven.slice(gpus=0).work.call_one(["fine"]).exception(),
         what="rank 0 to have ended",
     )
     with pytest.raises(ValueError, match="rank 2 fails") as caught:
-        uneven.work.options(wait_for_all=True).call(["fine", "fine", "fail"]).get(timeout=20)
+        uneven.work.options(wait_for_all=True).call(["fine", "fine", "fail"]).get()
     error: Any = caught.value
     assert [type(failed) is SupervisionError for failed in error.by_rank.values()] == [True, False]
 
@@ -365,9 +363,7 @@ def test_an_error_does_not_accuse_ranks_that_were_stopped_because_of_it(tmp_path
             )
             wait_until(unread.done, what="the first failure")
             work = procs.spawn("uneven", Uneven).work
-            before: Any = work.call(["fine", "fail", "fail late", "fail late"], door).exception(
-                timeout=20
-            )
+            before: Any = work.call(["fine", "fail", "fail late", "fail late"], door).exception()
         assert "ranks have failed" not in str(before)
         assert [point.rank for point in before.by_rank] == [1]
         return unread
@@ -379,9 +375,7 @@ def test_an_error_does_not_accuse_ranks_that_were_stopped_because_of_it(tmp_path
 
 def test_an_error_of_several_ranks_can_be_sent_and_tells_the_same(spawn: Spawn) -> None:
     uneven = spawn(3).spawn("uneven", Uneven)
-    error: Any = (
-        uneven.work.options(wait_for_all=True).call(["fail", "fine", "fail"]).exception(timeout=20)
-    )
+    error: Any = uneven.work.options(wait_for_all=True).call(["fail", "fine", "fail"]).exception()
     for again in (
         pickle.loads(pickle.dumps(error)),
         spawn(1).spawn("e", Echo).say.call_one(error).get(),
@@ -403,7 +397,7 @@ def test_an_error_of_another_adverb_than_call_tells_of_no_other_ranks(spawn: Spa
 def test_an_endpoint_with_options_can_be_sent_and_keeps_them(spawn: Spawn) -> None:
     uneven = spawn(2).spawn("uneven", Uneven)
     work: Any = spawn(1).spawn("e", Echo).say.call_one(uneven.work.options(wait_for_all=True)).get()
-    error: Any = work.call(["fail", "fail"]).exception(timeout=20)
+    error: Any = work.call(["fail", "fail"]).exception()
     assert len(error.by_rank) == 2
     assert work.call(["fine", "fine"]).get().values() == [0, 1]
 
@@ -431,7 +425,7 @@ def test_a_result_that_has_arrived_is_not_lost_when_a_rank_dies(
     raising.slice(gpus=1).end.broadcast("killed")
     faults.wait_for(1)
     with pytest.raises(SupervisionError):
-        raising.say.call(6).get(timeout=20)
+        raising.say.call(6).get()
     assert everywhere.get().values() == [3, 3]
     assert one.get() == 4
     assert [future.get() for future in streamed] == [5, 5]
@@ -456,10 +450,10 @@ def test_a_message_over_the_limit_fails_at_once_and_the_connection_stays() -> No
             big = this_host().spawn_procs(per_host={"n": 1}).spawn("big", Big)
             for attempt in (lambda: big.take.call_one(b"x" * 2_000_000), lambda: big.make.call_one(2_000_000)):
                 try:
-                    attempt().get(timeout=20)
+                    attempt().get()
                 except ValueError as error:
                     print(type(error).__name__, "over the limit of 1000000 bytes" in str(error))
-                print(big.take.call_one(b"x" * 900_000).get(timeout=20))
+                print(big.take.call_one(b"x" * 900_000).get())
         """
     result = run_script(source)
     assert result.stdout.split() == [

@@ -35,7 +35,7 @@ def test_a_timed_out_get_leaves_the_call_running_and_a_later_get_returns_its_val
     with pytest.raises(TimeoutError):
         future.get(timeout=0)
     door.touch()
-    assert future.get(timeout=20).values() == ["through", "through"]
+    assert future.get().values() == ["through", "through"]
     assert future.get().values() == ["through", "through"]
 
 
@@ -64,7 +64,7 @@ def test_a_timeout_says_what_was_waited_for(spawn: Spawn, tmp_path: Path) -> Non
     assert "wait_for_file" in str(caught.value)
     assert "0.05" in str(caught.value)
     (tmp_path / "open").touch()
-    future.get(timeout=20)
+    future.get()
 
 
 def test_a_timeout_of_a_receive_says_so() -> None:
@@ -108,7 +108,7 @@ def test_an_exception_that_timed_out_is_not_the_result(spawn: Spawn, tmp_path: P
     except TimeoutError:
         pass  # raising it is as good
     (tmp_path / "open").touch()
-    assert future.exception(timeout=20) is None
+    assert future.exception() is None
 
 
 def test_many_threads_read_one_future(spawn: Spawn, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_many_threads_read_one_future(spawn: Spawn, tmp_path: Path) -> None:
     with ThreadPoolExecutor(16) as pool:
         readers = [pool.submit(future.get) for _ in range(16)]
         (tmp_path / "open").touch()
-        assert [reader.result(timeout=20) for reader in readers] == ["through"] * 16
+        assert [reader.result() for reader in readers] == ["through"] * 16
 
 
 def test_many_threads_read_the_error_of_one_future(spawn: Spawn) -> None:
@@ -146,9 +146,9 @@ def test_loops_on_several_threads_and_plain_threads_read_one_future_together(
         threads = [pool.submit(future.get) for _ in range(4)]
         (tmp_path / "open").touch()
         for loop in loops:
-            assert loop.result(timeout=20) == ["through"] * 3
+            assert loop.result() == ["through"] * 3
         for thread in threads:
-            assert thread.result(timeout=20) == "through"
+            assert thread.result() == "through"
 
 
 def test_gather_and_wait_take_futures_directly(spawn: Spawn) -> None:
@@ -184,7 +184,7 @@ def test_done_says_whether_a_result_is_there_without_waiting(spawn: Spawn, tmp_p
     future = spawn(1).spawn("gate", Gate).wait_for_file.call_one(str(tmp_path / "open"))
     assert not future.done()
     (tmp_path / "open").touch()
-    future.get(timeout=20)
+    future.get()
     assert future.done()
 
 
@@ -277,9 +277,9 @@ def test_a_result_that_has_arrived_is_not_lost_when_the_mesh_is_stopped(spawn: S
     future = echo.say.call(3)
     # per-sender order: the answer to the first call has been written before this one
     echo.say.call(4).get()
-    echo.stop().get(timeout=20)
-    procs.stop().get(timeout=20)
-    assert future.get(timeout=20).values() == [3, 3]
+    echo.stop().get()
+    procs.stop().get()
+    assert future.get().values() == [3, 3]
 
 
 def test_get_in_a_running_loop_warns_and_still_returns(spawn: Spawn) -> None:
@@ -333,10 +333,10 @@ def test_an_actor_that_waits_for_itself_gets_an_error_that_says_what_to_do(
 ) -> None:
     actor = spawn(1).spawn("n", kind)
     with pytest.raises(ActorError) as caught:
-        actor.look.call_one(actor).get(timeout=20)
+        actor.look.call_one(actor).get()
     assert isinstance(caught.value.exception, RuntimeError)
     assert "say" in str(caught.value.exception)
-    assert actor.say.call_one(2).get(timeout=20) == 2
+    assert actor.say.call_one(2).get() == 2
 
 
 def test_a_body_of_returns_future_starts_when_it_is_first_read_and_runs_once() -> None:
@@ -416,7 +416,7 @@ def test_a_result_is_freed_with_the_last_reference_to_its_future(
         made = getattr(echo.say, adverb)(b"x")
         future = next(made) if adverb == "stream" else made
         if read:
-            future.get(timeout=20)
+            future.get()
         else:
             wait_until(future.done, what="the answer")
         freed = weakref.ref(future)

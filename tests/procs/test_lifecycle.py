@@ -24,8 +24,8 @@ def test_stopping_an_actor_mesh_runs_the_cleanup_of_every_rank(spawn: Spawn) -> 
     port, receiver = open_channel()
     cleaners = spawn(3).spawn("c", Cleaner, "name", port)
     cleaners.ready.call().get()
-    cleaners.stop().get(timeout=20)
-    assert [receiver.recv().get(timeout=20) for _ in range(3)] == [("name", None)] * 3
+    cleaners.stop().get()
+    assert [receiver.recv().get() for _ in range(3)] == [("name", None)] * 3
 
 
 def test_stopping_an_actor_mesh_acts_when_called(spawn: Spawn) -> None:
@@ -33,7 +33,7 @@ def test_stopping_an_actor_mesh_acts_when_called(spawn: Spawn) -> None:
     cleaner = spawn(1).spawn("c", Cleaner, "name", port)
     cleaner.ready.call_one().get()
     cleaner.stop()
-    assert receiver.recv().get(timeout=20) == ("name", None)
+    assert receiver.recv().get() == ("name", None)
 
 
 def test_stopping_procs_acts_when_called(spawn: Spawn) -> None:
@@ -42,7 +42,7 @@ def test_stopping_procs_acts_when_called(spawn: Spawn) -> None:
     procs.spawn("c", Cleaner, "name", port).ready.call().get()
     pids = procs.spawn("e", Echo).pid.call().get().values()
     procs.stop()
-    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [("name", None)] * 2
+    assert [receiver.recv().get() for _ in range(2)] == [("name", None)] * 2
     for pid in pids:
         wait_gone(pid)
 
@@ -52,8 +52,8 @@ def test_stopping_procs_runs_cleanups_and_ends_the_processes(spawn: Spawn) -> No
     procs = spawn(2)
     procs.spawn("c", Cleaner, "name", port).ready.call().get()
     pids = procs.spawn("e", Echo).pid.call().get().values()
-    assert procs.stop().get(timeout=20) is None
-    assert [receiver.recv().get(timeout=20) for _ in range(2)] == [("name", None)] * 2
+    assert procs.stop().get() is None
+    assert [receiver.recv().get() for _ in range(2)] == [("name", None)] * 2
     assert not any(is_alive(pid) for pid in pids)
 
 
@@ -69,7 +69,7 @@ def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path:
 
     procs = spawn(1)
     procs.spawn("a", AtExit, str(tmp_path / "at_exit_ran")).ready.call().get()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert (tmp_path / "at_exit_ran").exists()
 
 
@@ -104,7 +104,7 @@ def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(
 
     procs = spawn(1)
     procs.spawn("i", Importer, str(tmp_path)).ready.call().get()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert (tmp_path / "told").exists()
 
 
@@ -126,7 +126,7 @@ def test_a_daemon_thread_neither_delays_the_end_of_a_proc_nor_hears_of_it(
 
     procs = spawn(1)
     procs.spawn("t", Threaded, str(tmp_path / "file")).ready.call().get()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert (tmp_path / "file").read_text() == "kept"
 
 
@@ -177,21 +177,21 @@ def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(
 
     procs = spawn(1)
     procs.spawn("w", Writer, str(tmp_path / "file")).ready.call().get()
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_stopping_twice_is_harmless(spawn: Spawn) -> None:
     procs = spawn(1)
     echo = procs.spawn("e", Echo)
-    assert echo.stop().get(timeout=20) in (None, ())
-    assert echo.stop().get(timeout=20) in (None, ())
-    assert procs.stop().get(timeout=20) is None
-    assert procs.stop().get(timeout=20) is None
+    assert echo.stop().get() in (None, ())
+    assert echo.stop().get() in (None, ())
+    assert procs.stop().get() is None
+    assert procs.stop().get() is None
 
 
 def test_the_result_of_a_stop_is_none(spawn: Spawn) -> None:
-    assert spawn(1).spawn("e", Echo).stop().get(timeout=20) is None
+    assert spawn(1).spawn("e", Echo).stop().get() is None
 
 
 def test_calling_a_stopped_mesh_raises_and_harms_nobody(spawn: Spawn) -> None:
@@ -199,24 +199,24 @@ def test_calling_a_stopped_mesh_raises_and_harms_nobody(spawn: Spawn) -> None:
     stopped = procs.spawn("stopped", Echo)
     other = procs.spawn("other", Echo)
     stopped.say.call(1).get()
-    stopped.stop().get(timeout=20)
+    stopped.stop().get()
     for _ in range(3):
         with pytest.raises(SupervisionError, match="stopped"):
-            stopped.say.call(1).get(timeout=20)
+            stopped.say.call(1).get()
         with pytest.raises(SupervisionError, match="stopped"):
-            stopped.slice(gpus=0).say.call_one(1).get(timeout=20)
-    assert other.say.call(2).get(timeout=20).values() == [2, 2]
+            stopped.slice(gpus=0).say.call_one(1).get()
+    assert other.say.call(2).get().values() == [2, 2]
 
 
 def test_calling_actors_of_stopped_procs_raises_and_harms_nobody(spawn: Spawn) -> None:
     procs, survivors = spawn(2), spawn(1)
     echo = procs.spawn("e", Echo)
     echo.say.call(1).get()
-    procs.stop("enough for today").get(timeout=20)
+    procs.stop("enough for today").get()
     for _ in range(3):
         with pytest.raises(SupervisionError, match="stopped"):
-            echo.say.call(1).get(timeout=20)
-    assert survivors.spawn("e", Echo).say.call_one(2).get(timeout=20) == 2
+            echo.say.call(1).get()
+    assert survivors.spawn("e", Echo).say.call_one(2).get() == 2
 
 
 def test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on(spawn: Spawn) -> None:
@@ -224,7 +224,7 @@ def test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on(spawn: 
         @endpoint
         def attempt(self, echo: Echo) -> str:
             try:
-                echo.say.call(1).get(timeout=20)
+                echo.say.call(1).get()
             except SupervisionError as e:
                 return f"refused: {e}"
             return "worked"
@@ -233,7 +233,7 @@ def test_an_actor_that_calls_a_stopped_mesh_gets_the_error_and_serves_on(spawn: 
     echo = procs.spawn("e", Echo)
     tries = procs.spawn("t", Tries)
     assert tries.attempt.call_one(echo).get() == "worked"
-    echo.stop().get(timeout=20)
+    echo.stop().get()
     assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
     assert tries.attempt.call_one(echo).get(timeout=30).startswith("refused")
 
@@ -245,13 +245,13 @@ def test_a_caller_that_waits_when_the_mesh_is_stopped_is_released(
     gate = spawn(1).spawn("g", Gate)
     first = gate.wait_for_file.call_one(str(tmp_path / "open"), port)
     second = gate.say.call_one("queued behind")
-    receiver.recv().get(timeout=20)
+    receiver.recv().get()
     stop = gate.stop()
     with pytest.raises(SupervisionError):
-        second.get(timeout=20)
+        second.get()
     (tmp_path / "open").touch()
-    stop.get(timeout=20)
-    error = first.exception(timeout=20)
+    stop.get()
+    error = first.exception()
     assert error is None or isinstance(error, SupervisionError)
 
 
@@ -278,11 +278,11 @@ def test_the_message_in_progress_of_a_sync_actor_is_finished_before_its_cleanup(
     port, receiver = open_channel()
     works = spawn(1).spawn("w", Works, port, str(tmp_path / "open"))
     works.work.broadcast()
-    assert receiver.recv().get(timeout=20) == "begun"
+    assert receiver.recv().get() == "begun"
     stop = works.stop()
     (tmp_path / "open").touch()
-    stop.get(timeout=20)
-    assert [receiver.recv().get(timeout=20) for _ in range(2)] == ["finished", "cleaned"]
+    stop.get()
+    assert [receiver.recv().get() for _ in range(2)] == ["finished", "cleaned"]
 
 
 def test_an_async_cleanup_runs_in_the_loop_of_its_actor(spawn: Spawn) -> None:
@@ -301,8 +301,8 @@ def test_an_async_cleanup_runs_in_the_loop_of_its_actor(spawn: Spawn) -> None:
     port, receiver = open_channel()
     works = spawn(1).spawn("w", Works, port)
     works.ready.call_one().get()
-    works.stop().get(timeout=20)
-    assert receiver.recv().get(timeout=20) == (True, None)
+    works.stop().get()
+    assert receiver.recv().get() == (True, None)
 
 
 def test_stopping_an_actor_stops_the_procs_and_actors_it_spawned_children_first(
@@ -311,9 +311,9 @@ def test_stopping_an_actor_stops_the_procs_and_actors_it_spawned_children_first(
     port, receiver = open_channel()
     parent = spawn(1).spawn("p", Cleaner, "parent", port)
     parent.spawn_child.call_one("child").get(timeout=30)
-    parent.stop().get(timeout=20)
-    assert receiver.recv().get(timeout=20) == ("child", None)
-    assert receiver.recv().get(timeout=20) == ("parent", None)
+    parent.stop().get()
+    assert receiver.recv().get() == ("child", None)
+    assert receiver.recv().get() == ("parent", None)
 
 
 def test_stopping_an_actor_stops_what_it_spawned_on_procs_of_others(spawn: Spawn) -> None:
@@ -321,9 +321,9 @@ def test_stopping_an_actor_stops_what_it_spawned_on_procs_of_others(spawn: Spawn
     procs = spawn(1)
     parent = spawn(1).spawn("p", Cleaner, "parent", port)
     parent.spawn_child_on.call_one(procs, "child").get(timeout=30)
-    parent.stop().get(timeout=20)
-    assert receiver.recv().get(timeout=20) == ("child", None)
-    assert receiver.recv().get(timeout=20) == ("parent", None)
+    parent.stop().get()
+    assert receiver.recv().get() == ("child", None)
+    assert receiver.recv().get() == ("parent", None)
     assert procs.spawn("e", Echo).say.call_one(1).get() == 1
 
 
@@ -344,7 +344,7 @@ def test_stopping_procs_ends_the_procs_that_their_actors_spawned(spawn: Spawn) -
         for pid in pids
     ]
     assert len(set(pids)) == 4
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     for pid in pids:
         wait_gone(pid)
 
@@ -365,10 +365,10 @@ def test_an_actor_may_stop_itself_and_the_owner_hears_of_no_failure(spawn: Spawn
     port, receiver = open_channel()
     procs = spawn(1)
     leaves = procs.spawn("l", Leaves, port)
-    assert leaves.leave.call_one().get(timeout=20) == "goodbye"
-    assert receiver.recv().get(timeout=20) is None
+    assert leaves.leave.call_one().get() == "goodbye"
+    assert receiver.recv().get() is None
     with pytest.raises(SupervisionError, match="my work is done"):
-        leaves.leave.call_one().get(timeout=20)
+        leaves.leave.call_one().get()
     assert procs.spawn("e", Echo).say.call_one(1).get() == 1
 
 
@@ -391,11 +391,11 @@ def test_dropping_every_reference_to_a_mesh_does_not_stop_it(spawn: Spawn) -> No
     ticks = procs.spawn("t", Ticks, port)
     tick = ticks.tick
     tick.call_one().get()
-    assert receiver.recv().get(timeout=20) == "tick"
+    assert receiver.recv().get() == "tick"
     del ticks
     gc.collect()
     tick.call_one().get()
-    assert receiver.recv().get(timeout=20) == "tick"
+    assert receiver.recv().get() == "tick"
 
 
 def test_a_cleanup_that_raises_does_not_stop_the_stop(spawn: Spawn, faults: Faults) -> None:
@@ -409,7 +409,7 @@ def test_a_cleanup_that_raises_does_not_stop_the_stop(spawn: Spawn, faults: Faul
     procs = spawn(1)
     clumsy = procs.spawn("c", Clumsy)
     clumsy.ready.call_one().get()
-    clumsy.stop().get(timeout=20)
+    clumsy.stop().get()
     assert procs.spawn("e", Echo).say.call_one(1).get() == 1
 
 
@@ -429,7 +429,7 @@ def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(
     port, receiver = open_channel()
     procs = spawn(1)
     procs.spawn("e", Endless, port)
-    pid = receiver.recv().get(timeout=20)
+    pid = receiver.recv().get()
     procs.stop().get(timeout=30)
     wait_gone(pid)
 
@@ -446,7 +446,7 @@ def test_stopping_busy_procs_ends_them_within_the_grace_time_and_is_no_fault(spa
     port, receiver = open_channel()
     procs = spawn(1)
     procs.spawn("b", Busy).work.broadcast(port)
-    pid = receiver.recv().get(timeout=20)
+    pid = receiver.recv().get()
     procs.stop().get(timeout=30)
     wait_gone(pid)
 
@@ -454,16 +454,16 @@ def test_stopping_busy_procs_ends_them_within_the_grace_time_and_is_no_fault(spa
 def test_meshes_can_be_made_and_stopped_again_and_again() -> None:
     for i in range(10):
         procs = this_host().spawn_procs(per_host={"n": 2})
-        assert procs.spawn("e", Echo).say.call(i).get(timeout=20).values() == [i, i]
-        procs.stop().get(timeout=20)
+        assert procs.spawn("e", Echo).say.call(i).get().values() == [i, i]
+        procs.stop().get()
 
 
 def test_a_mesh_may_be_stopped_before_it_is_up() -> None:
     procs = this_host().spawn_procs(per_host={"n": 4})
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     procs = this_host().spawn_procs(per_host={"n": 2})
     procs.spawn("e", Echo)
-    procs.stop().get(timeout=20)
+    procs.stop().get()
 
 
 def test_an_agent_that_was_asked_something_before_its_start_is_of_use_later() -> None:
@@ -481,9 +481,9 @@ def test_an_agent_that_was_asked_something_before_its_start_is_of_use_later() ->
         hub = current_hub()
         agent = hub.address.agent
         for _ in range(2):
-            assert isinstance(ask(hub, agent, DescribeHost()).exception(timeout=20), SupervisionError)
+            assert isinstance(ask(hub, agent, DescribeHost()).exception(), SupervisionError)
         echo = this_host().spawn_procs().spawn("echo", Echo)
-        assert echo.say.call_one("hello").get(timeout=20) == "hello"
-        assert len(ask(hub, agent, DescribeHost()).get(timeout=20).procs) == 1
+        assert echo.say.call_one("hello").get() == "hello"
+        assert len(ask(hub, agent, DescribeHost()).get().procs) == 1
         """)
     assert (result.stdout, result.exit_code) == ("hello\n", 0), str(result)

@@ -207,11 +207,11 @@ def test_the_client_itself_and_procs_that_were_stopped_have_nothing_to_be_shown(
         program("""
             from monarch.actor import this_host, this_proc
 
-            this_proc().logging_option(level=40).get(timeout=20)  # before there is a host agent
+            this_proc().logging_option(level=40).get()  # before there is a host agent
             procs = this_host().spawn_procs()
             procs.initialized.get()
             procs.stop().get()
-            procs.logging_option(stream_to_client=False).get(timeout=20)
+            procs.logging_option(stream_to_client=False).get()
             print("done")
             """)
     )

@@ -58,19 +58,19 @@ class Caller(Actor):
     @endpoint
     def call(self, others: Any, value: Any) -> list[Any]:
         # a mesh
-        return others.say.call(value).get(timeout=20).values()  # type: ignore[no-any-return]
+        return others.say.call(value).get().values()  # type: ignore[no-any-return]
 
     @endpoint
     def call_one(self, other: Any, value: Any) -> Any:
-        return other.say.call_one(value).get(timeout=20)
+        return other.say.call_one(value).get()
 
     @endpoint
     def choose(self, others: Any, value: Any) -> Any:
-        return others.say.choose(value).get(timeout=20)
+        return others.say.choose(value).get()
 
     @endpoint
     def stream(self, others: Any, value: Any) -> list[Any]:
-        return [future.get(timeout=20) for future in others.say.stream(value)]
+        return [future.get() for future in others.say.stream(value)]
 
     @endpoint
     def relay(self, others: list[Any], value: Any) -> Any:
@@ -80,19 +80,19 @@ class Caller(Actor):
         first, *rest = others
         return [
             context().actor_instance.rank.rank,
-            *first.relay.call_one(rest, value).get(timeout=20),
+            *first.relay.call_one(rest, value).get(),
         ]
 
     @endpoint
     def record_at(self, recorders: Any, values: list[Any]) -> None:
         for value in values:
             recorders.record.broadcast(value)
-        recorders.recorded.call().get(timeout=20)
+        recorders.recorded.call().get()
 
     @endpoint
     def fail_at(self, failing: Any) -> str:
         try:
-            failing.fail.call().get(timeout=20)
+            failing.fail.call().get()
         except ValueError as error:
             return str(error)
         return "no error"
@@ -115,23 +115,23 @@ def test_hosts_stand_in_the_order_in_which_their_workers_were_listed(
     cluster: Cluster, spawn_far: Spawn
 ) -> None:
     expected = [cluster.workers.agent(index) for index in range(3)]
-    assert spawn_far(1).spawn("home", Home).agent.call().get(timeout=20).values() == expected
+    assert spawn_far(1).spawn("home", Home).agent.call().get().values() == expected
     with cluster.hosts.slice(hosts=slice(1, 3)).spawn_procs({"n": 2}) as procs:
-        values = procs.spawn("home", Home).agent.call().get(timeout=20)
+        values = procs.spawn("home", Home).agent.call().get()
         assert dict(values.extent) == {"hosts": 2, "n": 2}
         assert values.values() == [expected[1], expected[1], expected[2], expected[2]]
 
 
 def test_ranks_and_extents_are_those_of_one_mesh(spawn_far: Spawn) -> None:
     ranks = spawn_far({"gpus": 2}).spawn("ranks", Ranks)
-    values = ranks.message_rank.call().get(timeout=20)
+    values = ranks.message_rank.call().get()
     assert dict(values.extent) == {"hosts": 3, "gpus": 2}
     assert values.values() == [
         {"hosts": host, "gpus": gpu} for host in range(3) for gpu in range(2)
     ]
-    assert ranks.instance_rank.call().get(timeout=20).values() == values.values()
-    assert ranks.at_start.call().get(timeout=20).values() == values.values()
-    assert len(set(ranks.pid.call().get(timeout=20).values())) == 6
+    assert ranks.instance_rank.call().get().values() == values.values()
+    assert ranks.at_start.call().get().values() == values.values()
+    assert len(set(ranks.pid.call().get().values())) == 6
 
 
 @pytest.mark.parametrize(
@@ -150,19 +150,15 @@ def test_a_slice_reaches_those_it_names_and_nobody_else(
 ) -> None:
     counters = spawn_far({"gpus": 2}).spawn("counters", Counter)
     part = counters.slice(**selection)
-    assert part.add.call().get(timeout=20).values() == [1] * len(expected)
-    assert counters.get.call().get(timeout=20).values() == [
-        int(rank in expected) for rank in range(6)
-    ]
+    assert part.add.call().get().values() == [1] * len(expected)
+    assert counters.get.call().get().values() == [int(rank in expected) for rank in range(6)]
 
 
 def test_a_slice_across_hosts_numbers_its_messages_over_the_slice(spawn_far: Spawn) -> None:
     ranks = spawn_far({"gpus": 2}).spawn("ranks", Ranks)
     column = ranks.slice(gpus=1)
-    assert column.message_rank.call().get(timeout=20).values() == [
-        {"hosts": host} for host in range(3)
-    ]
-    assert column.instance_rank.call().get(timeout=20).values() == [
+    assert column.message_rank.call().get().values() == [{"hosts": host} for host in range(3)]
+    assert column.instance_rank.call().get().values() == [
         {"hosts": host, "gpus": 1} for host in range(3)
     ]
 
@@ -176,10 +172,10 @@ def test_hosts_are_split_renamed_and_flattened_as_any_mesh(cluster: Cluster) -> 
     with split.slice(row=slice(1, 3)).spawn_procs({"hosts": 1}) as procs:
         assert dict(procs.extent) == {"row": 2, "column": 1, "hosts": 1}
         expected = [cluster.workers.agent(1), cluster.workers.agent(2)]
-        assert procs.spawn("home", Home).agent.call().get(timeout=20).values() == expected
+        assert procs.spawn("home", Home).agent.call().get().values() == expected
     with hosts.flatten("h").slice(h=2).spawn_procs() as one:
         assert dict(one.extent) == {}
-        assert one.spawn("home", Home).agent.call_one().get(timeout=20) == cluster.workers.agent(2)
+        assert one.spawn("home", Home).agent.call_one().get() == cluster.workers.agent(2)
 
 
 def test_procs_over_hosts_are_split_and_sliced_across_the_borders_of_hosts(
@@ -189,7 +185,7 @@ def test_procs_over_hosts_are_split_and_sliced_across_the_borders_of_hosts(
     ranks = procs.spawn("ranks", Ranks).flatten("r").split(r=("a", "b"), a=2)
     assert dict(ranks.extent) == {"a": 2, "b": 6}
     part = ranks.slice(a=0, b=slice(3, 6))  # ranks 3, 4 and 5: of two hosts
-    found = part.instance_rank.call().get(timeout=20).values()
+    found = part.instance_rank.call().get().values()
     assert found == [{"hosts": 0, "gpus": 3}, {"hosts": 1, "gpus": 0}, {"hosts": 1, "gpus": 1}]
 
 
@@ -201,7 +197,7 @@ def test_labels_of_hosts_and_procs_must_differ(cluster: Cluster) -> None:
 def test_spawning_on_a_slice_of_procs_across_hosts_renumbers_them(spawn_far: Spawn) -> None:
     procs = spawn_far({"gpus": 2})
     ranks = procs.slice(gpus=1).spawn("ranks", Ranks)
-    assert ranks.at_start.call().get(timeout=20).values() == [{"hosts": host} for host in range(3)]
+    assert ranks.at_start.call().get().values() == [{"hosts": host} for host in range(3)]
 
 
 # ways to call
@@ -212,7 +208,7 @@ def test_call_one_reaches_each_rank(spawn_far: Spawn) -> None:
     for host in range(3):
         for gpu in range(2):
             one = ranks.slice(hosts=host, gpus=gpu)
-            assert one.instance_rank.call_one().get(timeout=20) == {"hosts": host, "gpus": gpu}
+            assert one.instance_rank.call_one().get() == {"hosts": host, "gpus": gpu}
     with pytest.raises(ValueError, match="exactly 1 actor"):
         ranks.pid.call_one()
 
@@ -220,8 +216,8 @@ def test_call_one_reaches_each_rank(spawn_far: Spawn) -> None:
 def test_choose_reaches_all_hosts_in_time(spawn_far: Spawn) -> None:
     counters = spawn_far(1).spawn("counters", Counter)
     for _ in range(60):
-        assert counters.add.choose().get(timeout=20) >= 1
-    counts = counters.get.call().get(timeout=20).values()
+        assert counters.add.choose().get() >= 1
+    counts = counters.get.call().get().values()
     assert sum(counts) == 60
     assert all(counts)
 
@@ -230,13 +226,13 @@ def test_a_broadcast_reaches_everybody_once_before_the_next_call(spawn_far: Spaw
     counters = spawn_far(2).spawn("counters", Counter)
     for _ in range(10):
         counters.add.broadcast(1)
-    assert counters.get.call().get(timeout=20).values() == [10] * 6
+    assert counters.get.call().get().values() == [10] * 6
 
 
 def test_a_stream_gives_one_value_of_each_rank_and_knows_which(spawn_far: Spawn) -> None:
     ranks = spawn_far(2).spawn("ranks", Ranks)
     futures = list(ranks.instance_rank.stream())
-    values = [future.get(timeout=20) for future in futures]
+    values = [future.get() for future in futures]
     assert sorted(value["hosts"] * 2 + value["gpus"] for value in values) == list(range(6))
     for future, value in zip(futures, values, strict=True):
         assert future.rank is not None
@@ -257,21 +253,19 @@ def test_calls_are_awaited_and_gathered(spawn_far: Spawn) -> None:
 def test_many_calls_in_flight_are_each_answered(spawn_far: Spawn) -> None:
     echo = spawn_far(2).spawn("echo", Echo)
     futures = [echo.say.call(number) for number in range(200)]
-    assert [future.get(timeout=20).values() for future in futures] == [
-        [number] * 6 for number in range(200)
-    ]
+    assert [future.get().values() for future in futures] == [[number] * 6 for number in range(200)]
 
 
 def test_an_accumulator_folds_over_hosts(spawn_far: Spawn) -> None:
     counters = spawn_far(2).spawn("counters", Counter)
-    assert Accumulator(counters.add, 0, lambda a, b: a + b).accumulate(7).get(timeout=20) == 42
+    assert Accumulator(counters.add, 0, lambda a, b: a + b).accumulate(7).get() == 42
 
 
 def test_send_delivers_results_with_ranks_to_a_port(spawn_far: Spawn) -> None:
     ranks = spawn_far(2).spawn("ranks", Ranks)
     port, receiver = Channel[Any].open_ranked()
     send(ranks.instance_rank, (), {}, port)
-    received = dict(receiver.recv().get(timeout=20) for _ in range(6))
+    received = dict(receiver.recv().get() for _ in range(6))
     assert {rank: value["hosts"] * 2 + value["gpus"] for rank, value in received.items()} == {
         r: r for r in range(6)
     }
@@ -286,7 +280,7 @@ def test_ports_of_the_client_take_values_of_all_hosts_in_the_order_of_each(
         senders.slice(hosts=host).send_all.broadcast(
             port, [(host, number) for number in range(200)]
         )
-    received = [receiver.recv().get(timeout=20) for _ in range(600)]
+    received = [receiver.recv().get() for _ in range(600)]
     for host in range(3):
         assert [number for sender, number in received if sender == host] == list(range(200))
 
@@ -294,13 +288,13 @@ def test_ports_of_the_client_take_values_of_all_hosts_in_the_order_of_each(
 def test_ports_travel_on_and_are_used_from_threads(spawn_far: Spawn) -> None:
     senders = spawn_far(1).spawn("senders", Sender)
     port, receiver = open_channel()
-    senders.slice(hosts=0).keep.call_one(port).get(timeout=20)
-    (kept,) = senders.slice(hosts=0).return_kept.call_one().get(timeout=20)
-    senders.slice(hosts=2).send_from_thread.call_one(kept, [1, 2, 3]).get(timeout=20)
-    assert [receiver.recv().get(timeout=20) for _ in range(3)] == [1, 2, 3]
-    senders.slice(hosts=1).send_exception.call_one(port, "through the port").get(timeout=20)
+    senders.slice(hosts=0).keep.call_one(port).get()
+    (kept,) = senders.slice(hosts=0).return_kept.call_one().get()
+    senders.slice(hosts=2).send_from_thread.call_one(kept, [1, 2, 3]).get()
+    assert [receiver.recv().get() for _ in range(3)] == [1, 2, 3]
+    senders.slice(hosts=1).send_exception.call_one(port, "through the port").get()
     with pytest.raises(ValueError, match="through the port"):
-        receiver.recv().get(timeout=20)
+        receiver.recv().get()
 
 
 class PortOwner(Actor):
@@ -315,50 +309,48 @@ class PortOwner(Actor):
 
     @endpoint
     def receive(self, count: int) -> list[Any]:
-        return [self.receiver.recv().get(timeout=20) for _ in range(count)]
+        return [self.receiver.recv().get() for _ in range(count)]
 
 
 def test_ports_of_one_host_are_sent_to_from_another_and_from_the_client(spawn_far: Spawn) -> None:
     procs = spawn_far(1)
     owner = procs.spawn("owner", PortOwner).slice(hosts=2)
-    port = owner.own.call_one().get(timeout=20)
+    port = owner.own.call_one().get()
     port.send("from the client")
-    assert owner.receive.call_one(1).get(timeout=20) == ["from the client"]
-    procs.spawn("sender", Sender).slice(hosts=0).send_all.call_one(port, ["from", "another"]).get(
-        timeout=20
-    )
-    assert owner.receive.call_one(2).get(timeout=20) == ["from", "another"]
+    assert owner.receive.call_one(1).get() == ["from the client"]
+    procs.spawn("sender", Sender).slice(hosts=0).send_all.call_one(port, ["from", "another"]).get()
+    assert owner.receive.call_one(2).get() == ["from", "another"]
 
 
 def test_response_ports_answer_later_and_from_threads(spawn_far: Spawn) -> None:
     desk = spawn_far(1).spawn("desk", Desk)
     asked = desk.ask.call("when?")
-    assert desk.answer.call("later").get(timeout=20).values() == [1, 1, 1]
-    assert asked.get(timeout=20).values() == ["when?: later"] * 3
-    threaded = desk.ask_and_answer_from_thread.call("where?").get(timeout=20)
+    assert desk.answer.call("later").get().values() == [1, 1, 1]
+    assert asked.get().values() == ["when?: later"] * 3
+    threaded = desk.ask_and_answer_from_thread.call("where?").get()
     assert len(threaded.values()) == 3
     refused = desk.slice(hosts=1).ask.call_one("why?")
-    desk.slice(hosts=1).refuse.call_one("no").get(timeout=20)
+    desk.slice(hosts=1).refuse.call_one("no").get()
     with pytest.raises(KeyError, match="no"):
-        refused.get(timeout=20)
+        refused.get()
 
 
 def test_errors_come_back_with_their_rank_and_the_actors_live_on(spawn_far: Spawn) -> None:
     failing = spawn_far(2).spawn("failing", Failing, (3,))
     with pytest.raises(ActorError, match="rank 3 fails") as caught:
-        failing.fail_by_rank.call().get(timeout=20)
+        failing.fail_by_rank.call().get()
     assert isinstance(caught.value, ValueError)
     assert caught.value.rank is not None
     assert dict(caught.value.rank) == {"hosts": 1, "gpus": 1}
     assert "fail_by_rank" in str(caught.value)
-    assert failing.alive.call().get(timeout=20).values() == [True] * 6
+    assert failing.alive.call().get().values() == [True] * 6
 
 
 def test_arguments_are_checked_at_the_call(spawn_far: Spawn) -> None:
     counters = spawn_far(1).spawn("counters", Counter)
     with pytest.raises(TypeError):
         counters.add.call(1, 2, 3)  # type: ignore[call-arg]  # what is tested
-    assert counters.get.call().get(timeout=20).values() == [0, 0, 0]
+    assert counters.get.call().get().values() == [0, 0, 0]
 
 
 # from actors
@@ -368,32 +360,28 @@ def test_arguments_are_checked_at_the_call(spawn_far: Spawn) -> None:
 def test_actors_of_every_host_call_those_of_all_hosts(spawn_far: Spawn, kind: Any) -> None:
     procs = spawn_far(2)
     echo = procs.spawn("echo", Echo)
-    answers = procs.spawn("caller", kind).call.call(echo, "hello").get(timeout=20).values()
+    answers = procs.spawn("caller", kind).call.call(echo, "hello").get().values()
     assert answers == [["hello"] * 6] * 6
 
 
 def test_actors_of_one_host_use_every_adverb_on_those_of_others(spawn_far: Spawn) -> None:
     procs = spawn_far(2)
     echo, caller = procs.spawn("echo", Echo), procs.spawn("caller", Caller).slice(hosts=0, gpus=1)
-    assert caller.call.call_one(echo.slice(gpus=0), 1).get(timeout=20) == [1, 1, 1]
-    assert caller.call_one.call_one(echo.slice(hosts=2, gpus=1), 2).get(timeout=20) == 2
-    assert caller.choose.call_one(echo, 3).get(timeout=20) == 3
-    assert caller.stream.call_one(echo, 4).get(timeout=20) == [4] * 6
+    assert caller.call.call_one(echo.slice(gpus=0), 1).get() == [1, 1, 1]
+    assert caller.call_one.call_one(echo.slice(hosts=2, gpus=1), 2).get() == 2
+    assert caller.choose.call_one(echo, 3).get() == 3
+    assert caller.stream.call_one(echo, 4).get() == [4] * 6
     recorder = procs.spawn("recorder", Recorder)
-    caller.record_at.call_one(recorder, [1, 2, 3]).get(timeout=20)
-    assert recorder.recorded.call().get(timeout=20).values() == [[1, 2, 3]] * 6
-    assert (
-        caller.fail_at.call_one(procs.spawn("failing", Failing))
-        .get(timeout=20)
-        .endswith("on purpose\n")
-    )
+    caller.record_at.call_one(recorder, [1, 2, 3]).get()
+    assert recorder.recorded.call().get().values() == [[1, 2, 3]] * 6
+    assert caller.fail_at.call_one(procs.spawn("failing", Failing)).get().endswith("on purpose\n")
 
 
 def test_an_async_actor_awaits_many_hosts_at_once(spawn_far: Spawn) -> None:
     procs = spawn_far(1)
     echo = procs.spawn("echo", Echo)
     others = [echo.slice(hosts=host) for host in range(3)]
-    gathered = procs.spawn("caller", AsyncCaller).gather.call(others, 5).get(timeout=20).values()
+    gathered = procs.spawn("caller", AsyncCaller).gather.call(others, 5).get().values()
     assert gathered == [[5, 5, 5]] * 3
 
 
@@ -406,42 +394,34 @@ def test_calls_nest_across_hosts_and_come_back_to_the_host_they_started_on(
         one.slice(hosts=1, gpus=0), one.slice(hosts=2, gpus=0), two.slice(hosts=0, gpus=0), two.slice(hosts=1, gpus=0),
         one.slice(hosts=0, gpus=1),
     ]  # fmt: skip
-    found = two.slice(hosts=2, gpus=1).relay.call_one(chain, "end").get(timeout=20)
+    found = two.slice(hosts=2, gpus=1).relay.call_one(chain, "end").get()
     assert found == [5, 2, 4, 0, 2, "end"]
 
 
 def test_local_and_attached_actors_call_each_other(spawn: Spawn, spawn_far: Spawn) -> None:
     here, there = spawn(2), spawn_far(1)
     near, far = here.spawn("near", Echo), there.spawn("far", Echo)
-    assert (
-        here.spawn("caller", Caller).call.call(far, 1).get(timeout=20).values() == [[1, 1, 1]] * 2
-    )
-    assert there.spawn("caller", Caller).call.call(near, 2).get(timeout=20).values() == [[2, 2]] * 3
-    assert (
-        here.spawn("caller", AsyncCaller).call.call(far, 1).get(timeout=20).values()
-        == [[1, 1, 1]] * 2
-    )
-    assert (
-        there.spawn("caller", AsyncCaller).call.call(near, 2).get(timeout=20).values()
-        == [[2, 2]] * 3
-    )
+    assert here.spawn("caller", Caller).call.call(far, 1).get().values() == [[1, 1, 1]] * 2
+    assert there.spawn("caller", Caller).call.call(near, 2).get().values() == [[2, 2]] * 3
+    assert here.spawn("caller", AsyncCaller).call.call(far, 1).get().values() == [[1, 1, 1]] * 2
+    assert there.spawn("caller", AsyncCaller).call.call(near, 2).get().values() == [[2, 2]] * 3
 
 
 def test_calls_nest_between_the_clients_host_and_others(spawn: Spawn, spawn_far: Spawn) -> None:
     near, far = spawn(2).spawn("near", Caller), spawn_far(1).spawn("far", Caller)
     chain = [far.slice(hosts=1), near.slice(gpus=1), far.slice(hosts=2), far.slice(hosts=0)]
-    assert near.slice(gpus=0).relay.call_one(chain, "end").get(timeout=20) == [0, 1, 1, 2, "end"]
+    assert near.slice(gpus=0).relay.call_one(chain, "end").get() == [0, 1, 1, 2, "end"]
 
 
 def test_actors_in_the_clients_process_are_called_from_other_hosts(spawn_far: Spawn) -> None:
     echo = this_proc().spawn("echo", Echo)
     callers = spawn_far(1).spawn("callers", Caller)
-    assert callers.call_one.call(echo, "mine").get(timeout=20).values() == ["mine"] * 3
+    assert callers.call_one.call(echo, "mine").get().values() == ["mine"] * 3
     mine = this_proc().spawn("caller", Caller)
     far = spawn_far(1).spawn("echo", Echo)
-    assert mine.call.call_one(far, 1).get(timeout=20) == [1, 1, 1]
-    mine.stop().get(timeout=20)
-    echo.stop().get(timeout=20)
+    assert mine.call.call_one(far, 1).get() == [1, 1, 1]
+    mine.stop().get()
+    echo.stop().get()
 
 
 # what actors on other hosts can do
@@ -465,23 +445,17 @@ class Adder(Actor):
 class UsesController(Actor):
     @endpoint
     def add(self, name: str, by: int) -> tuple[int, int]:
-        adder = get_or_spawn_controller(name, Adder).get(timeout=20)
-        return adder.pid.call_one().get(timeout=20), adder.add.call_one(by).get(timeout=20)
+        adder = get_or_spawn_controller(name, Adder).get()
+        return adder.pid.call_one().get(), adder.add.call_one(by).get()
 
 
 @pytest.mark.may_keep("threads", "descriptors")
 def test_a_controller_made_on_another_host_lives_in_the_client_once(spawn_far: Spawn) -> None:
     users = spawn_far(2).spawn("users", UsesController)
-    answers = users.add.call("counts_over_hosts", 1).get(timeout=20).values()
+    answers = users.add.call("counts_over_hosts", 1).get().values()
     assert {pid for pid, _ in answers} == {os.getpid()}
     assert sorted(count for _, count in answers) == [1, 2, 3, 4, 5, 6]
-    assert (
-        get_or_spawn_controller("counts_over_hosts", Adder)
-        .get(timeout=20)
-        .add.call_one(1)
-        .get(timeout=20)
-        == 7
-    )
+    assert get_or_spawn_controller("counts_over_hosts", Adder).get().add.call_one(1).get() == 7
 
 
 class Traveller(Actor):
@@ -490,34 +464,34 @@ class Traveller(Actor):
     @endpoint
     def here(self) -> tuple[int, list[int], dict[str, int]]:
         with this_host().spawn_procs({"n": 2}) as procs:
-            homes = procs.spawn("home", Home).agent.call().get(timeout=20).values()
+            homes = procs.spawn("home", Home).agent.call().get().values()
             return own_agent(), homes, dict(this_host().extent)
 
     @endpoint
     def through_host_mesh(self, procs: Any) -> list[int]:
         with procs.host_mesh.spawn_procs() as more:
             # a mesh
-            return more.spawn("home", Home).agent.call().get(timeout=20).values()  # type: ignore[no-any-return]
+            return more.spawn("home", Home).agent.call().get().values()  # type: ignore[no-any-return]
 
     @endpoint
     def on(self, hosts: HostMesh) -> list[int]:
         with hosts.spawn_procs() as procs:
-            return procs.spawn("home", Home).agent.call().get(timeout=20).values()
+            return procs.spawn("home", Home).agent.call().get().values()
 
     @endpoint
     def on_procs(self, procs: Any) -> list[int]:
         home = procs.spawn("home", Home)
         try:
             # a mesh
-            return home.agent.call().get(timeout=20).values()  # type: ignore[no-any-return]
+            return home.agent.call().get().values()  # type: ignore[no-any-return]
         finally:
-            home.stop().get(timeout=20)
+            home.stop().get()
 
     @endpoint
     def this_proc_and_rank(self) -> tuple[int, int, dict[str, int], str]:
         echo = this_proc().spawn("echo", Echo)
-        pid = echo.pid.call_one().get(timeout=20)
-        echo.stop().get(timeout=20)
+        pid = echo.pid.call_one().get()
+        echo.stop().get()
         return os.getpid(), pid, dict(this_proc().extent), context().actor_instance.name
 
 
@@ -527,7 +501,7 @@ def own_agent() -> int:
 
 
 def test_this_host_of_an_actor_is_the_host_it_runs_on(cluster: Cluster, spawn_far: Spawn) -> None:
-    answers = spawn_far(1).spawn("t", Traveller).here.call().get(timeout=20).values()
+    answers = spawn_far(1).spawn("t", Traveller).here.call().get().values()
     agents = [cluster.workers.agent(index) for index in range(3)]
     assert answers == [(agent, [agent, agent], {}) for agent in agents]
 
@@ -536,15 +510,15 @@ def test_procs_that_actors_spawn_end_with_what_spawned_them(
     cluster: Cluster, spawn_far: Spawn
 ) -> None:
     users = spawn_far(1).spawn("u", HostUser)
-    for pid, spawned in users.from_this_host.call().get(timeout=20).values():
+    for pid, spawned in users.from_this_host.call().get().values():
         assert pid not in spawned and len(set(spawned)) == 2
-    for pid, same in users.from_this_proc.call().get(timeout=20).values():
+    for pid, same in users.from_this_proc.call().get().values():
         assert pid == same
 
 
 def test_this_proc_of_an_actor_on_another_host_is_its_own(spawn_far: Spawn) -> None:
     for pid, same, extent, name in (
-        spawn_far(2).spawn("t", Traveller).this_proc_and_rank.call().get(timeout=20).values()
+        spawn_far(2).spawn("t", Traveller).this_proc_and_rank.call().get().values()
     ):
         assert pid == same
         assert extent == {}
@@ -557,24 +531,21 @@ def test_references_to_hosts_and_procs_are_used_by_actors_elsewhere(
     procs = spawn_far(1)
     traveller = procs.spawn("t", Traveller)
     agents = [cluster.workers.agent(index) for index in range(3)]
-    assert traveller.slice(hosts=0).on.call_one(cluster.hosts).get(timeout=20) == agents
+    assert traveller.slice(hosts=0).on.call_one(cluster.hosts).get() == agents
     assert (
-        traveller.slice(hosts=1).on.call_one(cluster.hosts.slice(hosts=slice(1, 3))).get(timeout=20)
+        traveller.slice(hosts=1).on.call_one(cluster.hosts.slice(hosts=slice(1, 3))).get()
         == agents[1:]
     )
-    assert traveller.on.call(cluster.hosts).get(timeout=20).values() == [agents] * 3
-    assert traveller.slice(hosts=1).on_procs.call_one(procs).get(timeout=20) == agents
-    assert traveller.slice(hosts=2).through_host_mesh.call_one(procs).get(timeout=20) == agents
+    assert traveller.on.call(cluster.hosts).get().values() == [agents] * 3
+    assert traveller.slice(hosts=1).on_procs.call_one(procs).get() == agents
+    assert traveller.slice(hosts=2).through_host_mesh.call_one(procs).get() == agents
 
 
 def test_actors_on_attached_hosts_spawn_on_the_clients_host(spawn_far: Spawn) -> None:
     client_agent = this_host().spawn_procs()
-    agent = client_agent.spawn("home", Home).agent.call_one().get(timeout=20)
-    client_agent.stop().get(timeout=20)
-    assert (
-        spawn_far(1).spawn("t", Traveller).on.call(this_host()).get(timeout=20).values()
-        == [[agent]] * 3
-    )
+    agent = client_agent.spawn("home", Home).agent.call_one().get()
+    client_agent.stop().get()
+    assert spawn_far(1).spawn("t", Traveller).on.call(this_host()).get().values() == [[agent]] * 3
 
 
 class Keeper(Actor):
@@ -598,13 +569,13 @@ def test_references_that_went_from_host_to_host_are_still_the_same_actors(
     one, two = keeper.slice(hosts=0, gpus=0), keeper.slice(hosts=2, gpus=1)
     one.keep.call_one(
         counters, counters.slice(gpus=1), procs, cluster.hosts, {"a": [counters]}
-    ).get(timeout=20)
-    two.keep.call_one(*one.give.call_one().get(timeout=20)).get(timeout=20)
-    all_of_them, column, same_procs, hosts, nested = two.give.call_one().get(timeout=20)
-    all_of_them.add.call(1).get(timeout=20)
-    column.add.call(1).get(timeout=20)
-    nested["a"][0].add.call(1).get(timeout=20)
-    assert counters.get.call().get(timeout=20).values() == [2, 3] * 3
+    ).get()
+    two.keep.call_one(*one.give.call_one().get()).get()
+    all_of_them, column, same_procs, hosts, nested = two.give.call_one().get()
+    all_of_them.add.call(1).get()
+    column.add.call(1).get()
+    nested["a"][0].add.call(1).get()
+    assert counters.get.call().get().values() == [2, 3] * 3
     assert same_procs == procs
     assert hosts == cluster.hosts
     with pytest.raises(RuntimeError, match="reference"):
@@ -618,7 +589,7 @@ def test_meshes_that_are_still_starting_are_sent_and_called(
 ) -> None:
     caller = spawn_far(1).spawn("c", Caller)
     late = spawn_far(1).spawn("late", Echo)  # nothing waits for it here
-    assert caller.call.call(late, 3).get(timeout=20).values() == [[3, 3, 3]] * 3
+    assert caller.call.call(late, 3).get().values() == [[3, 3, 3]] * 3
 
 
 class Parent(Actor):
@@ -628,30 +599,30 @@ class Parent(Actor):
     @endpoint
     def spawn_on(self, procs: Any) -> Any:
         self.children.append(procs.spawn("child", Echo))
-        self.children[-1].say.call(0).get(timeout=20)
+        self.children[-1].say.call(0).get()
         return self.children[-1]
 
 
 def test_children_on_other_hosts_end_with_their_parent(spawn_far: Spawn) -> None:
     procs = spawn_far(1)
     parent = procs.spawn("parent", Parent)
-    children = parent.slice(hosts=0).spawn_on.call_one(procs).get(timeout=20)
-    assert children.say.call(1).get(timeout=20).values() == [1, 1, 1]
-    parent.stop().get(timeout=20)
+    children = parent.slice(hosts=0).spawn_on.call_one(procs).get()
+    assert children.say.call(1).get().values() == [1, 1, 1]
+    parent.stop().get()
     with pytest.raises(SupervisionError):
-        children.say.call(2).get(timeout=20)
+        children.say.call(2).get()
 
 
 def test_a_stopped_actor_mesh_says_so_to_callers_on_every_host(spawn_far: Spawn) -> None:
     procs = spawn_far(1)
     echo, callers = procs.spawn("echo", Echo), procs.spawn("callers", Caller)
-    assert callers.call.call(echo, 1).get(timeout=20).values() == [[1, 1, 1]] * 3
-    echo.stop("enough of it").get(timeout=20)
+    assert callers.call.call(echo, 1).get().values() == [[1, 1, 1]] * 3
+    echo.stop("enough of it").get()
     with pytest.raises(SupervisionError, match="echo"):
-        echo.say.call(1).get(timeout=20)
+        echo.say.call(1).get()
     with pytest.raises(ActorError, match="echo"):
-        callers.call.call(echo, 1).get(timeout=20)
-    assert callers.slice(hosts=0).relay.call_one([], 1).get(timeout=20) == [1]
+        callers.call.call(echo, 1).get()
+    assert callers.slice(hosts=0).relay.call_one([], 1).get() == [1]
 
 
 def test_a_stopped_proc_mesh_says_so_to_callers_on_every_host(
@@ -659,13 +630,13 @@ def test_a_stopped_proc_mesh_says_so_to_callers_on_every_host(
 ) -> None:
     stopping = cluster.hosts.spawn_procs(name="stopping")
     echo, callers = stopping.spawn("echo", Echo), spawn_far(1).spawn("callers", Caller)
-    assert callers.call.call(echo, 1).get(timeout=20).values() == [[1, 1, 1]] * 3
-    stopping.stop().get(timeout=20)
+    assert callers.call.call(echo, 1).get().values() == [[1, 1, 1]] * 3
+    stopping.stop().get()
     with pytest.raises(SupervisionError, match="stopped"):
-        echo.say.call(1).get(timeout=20)
+        echo.say.call(1).get()
     for host in range(3):
         with pytest.raises(ActorError, match="stopped"):
-            callers.slice(hosts=host).call.call_one(echo, 1).get(timeout=20)
+            callers.slice(hosts=host).call.call_one(echo, 1).get()
 
 
 def test_a_message_knows_its_rank_in_the_mesh_it_was_sent_to_from_elsewhere(
@@ -675,21 +646,19 @@ def test_a_message_knows_its_rank_in_the_mesh_it_was_sent_to_from_elsewhere(
         @endpoint
         def points(self, ranks: Any) -> list[Point]:
             # a mesh
-            return ranks.point.call().get(timeout=20).values()  # type: ignore[no-any-return]
+            return ranks.point.call().get().values()  # type: ignore[no-any-return]
 
         @endpoint
         def my_coordinates_at(self, ranks: Any) -> Point:
             # a mesh
-            return ranks.slice(**current_rank()).point.call_one().get(timeout=20)  # type: ignore[no-any-return]
+            return ranks.slice(**current_rank()).point.call_one().get()  # type: ignore[no-any-return]
 
     procs = spawn_far(2)
     ranks = procs.spawn("r", Ranks)
     asks = procs.spawn("a", Asks)
-    points = asks.slice(hosts=2, gpus=0).points.call_one(ranks.slice(gpus=1)).get(timeout=20)
+    points = asks.slice(hosts=2, gpus=0).points.call_one(ranks.slice(gpus=1)).get()
     assert [dict(point) for point in points] == [{"hosts": host} for host in range(3)]
-    assert [
-        point.rank for point in asks.my_coordinates_at.call(ranks).get(timeout=20).values()
-    ] == [0] * 6
+    assert [point.rank for point in asks.my_coordinates_at.call(ranks).get().values()] == [0] * 6
 
 
 class Waits(Actor):
@@ -713,8 +682,8 @@ def test_actors_of_several_hosts_that_wait_for_each_other_in_a_circle_are_told(
     waits = spawn_far(1).spawn("w", Waits)
     ring = [waits.slice(hosts=host, gpus=0) for host in range(3)]
     for host in range(3):
-        ring[host].set_next.call_one(ring[(host + 1) % 3]).get(timeout=20)
-    assert ring[0].ask.call_one(2).get(timeout=20) == "end"
+        ring[host].set_next.call_one(ring[(host + 1) % 3]).get()
+    assert ring[0].ask.call_one(2).get() == "end"
     with pytest.raises(DeadlockError, match="w.ask"):
-        ring[0].ask.call_one(3).get(timeout=20)
-    assert ring[1].ask.call_one(2).get(timeout=20) == "end"
+        ring[0].ask.call_one(3).get()
+    assert ring[1].ask.call_one(2).get() == "end"

@@ -109,12 +109,12 @@ def test_order_holds_down_a_deep_tree_of_many_hosts() -> None:
     expected = [interleave(recorders, "client", seed, 100), *(call.get(timeout=40) for call in calls)]
     check(recorders, expected, seed)
     echo = procs.spawn("e", Echo)
-    assert len(set(echo.pid.call().get(timeout=20).values())) == HOSTS
-    assert sorted(future.get(timeout=20) for future in echo.say.stream(1)) == [1] * HOSTS
-    assert echo.slice(hosts=slice(3, 20, 4)).say.call("x").get(timeout=20).values() == ["x"] * 5
-    hosts.shutdown().get(timeout=20)
+    assert len(set(echo.pid.call().get().values())) == HOSTS
+    assert sorted(future.get() for future in echo.say.stream(1)) == [1] * HOSTS
+    assert echo.slice(hosts=slice(3, 20, 4)).say.call("x").get().values() == ["x"] * 5
+    hosts.shutdown().get()
     for worker in workers:
-        worker.get(timeout=20)
+        worker.get()
     import os
     os.rmdir(folder)
     print("fine")
@@ -322,7 +322,7 @@ def test_a_message_over_the_limit_is_refused_at_the_call_and_one_below_it_arrive
     near = this_host().spawn_procs().spawn("near", Sizes)
     one = far.slice(hosts=1)
     port, receiver = Channel.open()
-    far.length.call(b"").get(timeout=20)
+    far.length.call(b"").get()
     for less in (-1000, 0, 1, 30, 70, 100, 200, 300, 1000):
         size = LIMIT - less
         for mesh in (near, far, one):

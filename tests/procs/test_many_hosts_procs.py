@@ -95,9 +95,9 @@ def test_procs_have_the_environment_of_their_worker_and_not_that_of_the_client(
             with configured(proc_spawn_method=how):
                 looker = hosts.spawn_procs().spawn("l", Looker)
             names = ("OF_THE_WORKER", "OF_THE_CLIENT_LATER")
-            got = [looker.environment.call(name).get(timeout=20).values()[0] for name in names]
+            got = [looker.environment.call(name).get().values()[0] for name in names]
             assert got == ["yes", None], how
-        hosts.shutdown().get(timeout=20)
+        hosts.shutdown().get()
 
 
 def test_bootstrap_commands_change_the_environment_of_each_rank(
@@ -110,7 +110,7 @@ def test_bootstrap_commands_change_the_environment_of_each_rank(
         ),
     )
     looker = procs.spawn("l", Looker)
-    assert looker.environment.call("WHO").get(timeout=20).values() == [
+    assert looker.environment.call("WHO").get().values() == [
         "0.0",
         "0.1",
         "1.0",
@@ -118,7 +118,7 @@ def test_bootstrap_commands_change_the_environment_of_each_rank(
         "2.0",
         "2.1",
     ]
-    assert looker.environment.call("HOME").get(timeout=20).values() == [None] * 6
+    assert looker.environment.call("HOME").get().values() == [None] * 6
 
 
 def test_a_command_that_is_no_proc_is_an_error_that_comes_soon(cluster: Cluster) -> None:
@@ -126,10 +126,10 @@ def test_a_command_that_is_no_proc_is_an_error_that_comes_soon(cluster: Cluster)
         bootstrap_command=BootstrapCommand("/bin/false"), name="nothing"
     )
     with pytest.raises(ValueError, match="nothing"):
-        procs.initialized.get(timeout=20)
+        procs.initialized.get()
     with pytest.raises(SupervisionError):
-        procs.spawn("e", Echo).say.call(1).get(timeout=20)
-    procs.stop().get(timeout=20)
+        procs.spawn("e", Echo).say.call(1).get()
+    procs.stop().get()
 
 
 def test_a_command_that_fails_on_one_host_leaves_the_procs_of_the_others(cluster: Cluster) -> None:
@@ -139,13 +139,13 @@ def test_a_command_that_fails_on_one_host_leaves_the_procs_of_the_others(cluster
         )
     )
     with pytest.raises(ValueError, match="exit_code"):
-        procs.initialized.get(timeout=20)
+        procs.initialized.get()
     echo = procs.spawn("e", Echo)
-    assert echo.slice(hosts=0).say.call_one(1).get(timeout=20) == 1
-    assert echo.slice(hosts=2).say.call_one(1).get(timeout=20) == 1
+    assert echo.slice(hosts=0).say.call_one(1).get() == 1
+    assert echo.slice(hosts=2).say.call_one(1).get() == 1
     with pytest.raises(SupervisionError):
-        echo.say.call(1).get(timeout=20)
-    procs.stop().get(timeout=20)
+        echo.say.call(1).get()
+    procs.stop().get()
 
 
 def test_a_working_directory_that_the_host_does_not_have_is_no_hindrance(
@@ -157,12 +157,12 @@ def test_a_working_directory_that_the_host_does_not_have_is_no_hindrance(
     with configured():
         looker = spawn_far(1).spawn("l", Looker)
         # it is there on this machine
-        assert looker.directory.call().get(timeout=20).values() == [str(gone)] * 3
+        assert looker.directory.call().get().values() == [str(gone)] * 3
         real = os.getcwd
         monkeypatch.setattr(os, "getcwd", lambda: "/only/on/the/client")
         elsewhere = spawn_far(1).spawn("l", Looker)
         monkeypatch.setattr(os, "getcwd", real)
-        for directory in elsewhere.directory.call().get(timeout=20).values():
+        for directory in elsewhere.directory.call().get().values():
             assert os.path.isdir(directory)
 
 
@@ -177,18 +177,15 @@ def test_another_interpreter_is_used_on_every_host_and_inherited(
         @endpoint
         def spawn(self) -> str | None:
             with this_host().spawn_procs() as procs:
-                return procs.spawn("l", Looker).environment.call_one("STARTED_BY").get(timeout=20)
+                return procs.spawn("l", Looker).environment.call_one("STARTED_BY").get()
 
     hosts = cluster.hosts.with_python_executable(str(python))
     with hosts.slice(hosts=slice(0, 2)).spawn_procs() as procs:
         assert (
-            procs.spawn("l", Looker).environment.call("STARTED_BY").get(timeout=20).values()
+            procs.spawn("l", Looker).environment.call("STARTED_BY").get().values()
             == ["another_python"] * 2
         )
-        assert (
-            procs.spawn("s", Spawner).spawn.call().get(timeout=20).values()
-            == ["another_python"] * 2
-        )
+        assert procs.spawn("s", Spawner).spawn.call().get().values() == ["another_python"] * 2
 
 
 def test_an_interpreter_that_a_host_does_not_have_is_an_error_when_procs_are_spawned(
@@ -196,14 +193,14 @@ def test_an_interpreter_that_a_host_does_not_have_is_an_error_when_procs_are_spa
 ) -> None:
     procs = cluster.hosts.with_python_executable("/no/such/python").spawn_procs()
     with pytest.raises(ValueError, match="/no/such/python"):
-        procs.initialized.get(timeout=20)
-    procs.stop().get(timeout=20)
+        procs.initialized.get()
+    procs.stop().get()
 
 
 def test_procs_are_bound_to_cpus_of_their_host(spawn_far: Spawn) -> None:
     cpu = min(os.sched_getaffinity(0))
     looker = spawn_far(2, proc_bind=[{"cpus": str(cpu)}, {}]).spawn("l", Looker)
-    sets = looker.affinity.call().get(timeout=20)
+    sets = looker.affinity.call().get()
     assert sets.slice(gpus=0).values() == [{cpu}] * 3
 
 
@@ -217,7 +214,7 @@ def test_the_bootstrap_function_runs_on_every_proc_before_any_actor(
         os.set_by_bootstrap = os.getpid()  # type: ignore[attr-defined]  # what is tested
 
     looker = spawn_far(2, bootstrap=bootstrap).spawn("l", Looker)
-    assert len(set(looker.found.call().get(timeout=20).values())) == 6
+    assert len(set(looker.found.call().get().values())) == 6
 
 
 def test_an_async_bootstrap_function_runs_too(spawn_far: Spawn) -> None:
@@ -225,8 +222,7 @@ def test_an_async_bootstrap_function_runs_too(spawn_far: Spawn) -> None:
         os.set_by_bootstrap = 7  # type: ignore[attr-defined]  # what is tested
 
     assert (
-        spawn_far(1, bootstrap=bootstrap).spawn("l", Looker).found.call().get(timeout=20).values()
-        == [7] * 3
+        spawn_far(1, bootstrap=bootstrap).spawn("l", Looker).found.call().get().values() == [7] * 3
     )
 
 
@@ -241,10 +237,10 @@ def test_a_bootstrap_that_raises_on_one_host_fails_uses_of_the_procs(
 
     procs = cluster.hosts.spawn_procs(bootstrap=bootstrap, name="boots")
     with pytest.raises(ActorError, match="no GPU here"):
-        procs.initialized.get(timeout=20)
+        procs.initialized.get()
     with pytest.raises(ActorError, match="no GPU here"):
-        procs.spawn("e", Echo).say.call(1).get(timeout=20)
-    procs.stop().get(timeout=20)
+        procs.spawn("e", Echo).say.call(1).get()
+    procs.stop().get()
 
 
 # what is there
@@ -253,9 +249,9 @@ def test_a_bootstrap_that_raises_on_one_host_fails_uses_of_the_procs(
 def test_the_configuration_of_the_client_is_in_force_on_the_hosts(spawn_far: Spawn) -> None:
     with configured(mailbox_limit=77):
         looker = spawn_far(1).spawn("l", Looker)
-    assert looker.knob.call("mailbox_limit").get(timeout=20).values() == [77] * 3
+    assert looker.knob.call("mailbox_limit").get().values() == [77] * 3
     later = spawn_far(1).spawn("l", Looker)
-    assert later.knob.call("mailbox_limit").get(timeout=20).values() != [77] * 3
+    assert later.knob.call("mailbox_limit").get().values() != [77] * 3
 
 
 def test_modules_next_to_the_script_are_found_where_they_are_shared(tmp_path: Path) -> None:
@@ -265,7 +261,7 @@ def test_modules_next_to_the_script_are_found_where_they_are_shared(tmp_path: Pa
     from my_actors import Mine
 
     hosts = attach_to_workers(workers=os.environ["ADDRESSES"].split())
-    print(hosts.spawn_procs().spawn("m", Mine).mine.call().get(timeout=20).values())
+    print(hosts.spawn_procs().spawn("m", Mine).mine.call().get().values())
     """
     module = """
     from monarch.actor import Actor, endpoint
@@ -284,11 +280,11 @@ def test_modules_next_to_the_script_are_found_where_they_are_shared(tmp_path: Pa
 def test_mocks_are_spawned_on_other_hosts_and_by_actors_there(spawn_far: Spawn) -> None:
     procs = spawn_far(1)
     with patch_actor(Real, OtherFake), patch_actor(Real, Fake):
-        assert procs.spawn("r", Real, 3).who.call().get(timeout=20).values() == ["fake 3"] * 3
-    assert procs.spawn("r", Real, 3).who.call().get(timeout=20).values() == ["real 3"] * 3
+        assert procs.spawn("r", Real, 3).who.call().get().values() == ["fake 3"] * 3
+    assert procs.spawn("r", Real, 3).who.call().get().values() == ["real 3"] * 3
     with patch_actor(Original, Replacement):
         meanwhile = spawn_far(1)
-    spawned = meanwhile.spawn("s", Spawns).who.call().get(timeout=20).values()
+    spawned = meanwhile.spawn("s", Spawns).who.call().get().values()
     assert spawned == ["replacement"] * 3
 
 
@@ -328,8 +324,8 @@ def test_output_of_other_hosts_arrives_in_lines_with_mesh_and_rank() -> None:
     near = this_host().spawn_procs({"n": 2}, name="near").spawn("p", Prints)
     calls = [far.print_lines.call(100), near.print_lines.call(100)]
     for call in calls:
-        call.get(timeout=20)
-    far.complain.call().get(timeout=20)
+        call.get()
+    far.complain.call().get()
     """
     )
     with workers(2) as found:
@@ -354,7 +350,7 @@ def test_each_client_sees_the_output_of_its_own_procs() -> None:
         PRINTS
         + """
     mine = hosts.spawn_procs(name=os.environ["NAME"]).spawn("p", Prints)
-    mine.print_lines.call(3).get(timeout=20)
+    mine.print_lines.call(3).get()
     """
     )
     with workers(1) as found:
@@ -374,7 +370,7 @@ def test_a_failure_report_has_the_last_output_of_a_remote_process() -> None:
         + """
     far = hosts.spawn_procs(name="far").spawn("p", Prints)
     far.slice(hosts=1).die.broadcast()
-    far.print_lines.call(1).get(timeout=20)
+    far.print_lines.call(1).get()
     import time
     time.sleep(20)
     """
@@ -395,7 +391,7 @@ def test_an_owner_hears_of_a_killed_remote_proc_whose_neighbours_live(
 ) -> None:
     procs = spawn_far({"gpus": 2})
     echo = procs.spawn("echo", Echo)
-    pids = echo.pid.call().get(timeout=20)
+    pids = echo.pid.call().get()
     os.kill(pids[{"hosts": 1, "gpus": 0}], signal.SIGKILL)
     (failure,) = faults.wait_for(1)
     assert failure.mesh_name == "echo"
@@ -403,21 +399,21 @@ def test_an_owner_hears_of_a_killed_remote_proc_whose_neighbours_live(
     assert failure.signal == signal.SIGKILL
     for _ in range(3):  # each time anew
         with pytest.raises(SupervisionError, match=r"echo\[2\]"):
-            echo.say.call(1).get(timeout=20)
-        answers = [future.exception(timeout=20) for future in echo.say.stream(1)]
+            echo.say.call(1).get()
+        answers = [future.exception() for future in echo.say.stream(1)]
         assert [type(error) for error in answers if error is not None] == [SupervisionError]
         with pytest.raises(SupervisionError, match=r"echo\[2\]"):
-            echo.slice(hosts=1, gpus=0).say.call_one(1).get(timeout=20)
-    assert echo.slice(gpus=1).say.call(2).get(timeout=20).values() == [2, 2, 2]
+            echo.slice(hosts=1, gpus=0).say.call_one(1).get()
+    assert echo.slice(gpus=1).say.call(2).get().values() == [2, 2, 2]
     more = procs.slice(gpus=1).spawn("more", Echo)
-    assert more.say.call(3).get(timeout=20).values() == [3, 3, 3]
+    assert more.say.call(3).get().values() == [3, 3, 3]
     assert len(faults) == 1
 
 
 def wait_for_life(mesh: Any, rank: int, number: int) -> None:
     def reached() -> bool:
         try:
-            return incarnations(mesh).get(timeout=20).values()[rank] == number
+            return incarnations(mesh).get().values()[rank] == number
         except SupervisionError:  # it is just being replaced
             return False
 
@@ -430,18 +426,18 @@ def test_a_killed_proc_of_another_host_starts_again_with_its_actors(
 ) -> None:
     procs = spawn_far(1, restart=strategy())
     counters, echo = procs.spawn("c", Counter, 5), procs.spawn("e", Echo)
-    counters.add.call(1).get(timeout=20)
-    before = echo.pid.call().get(timeout=20).values()
+    counters.add.call(1).get()
+    before = echo.pid.call().get().values()
     os.kill(before[1], signal.SIGKILL)
     wait_for_life(echo, rank=1, number=1)
-    after = echo.pid.call().get(timeout=20).values()
+    after = echo.pid.call().get().values()
     changed = [a != b for a, b in zip(before, after, strict=True)]
     assert changed == ([False, True, False] if strategy is OneForOne else [True] * 3)
     expected = [6, 5, 6] if strategy is OneForOne else [5, 5, 5]
-    assert counters.get.call().get(timeout=20).values() == expected
+    assert counters.get.call().get().values() == expected
     os.kill(after[1], signal.SIGKILL)
     wait_for_life(echo, rank=1, number=2)
-    assert echo.say.call(1).get(timeout=20).values() == [1, 1, 1]
+    assert echo.say.call(1).get().values() == [1, 1, 1]
 
 
 def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(
@@ -451,18 +447,18 @@ def test_calls_from_anywhere_are_held_for_a_rank_that_starts_again(
         @endpoint
         def ask(self, other: Any) -> list[int]:
             # a mesh
-            return other.pid.call().get(timeout=20).values()  # type: ignore[no-any-return]
+            return other.pid.call().get().values()  # type: ignore[no-any-return]
 
     asks = spawn_far(1).spawn("asks", Asks)
     procs = spawn_far(1, restart=OneForOne())
     echo = procs.spawn("e", Echo)
-    before = asks.slice(hosts=0).ask.call_one(echo).get(timeout=20)
+    before = asks.slice(hosts=0).ask.call_one(echo).get()
     os.kill(before[2], signal.SIGKILL)
     wait_gone(before[2])
     wait_for_life(echo, rank=2, number=1)
-    after = echo.pid.call().get(timeout=20).values()
+    after = echo.pid.call().get().values()
     assert after[:2] == before[:2] and after[2] != before[2]
-    assert asks.ask.call(echo).get(timeout=20).values() == [after] * 3
+    assert asks.ask.call(echo).get().values() == [after] * 3
 
 
 def test_a_call_that_comes_after_a_death_on_another_host_waits_for_the_restart(
@@ -471,10 +467,10 @@ def test_a_call_that_comes_after_a_death_on_another_host_waits_for_the_restart(
     echo = spawn_far(1, restart=OneForOne(max_restarts=10)).spawn("e", Echo)
     far = echo.slice(hosts=1)
     for _ in range(5):
-        before = far.pid.call_one().get(timeout=20)
+        before = far.pid.call_one().get()
         with pytest.raises(SupervisionError, match="exited"):
-            far.exit_at_once.call_one().get(timeout=20)
-        assert far.pid.call_one().get(timeout=20) != before
+            far.exit_at_once.call_one().get()
+        assert far.pid.call_one().get() != before
 
 
 def test_the_bootstrap_function_runs_again_with_the_proc(
@@ -485,18 +481,18 @@ def test_the_bootstrap_function_runs_again_with_the_proc(
 
     procs = spawn_far(1, restart=OneForOne(), bootstrap=bootstrap)
     looker, echo = procs.spawn("l", Looker), procs.spawn("e", Echo)
-    before = echo.pid.call().get(timeout=20).values()
+    before = echo.pid.call().get().values()
     os.kill(before[0], signal.SIGKILL)
     wait_for_life(echo, rank=0, number=1)
-    assert looker.found.call().get(timeout=20).values() == echo.pid.call().get(timeout=20).values()
+    assert looker.found.call().get().values() == echo.pid.call().get().values()
 
 
 def test_stopping_procs_ends_them_on_all_hosts(cluster: Cluster) -> None:
     procs = cluster.hosts.spawn_procs({"n": 2})
-    pids = procs.spawn("e", Echo).pid.call().get(timeout=20).values()
-    procs.stop().get(timeout=20)
+    pids = procs.spawn("e", Echo).pid.call().get().values()
+    procs.stop().get()
     assert not any(is_alive(pid) for pid in pids)
-    procs.stop().get(timeout=20)
+    procs.stop().get()
 
 
 class Supervisor(Actor):
@@ -509,7 +505,7 @@ class Supervisor(Actor):
     def spawn(self, hosts: Any) -> Any:
         self.procs = hosts.spawn_procs(name="owned")
         self.echo = self.procs.spawn("owned_echo", Echo)
-        self.echo.pid.call().get(timeout=20)
+        self.echo.pid.call().get()
         return self.echo
 
     @endpoint
@@ -525,12 +521,12 @@ def test_an_actor_on_one_host_supervises_what_it_owns_on_others(
     cluster: Cluster, spawn_far: Spawn
 ) -> None:
     supervisor = spawn_far(1).spawn("s", Supervisor).slice(hosts=0)
-    echo = supervisor.spawn.call_one(cluster.hosts).get(timeout=20)
-    pids = echo.pid.call().get(timeout=20).values()
+    echo = supervisor.spawn.call_one(cluster.hosts).get()
+    pids = echo.pid.call().get().values()
     os.kill(pids[2], signal.SIGKILL)
     wait_until(
-        lambda: supervisor.what_was_heard.call_one().get(timeout=20),
+        lambda: supervisor.what_was_heard.call_one().get(),
         what="the supervisor to hear of it",
     )
-    assert supervisor.what_was_heard.call_one().get(timeout=20) == [("owned_echo", [2])]
-    assert echo.slice(hosts=slice(0, 2)).say.call(1).get(timeout=20).values() == [1, 1]
+    assert supervisor.what_was_heard.call_one().get() == [("owned_echo", [2])]
+    assert echo.slice(hosts=slice(0, 2)).say.call(1).get().values() == [1, 1]

@@ -134,15 +134,15 @@ def test_no_per_host_gives_one_proc_without_dimensions() -> None:
         assert len(procs) == 1
         assert procs.spawn("a", Ranks).instance_rank.call_one().get() == {}
     finally:
-        procs.stop().get(timeout=20)
+        procs.stop().get()
 
 
 def test_this_host_and_this_proc_of_the_client_have_no_dimensions() -> None:
     assert dict(this_host().extent) == {}
     assert len(this_host()) == 1
     assert dict(this_proc().extent) == {}
-    assert this_host().initialized.get(timeout=20)
-    assert this_proc().initialized.get(timeout=20)
+    assert this_host().initialized.get()
+    assert this_proc().initialized.get()
 
 
 def test_this_proc_of_the_client_runs_actors_in_the_clients_own_process() -> None:
@@ -150,7 +150,7 @@ def test_this_proc_of_the_client_runs_actors_in_the_clients_own_process() -> Non
     try:
         assert actor.pid.call_one().get() == os.getpid()
     finally:
-        actor.stop().get(timeout=20)
+        actor.stop().get()
 
 
 def test_actors_in_the_clients_process_get_copies_of_what_they_are_sent() -> None:
@@ -161,7 +161,7 @@ def test_actors_in_the_clients_process_get_copies_of_what_they_are_sent() -> Non
         assert returned == value
         assert returned is not value
     finally:
-        actor.stop().get(timeout=20)
+        actor.stop().get()
 
 
 @pytest.mark.processes
@@ -190,11 +190,11 @@ def test_host_mesh_exists_for_any_number_of_procs(spawn: Spawn, count: int) -> N
     try:
         assert len(more.spawn("a", Echo).pid.call().get().values()) == 1
     finally:
-        more.stop().get(timeout=20)
+        more.stop().get()
 
 
 def test_initialized_says_when_the_procs_run(spawn: Spawn) -> None:
-    assert spawn(2).initialized.get(timeout=20)
+    assert spawn(2).initialized.get()
 
 
 def test_leaving_a_with_block_stops_the_procs() -> None:
@@ -229,7 +229,7 @@ def test_an_exception_in_a_with_block_passes_through_and_still_stops_the_procs()
 
 def test_a_stopped_mesh_can_be_neither_entered_nor_spawned_on(spawn: Spawn) -> None:
     procs = spawn(1)
-    procs.stop().get(timeout=20)
+    procs.stop().get()
     with pytest.raises(RuntimeError, match="stopped"):
         procs.spawn("a", Echo)
     with pytest.raises(RuntimeError, match="stopped"), procs:

@@ -59,8 +59,8 @@ def test_patch_actor_works_as_a_decorator_and_as_an_async_context_manager(spawn:
 def test_procs_made_during_a_patch_use_it_for_what_their_own_actors_spawn(spawn: Spawn) -> None:
     with patch_actor(Original, Replacement):
         procs = spawn(1)
-        assert procs.spawn("s", Spawns).who.call_one().get(timeout=20) == "replacement"
-    assert spawn(1).spawn("s", Spawns).who.call_one().get(timeout=20) == "original"
+        assert procs.spawn("s", Spawns).who.call_one().get() == "replacement"
+    assert spawn(1).spawn("s", Spawns).who.call_one().get() == "original"
 
 
 def test_a_patch_is_undone_when_its_block_raises(spawn: Spawn) -> None:
@@ -88,4 +88,4 @@ def test_a_mock_can_run_in_the_process_of_the_test() -> None:
     with patch_actor(Real, Notes):
         actor = this_proc().spawn("r", Real)
     assert actor.who.call_one().get() == "noted"
-    actor.stop().get(timeout=20)
+    actor.stop().get()

@@ -124,11 +124,11 @@ def test_a_module_that_is_missing_in_the_child_is_named(spawn: Spawn, faults: Fa
         procs = spawn(1)
         echo = procs.spawn("e", Echo)
         with pytest.raises(ActorError, match="only_in_the_client"):
-            echo.say.call_one(module.function).get(timeout=20)
+            echo.say.call_one(module.function).get()
         assert echo.say.call_one(1).get() == 1
         homebound: Any = procs.spawn("h", module.Homebound)
         with pytest.raises(SupervisionError, match="only_in_the_client"):
-            homebound.work.call_one().get(timeout=20)
+            homebound.work.call_one().get()
         faults.wait_for(1)
         assert "only_in_the_client" in faults.reports()
     finally:

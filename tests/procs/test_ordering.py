@@ -76,7 +76,7 @@ def test_interleaved_adverbs_and_slices_are_handled_in_sending_order(
     futures = interleave(mesh, random.Random(seed), 400, log)
     assert mesh.recorded.call().get(timeout=40).values() == [log[rank] for rank in range(4)]
     for future in futures:
-        future.get(timeout=20)
+        future.get()
 
 
 def test_interleaved_adverbs_from_an_actor_are_handled_in_the_order_of_sending(
@@ -188,7 +188,7 @@ def test_messages_sent_before_the_constructor_finished_are_handled_in_order_afte
     for i in range(50):
         late.record.broadcast(i)
     (tmp_path / "open").touch()
-    assert late.recorded.call().get(timeout=20).values() == [["init", *range(50)]] * 2
+    assert late.recorded.call().get().values() == [["init", *range(50)]] * 2
 
 
 @pytest.mark.processes
@@ -225,7 +225,7 @@ def test_a_message_before_the_port_message_of_the_same_sender_is_handled_first(
 
     port, receiver = open_channel()
     assert spawn(1).spawn("t", Tells).tell.call_one(port, 50).get() == 50
-    assert [receiver.recv().get(timeout=20) for _ in range(50)] == list(range(50))
+    assert [receiver.recv().get() for _ in range(50)] == list(range(50))
 
 
 def test_an_error_in_between_does_not_disturb_the_order(spawn: Spawn) -> None:
@@ -247,6 +247,6 @@ def test_an_error_in_between_does_not_disturb_the_order(spawn: Spawn) -> None:
     actor = spawn(1).spawn("s", Sometimes)
     futures = [actor.start.call_one(i) for i in range(100)]
     for number, future in enumerate(futures):
-        error = future.exception(timeout=20)
+        error = future.exception()
         assert isinstance(error, ActorError) if number % 7 == 3 else error is None
     assert actor.started.call_one().get() == list(range(100))

@@ -26,7 +26,7 @@ def test_what_is_sent_to_a_port_is_received_in_order() -> None:
     port, receiver = open_channel()
     for i in range(100):
         port.send(i)
-    assert [receiver.recv().get(timeout=20) for _ in range(100)] == list(range(100))
+    assert [receiver.recv().get() for _ in range(100)] == list(range(100))
 
 
 def test_a_future_that_is_read_while_its_value_arrives_takes_no_second_one(
@@ -55,12 +55,12 @@ def test_a_future_that_is_read_while_its_value_arrives_takes_no_second_one(
     port, receiver = open_channel()
     first = receiver.recv()
     port.send("first")
-    assert first.get(timeout=20) == "first"
+    assert first.get() == "first"
     readers[0].join()
     monkeypatch.undo()
     second = receiver.recv()
     port.send("second")
-    assert second.get(timeout=20) == "second"
+    assert second.get() == "second"
 
 
 def test_a_value_that_comes_in_the_last_moment_of_a_wait_is_not_lost(
@@ -82,7 +82,7 @@ def test_a_port_carries_copies() -> None:
     value = [1]
     port.send(value)
     value.append(2)
-    assert receiver.recv().get(timeout=20) == [1]
+    assert receiver.recv().get() == [1]
 
 
 def test_a_receive_can_be_started_before_anything_is_sent_and_awaited() -> None:
@@ -99,12 +99,12 @@ def test_values_sent_by_an_actor_arrive_in_its_order(spawn: Spawn) -> None:
     senders = spawn(2).spawn("s", Sender)
     port, receiver = open_channel()
     future = senders.send_all.call(port, list(range(200)))
-    received = [receiver.recv().get(timeout=20) for _ in range(400)]
+    received = [receiver.recv().get() for _ in range(400)]
     future.get()
     assert sorted(received) == sorted([*range(200), *range(200)])
     first = senders.slice(gpus=0)
     first.send_all.call_one(port, list(range(200))).get()
-    assert [receiver.recv().get(timeout=20) for _ in range(200)] == list(range(200))
+    assert [receiver.recv().get() for _ in range(200)] == list(range(200))
 
 
 def test_per_sender_order_holds_for_two_senders_at_once(spawn: Spawn) -> None:
@@ -112,7 +112,7 @@ def test_per_sender_order_holds_for_two_senders_at_once(spawn: Spawn) -> None:
     port, receiver = open_channel()
     senders.slice(gpus=0).send_all.broadcast(port, [(0, i) for i in range(200)])
     senders.slice(gpus=1).send_all.broadcast(port, [(1, i) for i in range(200)])
-    received = [receiver.recv().get(timeout=20) for _ in range(400)]
+    received = [receiver.recv().get() for _ in range(400)]
     for sender in (0, 1):
         assert [i for who, i in received if who == sender] == list(range(200))
 
@@ -120,11 +120,11 @@ def test_per_sender_order_holds_for_two_senders_at_once(spawn: Spawn) -> None:
 def test_a_port_works_from_a_thread_of_an_actor_and_of_the_client(spawn: Spawn) -> None:
     port, receiver = open_channel()
     spawn(1).spawn("s", Sender).send_from_thread.call_one(port, [1, 2, 3]).get()
-    assert [receiver.recv().get(timeout=20) for _ in range(3)] == [1, 2, 3]
+    assert [receiver.recv().get() for _ in range(3)] == [1, 2, 3]
     thread = threading.Thread(target=port.send, args=(4,))
     thread.start()
     thread.join()
-    assert receiver.recv().get(timeout=20) == 4
+    assert receiver.recv().get() == 4
 
 
 def test_a_port_can_be_kept_returned_and_sent_on(spawn: Spawn) -> None:
@@ -136,7 +136,7 @@ def test_a_port_can_be_kept_returned_and_sent_on(spawn: Spawn) -> None:
     (returned,) = first.return_kept.call_one().get()
     second.keep.call_one(returned).get()
     second.send_kept.call_one("from the second").get()
-    assert receiver.recv().get(timeout=20) == "from the second"
+    assert receiver.recv().get() == "from the second"
 
 
 def test_an_actor_can_open_a_channel_and_receive_from_the_client(spawn: Spawn) -> None:
@@ -150,13 +150,13 @@ def test_an_actor_can_open_a_channel_and_receive_from_the_client(spawn: Spawn) -
 
         @endpoint
         def receive(self, count: int) -> list[int]:
-            return [self.receiver.recv().get(timeout=20) for _ in range(count)]
+            return [self.receiver.recv().get() for _ in range(count)]
 
     listens = spawn(1).spawn("l", Listens)
     port = listens.give_port.call_one().get()
     for i in range(3):
         port.send(i)
-    assert listens.receive.call_one(3).get(timeout=20) == [0, 1, 2]
+    assert listens.receive.call_one(3).get() == [0, 1, 2]
 
 
 def test_a_timed_out_receive_gives_its_place_back() -> None:
@@ -164,7 +164,7 @@ def test_a_timed_out_receive_gives_its_place_back() -> None:
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.05)
     port.send("not lost")
-    assert receiver.recv().get(timeout=20) == "not lost"
+    assert receiver.recv().get() == "not lost"
 
 
 def test_a_cancelled_await_of_a_receive_gives_its_place_back() -> None:
@@ -184,7 +184,7 @@ def test_a_timed_out_receive_that_was_kept_can_be_read_again() -> None:
     with pytest.raises(TimeoutError):
         future.get(timeout=0.05)
     port.send("for the kept one")
-    assert future.get(timeout=20) == "for the kept one"
+    assert future.get() == "for the kept one"
 
 
 def test_no_message_is_lost_or_doubled_when_receives_time_out_at_random() -> None:
@@ -215,18 +215,18 @@ def test_a_once_channel_takes_one_message_and_refuses_the_second() -> None:
     channel: tuple[Port[int], PortReceiver[int]] = Channel[int].open(once=True)
     port, receiver = channel
     port.send(1)
-    assert receiver.recv().get(timeout=20) == 1
+    assert receiver.recv().get() == 1
     with pytest.raises(RuntimeError):
         port.send(2)
     with pytest.raises(ValueError):
-        receiver.recv().get(timeout=20)
+        receiver.recv().get()
 
 
 def test_an_exception_sent_to_a_port_is_raised_as_it_is(spawn: Spawn) -> None:
     port, receiver = open_channel()
     spawn(1).spawn("s", Sender).send_exception.call_one(port, "through the port").get()
     with pytest.raises(ValueError, match="through the port") as caught:
-        receiver.recv().get(timeout=20)
+        receiver.recv().get()
     assert type(caught.value) is ValueError
 
 
@@ -234,7 +234,7 @@ def test_a_ranked_channel_gives_the_rank_of_each_reply(spawn: Spawn) -> None:
     ranks = spawn(3).spawn("r", Ranks)
     port, receiver = Channel[Any].open_ranked()
     send(ranks.instance_rank, (), {}, port=port)
-    pairs = [receiver.recv().get(timeout=20) for _ in range(3)]
+    pairs = [receiver.recv().get() for _ in range(3)]
     assert sorted((rank, value["gpus"]) for rank, value in pairs) == [(0, 0), (1, 1), (2, 2)]
 
 
@@ -243,14 +243,14 @@ def test_a_receiver_can_be_turned_into_a_ranked_one(spawn: Spawn) -> None:
     port, receiver = open_channel()
     send(echo.say, ("v",), {}, port=port)
     ranked = receiver.ranked()
-    assert sorted(ranked.recv().get(timeout=20) for _ in range(2)) == [(0, "v"), (1, "v")]
+    assert sorted(ranked.recv().get() for _ in range(2)) == [(0, "v"), (1, "v")]
 
 
 def test_a_message_without_a_rank_is_an_error_at_a_ranked_receiver() -> None:
     port, receiver = Channel[Any].open_ranked()
     port.send(1)
     with pytest.raises(ValueError, match="rank"):
-        receiver.recv().get(timeout=20)
+        receiver.recv().get()
 
 
 def test_a_receiver_can_not_be_pickled() -> None:
@@ -285,20 +285,20 @@ def test_a_stored_port_is_answered_by_a_later_endpoint_and_the_caller_gets_it(sp
     with pytest.raises(TimeoutError):
         first.get(timeout=0)
     assert desk.answer.call_one("yes").get() == 2
-    assert first.get(timeout=20) == "one: yes"
-    assert second.get(timeout=20) == "two: yes"
+    assert first.get() == "one: yes"
+    assert second.get() == "two: yes"
 
 
 def test_explicit_ports_work_for_a_whole_mesh(spawn: Spawn) -> None:
     desk = spawn(3).spawn("d", Desk)
     future = desk.ask.call("all")
     desk.answer.call("here").get()
-    assert future.get(timeout=20).values() == ["all: here"] * 3
+    assert future.get().values() == ["all: here"] * 3
 
 
 def test_an_explicit_port_may_be_answered_from_a_thread(spawn: Spawn) -> None:
     desk = spawn(1).spawn("d", Desk)
-    assert desk.ask_and_answer_from_thread.call_one("q").get(timeout=20) == "q: from a thread"
+    assert desk.ask_and_answer_from_thread.call_one("q").get() == "q: from a thread"
 
 
 def test_an_exception_through_an_explicit_port_is_raised_as_it_is(spawn: Spawn) -> None:
@@ -306,7 +306,7 @@ def test_an_exception_through_an_explicit_port_is_raised_as_it_is(spawn: Spawn) 
     future = desk.ask.call_one("q")
     desk.refuse.call_one("refused").get()
     with pytest.raises(KeyError, match="refused") as caught:
-        future.get(timeout=20)
+        future.get()
     assert type(caught.value) is KeyError
     assert desk.waiting.call_one().get() == 0
 
@@ -316,7 +316,7 @@ def test_an_explicit_port_endpoint_that_raises_fails_the_actor(
 ) -> None:
     desk = spawn(1).spawn("d", Desk)
     with pytest.raises(SupervisionError, match="no answer today"):
-        desk.raise_instead.call_one().get(timeout=20)
+        desk.raise_instead.call_one().get()
     faults.wait_for(1)
     assert "no answer today" in faults.reports()
 
@@ -325,6 +325,6 @@ def test_an_actor_that_is_stopped_releases_callers_it_never_answered(spawn: Spaw
     desk = spawn(1).spawn("d", Desk)
     future = desk.ask.call_one("never answered")
     desk.waiting.call_one().get()
-    desk.stop().get(timeout=20)
+    desk.stop().get()
     with pytest.raises(SupervisionError):
-        future.get(timeout=20)
+        future.get()

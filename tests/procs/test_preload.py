@@ -156,7 +156,7 @@ def test_what_a_preloaded_module_has_to_undo_is_not_undone_by_each_proc(
         for _ in range(2):
             procs = spawn(1)
             assert procs.spawn("modules", Modules).loaded.call_one("has_a_folder").get()
-            procs.stop().get(timeout=20)
+            procs.stop().get()
             assert scratch.exists()
 
 
@@ -164,8 +164,8 @@ def test_a_module_that_is_not_there_is_an_error_of_the_mesh(spawn: Spawn) -> Non
     with configured(preload=["no_such_module_anywhere"]):
         procs = spawn(2)
     with pytest.raises(Exception, match="ModuleNotFoundError.*no_such_module_anywhere"):
-        procs.initialized.get(timeout=20)
-    assert spawn(1).spawn("echo", Echo).say.call_one("still here").get(timeout=20) == "still here"
+        procs.initialized.get()
+    assert spawn(1).spawn("echo", Echo).say.call_one("still here").get() == "still here"
 
 
 def test_a_module_that_fails_when_it_is_imported_is_an_error_of_the_mesh(
@@ -176,8 +176,8 @@ def test_a_module_that_fails_when_it_is_imported_is_an_error_of_the_mesh(
     with configured(preload=["fails_when_imported"]):
         procs = spawn(2)
     with pytest.raises(Exception, match="ValueError: not like this"):
-        procs.initialized.get(timeout=20)
-    assert spawn(1).spawn("echo", Echo).say.call_one("still here").get(timeout=20) == "still here"
+        procs.initialized.get()
+    assert spawn(1).spawn("echo", Echo).say.call_one("still here").get() == "still here"
 
 
 @needs_torch

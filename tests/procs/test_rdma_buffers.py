@@ -156,7 +156,7 @@ def test_what_can_not_be_meant_is_refused_at_the_call(call: Any, error: type[Exc
 
 def test_a_transfer_starts_when_it_is_called(owner: Any) -> None:
     buffer = owner.make.call_one("a", 100).get()
-    buffer.write_from(b"eager").exception(timeout=20)
+    buffer.write_from(b"eager").exception()
     first = buffer.write_from(b"still")
     into = bytearray(5)
     while not first.done():
@@ -223,7 +223,7 @@ def test_an_action_can_be_repeated(owner: Any) -> None:
 
 
 def test_an_empty_action_does_nothing() -> None:
-    RDMAAction().submit().get(timeout=20)
+    RDMAAction().submit().get()
 
 
 def test_submissions_take_turns_and_the_action_can_not_be_changed_meanwhile(owner: Any) -> None:

@@ -45,7 +45,7 @@ def uses_meshes() -> Any:
             try:
                 return len(procs.spawn("echo", Echo).pid.call().get())
             finally:
-                procs.stop().get(timeout=20)
+                procs.stop().get()
 
         @endpoint
         def return_a_new_mesh(self) -> Counter:
@@ -123,7 +123,7 @@ def test_a_received_mesh_can_be_called_but_not_stopped(spawn: Spawn) -> None:
     user = spawn(1).spawn("u", uses_meshes())
     counters = user.return_a_new_mesh.call_one().get(timeout=30)
     with pytest.raises((NotImplementedError, RuntimeError), match="own|reference"):
-        counters.stop().get(timeout=20)
+        counters.stop().get()
     assert counters.get.call().get().values() == [5, 5]
 
 
@@ -131,9 +131,9 @@ def test_a_slice_can_not_be_stopped(spawn: Spawn) -> None:
     procs = spawn(2)
     counters = procs.spawn("c", Counter)
     with pytest.raises((NotImplementedError, RuntimeError), match="own|reference"):
-        counters.slice(gpus=0).stop().get(timeout=20)
+        counters.slice(gpus=0).stop().get()
     with pytest.raises(ValueError, match="own|reference"):
-        procs.slice(gpus=0).stop().get(timeout=20)
+        procs.slice(gpus=0).stop().get()
     assert counters.get.call().get().values() == [0, 0]
 
 
@@ -167,7 +167,7 @@ def test_a_port_can_be_a_constructor_argument(spawn: Spawn) -> None:
 
     port, receiver = open_channel()
     spawn(2).spawn("a", Announces, port)
-    assert sorted(receiver.recv().get(timeout=20)["gpus"] for _ in range(2)) == [0, 1]
+    assert sorted(receiver.recv().get()["gpus"] for _ in range(2)) == [0, 1]
 
 
 def test_geometry_and_value_meshes_survive_the_journey(spawn: Spawn) -> None:
@@ -266,4 +266,4 @@ def test_third_parties_may_call_an_actor_before_its_constructor_has_finished(
     with pytest.raises(TimeoutError):
         future.get(timeout=0.1)
     door.touch()
-    assert future.get(timeout=20) == [True]
+    assert future.get() == [True]

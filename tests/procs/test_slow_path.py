@@ -50,12 +50,12 @@ def least(rounds: list[dict[str, float]]) -> dict[str, float]:
 
 def measure_once(actors: Any, operation: Callable[[], object]) -> Cost:
     operation()
-    actors.start_counting.call().get(timeout=20)
+    actors.start_counting.call().get()
     count = Count()
     for _ in range(CALLS):
         operation()
     caller = count.stop()
-    called = actors.stop_counting.call().get(timeout=20).values()[0]
+    called = actors.stop_counting.call().get().values()[0]
     return Cost(
         *({kind: number / CALLS for kind, number in side.items()} for side in (caller, called))
     )
@@ -123,9 +123,9 @@ def test_a_broadcast_costs_one_send_per_rank_and_no_reply(
 def test_telemetry_runs_no_function_for_a_message_that_it_does_not_look_at(spawn: Spawn) -> None:
     with configured(telemetry="sampled"):
         actor = spawn(1).spawn("counted", Counted)
-        actor.echo.call_one(1).get(timeout=20)
+        actor.echo.call_one(1).get()
         looked_at = measure_once(actor, lambda: actor.echo.broadcast(1))
-        actor.look_at_no_more.call_one().get(timeout=20)
+        actor.look_at_no_more.call_one().get()
         look_at_no_more(current_hub())
         cost = measure(actor, lambda: actor.echo.broadcast(1))
         look_at_no_more(current_hub(), 1)
@@ -157,13 +157,13 @@ def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spaw
 def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
     procs = spawn(8)
     actors = procs.spawn("counted", Counted)
-    actors.echo.call(1).get(timeout=20)
+    actors.echo.call(1).get()
 
     def once() -> float:
         """Wake-ups of I/O threads per call, of all processes; those of the measurement included."""
         before = [this_proc().statistics().get().item(), *procs.statistics().get().values()]
         for _ in range(CALLS):
-            actors.echo.call(1).get(timeout=20)
+            actors.echo.call(1).get()
         after = [this_proc().statistics().get().item(), *procs.statistics().get().values()]
         return (
             sum(

@@ -37,7 +37,7 @@ def test_an_error_in_a_broadcast_ends_the_actor_and_calls_the_clients_hook_once(
     assert "in fail" in failure.report()
     for _ in range(3):
         with pytest.raises(SupervisionError, match="dropped it"):
-            failing.alive.call_one().get(timeout=20)
+            failing.alive.call_one().get()
     assert len(faults) == 1
 
 
@@ -45,13 +45,13 @@ def test_the_other_ranks_work_on_through_slices(spawn: Spawn, faults: Faults) ->
     failing = spawn(4).spawn("f", Failing)
     failing.slice(gpus=1).fail.broadcast()
     faults.wait_for(1)
-    assert failing.slice(gpus=0).alive.call_one().get(timeout=20)
-    assert failing.slice(gpus=slice(2, 4)).alive.call().get(timeout=20).values() == [True, True]
+    assert failing.slice(gpus=0).alive.call_one().get()
+    assert failing.slice(gpus=slice(2, 4)).alive.call().get().values() == [True, True]
     with pytest.raises(SupervisionError):
-        failing.alive.call().get(timeout=20)
+        failing.alive.call().get()
     with pytest.raises(SupervisionError):
-        failing.slice(gpus=slice(0, 2)).alive.call().get(timeout=20)
-    assert failing.slice(gpus=0).alive.call_one().get(timeout=20)
+        failing.slice(gpus=slice(0, 2)).alive.call().get()
+    assert failing.slice(gpus=0).alive.call_one().get()
     assert len(faults) == 1
 
 
@@ -60,7 +60,7 @@ def test_the_error_names_the_actor_and_the_rank(spawn: Spawn, faults: Faults) ->
     failing.slice(gpus=2).fail.broadcast("the reason")
     faults.wait_for(1)
     with pytest.raises(SupervisionError) as caught:
-        failing.alive.call().get(timeout=20)
+        failing.alive.call().get()
     text = str(caught.value)
     assert "fragile" in text
     assert "gpus" in text
@@ -75,7 +75,7 @@ def test_the_hook_is_called_once_for_each_failed_rank(spawn: Spawn, faults: Faul
     failing.fail.broadcast()
     faults.wait_for(3)
     with pytest.raises(SupervisionError):
-        failing.alive.call().get(timeout=20)
+        failing.alive.call().get()
     assert len(faults) == 3
 
 
@@ -84,7 +84,7 @@ def test_choose_finds_the_ranks_that_are_alive(spawn: Spawn, faults: Faults) -> 
     failing.slice(gpus=0).fail.broadcast()
     faults.wait_for(1)
     for _ in range(20):
-        assert failing.alive.choose().get(timeout=20)
+        assert failing.alive.choose().get()
 
 
 def test_a_caller_that_waits_on_an_actor_that_fails_is_told(spawn: Spawn, faults: Faults) -> None:
@@ -105,9 +105,9 @@ def test_a_caller_that_waits_on_an_actor_that_fails_is_told(spawn: Spawn, faults
     streamed = fragile.slice(gpus=1).never.stream()
     fragile.slice(gpus=1).fail.broadcast()
     with pytest.raises(SupervisionError, match="the reason"):
-        waiting.get(timeout=20)
+        waiting.get()
     with pytest.raises(SupervisionError, match="the reason"):
-        next(streamed).get(timeout=20)
+        next(streamed).get()
     faults.wait_for(1)
 
 
@@ -122,13 +122,13 @@ def test_a_failing_constructor_is_reported_though_nobody_calls(
         def work(self) -> None: ...
 
     procs = spawn(1)
-    procs.initialized.get(timeout=20)
+    procs.initialized.get()
     never_born = procs.spawn("n", NeverBorn)
     faults.wait_for(1, timeout=10)
     assert "could not be born" in faults.reports()
     assert "__init__" in faults.reports()
     with pytest.raises(SupervisionError, match="could not be born"):
-        never_born.work.call_one().get(timeout=20)
+        never_born.work.call_one().get()
 
 
 def test_a_constructor_that_fails_on_one_rank_leaves_the_others(
@@ -147,10 +147,10 @@ def test_a_constructor_that_fails_on_one_rank_leaves_the_others(
 
     picky = spawn(3).spawn("p", Picky)
     faults.wait_for(1)
-    assert picky.slice(gpus=0).alive.call_one().get(timeout=20)
-    assert picky.slice(gpus=2).alive.call_one().get(timeout=20)
+    assert picky.slice(gpus=0).alive.call_one().get()
+    assert picky.slice(gpus=2).alive.call_one().get()
     with pytest.raises(SupervisionError, match="not on rank 1"):
-        picky.alive.call().get(timeout=20)
+        picky.alive.call().get()
     assert len(faults) == 1
 
 
@@ -158,7 +158,7 @@ def test_the_cleanup_of_a_failed_actor_gets_the_error(spawn: Spawn, faults: Faul
     port, receiver = open_channel()
     cleaner = spawn(1).spawn("c", Cleaner, "failed", port)
     cleaner.fail.broadcast()
-    name, text = receiver.recv().get(timeout=20)
+    name, text = receiver.recv().get()
     assert name == "failed"
     assert "cleaner fails" in text
     faults.wait_for(1)
@@ -170,8 +170,8 @@ def test_a_proc_on_which_an_actor_failed_takes_new_actors(spawn: Spawn, faults: 
     neighbour = procs.spawn("e", Echo)
     failing.fail.broadcast()
     faults.wait_for(2)
-    assert neighbour.say.call(1).get(timeout=20).values() == [1, 1]
-    assert procs.spawn("new", Echo).say.call(2).get(timeout=20).values() == [2, 2]
+    assert neighbour.say.call(1).get().values() == [1, 1]
+    assert procs.spawn("new", Echo).say.call(2).get().values() == [2, 2]
 
 
 def test_an_actor_that_failed_in_the_clients_process_does_not_prevent_new_ones(
@@ -181,8 +181,8 @@ def test_an_actor_that_failed_in_the_clients_process_does_not_prevent_new_ones(
     failing.fail.broadcast()
     faults.wait_for(1)
     echo = this_proc().spawn("e", Echo)
-    assert echo.say.call_one(1).get(timeout=20) == 1
-    echo.stop().get(timeout=20)
+    assert echo.say.call_one(1).get() == 1
+    echo.stop().get()
 
 
 def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(
@@ -202,9 +202,9 @@ def test_a_death_of_a_process_is_told_at_once_to_callers_and_to_the_hook(
     with pytest.raises(SupervisionError, match="3"):
         dies.slice(gpus=1).die.call_one().get(timeout=10)
     faults.wait_for(1)
-    assert dies.slice(gpus=0).alive.call_one().get(timeout=20)
+    assert dies.slice(gpus=0).alive.call_one().get()
     with pytest.raises(SupervisionError):
-        dies.alive.call().get(timeout=20)
+        dies.alive.call().get()
     assert len(faults) == 1
 
 
@@ -225,7 +225,7 @@ def supervisor(handles: Any) -> Any:
         @endpoint
         def ask_child(self, rank: int) -> str:
             try:
-                return str(self.children.slice(gpus=rank).alive.call_one().get(timeout=20))
+                return str(self.children.slice(gpus=rank).alive.call_one().get())
             except SupervisionError:
                 return "SupervisionError"
 
@@ -249,14 +249,14 @@ def test_the_owner_of_a_failed_actor_hears_of_it_once_and_lives_on_if_it_handles
     owner = spawn(1).spawn("owner", supervisor(True), spawn(2), port)
     owner.alive.call_one().get()
     owner.break_child.call_one(1).get()
-    mesh_name, report, text = receiver.recv().get(timeout=20)
+    mesh_name, report, text = receiver.recv().get()
     assert mesh_name.startswith("child")
     assert "child broke" in report
     assert "child broke" in text
     assert owner.ask_child.call_one(0).get(timeout=30) == "True"
     assert owner.ask_child.call_one(1).get(timeout=30) == "SupervisionError"
     assert owner.ask_child.call_one(1).get(timeout=30) == "SupervisionError"
-    assert owner.alive.call_one().get(timeout=20)
+    assert owner.alive.call_one().get()
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.2)
 
@@ -268,12 +268,12 @@ def test_an_owner_that_does_not_handle_a_failure_fails_itself_and_names_the_chil
     port, receiver = open_channel()
     owner = spawn(1).spawn("owner", supervisor(answer), spawn(2), port)
     owner.break_child.broadcast(0)
-    receiver.recv().get(timeout=20)
+    receiver.recv().get()
     (failure,) = faults.wait_for(1)
     for word in ("owner", "child", "child broke"):
         assert word in failure.report()
     with pytest.raises(SupervisionError, match="child broke"):
-        owner.alive.call_one().get(timeout=20)
+        owner.alive.call_one().get()
     assert len(faults) == 1
 
 
@@ -312,7 +312,7 @@ def test_a_holder_of_a_reference_is_not_its_supervisor(spawn: Spawn, faults: Fau
     holder = procs.spawn("h", Holder, port)
     holder.use.call_one(failing).get()
     faults.wait_for(1)
-    assert holder.alive.call_one().get(timeout=20)
+    assert holder.alive.call_one().get()
     with pytest.raises(TimeoutError):
         receiver.recv().get(timeout=0.2)
 
@@ -335,7 +335,7 @@ def test_an_async_owner_supervises_while_one_of_its_endpoints_waits(spawn: Spawn
             self.heard.set()
             return True
 
-    assert spawn(1).spawn("o", Owner, spawn(1)).break_child_and_wait.call_one().get(timeout=20)
+    assert spawn(1).spawn("o", Owner, spawn(1)).break_child_and_wait.call_one().get()
 
 
 def test_abort_and_kill_end_an_actor_with_a_failure_that_gives_the_reason(
@@ -391,5 +391,5 @@ def test_ranks_that_fail_one_after_the_other_are_each_reported(
             return text in faults.reports()
 
         wait_until(reported, what=f"the report about {text}")
-    assert failing.slice(gpus=1).alive.call_one().get(timeout=20)
+    assert failing.slice(gpus=1).alive.call_one().get()
     assert len(faults) == 2

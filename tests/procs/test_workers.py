@@ -275,11 +275,11 @@ def test_a_program_may_be_worker_and_client_at_once() -> None:
         folder = tempfile.mkdtemp()
         ended = start_worker_loop_forever(address=f"ipc://{folder}/w")
         hosts = attach_to_workers(workers=[f"ipc://{folder}/w"])
-        far = hosts.spawn_procs().spawn("p", Pid).pid.call().get(timeout=20).values()
-        near = this_host().spawn_procs().spawn("p", Pid).pid.call_one().get(timeout=20)
+        far = hosts.spawn_procs().spawn("p", Pid).pid.call().get().values()
+        near = this_host().spawn_procs().spawn("p", Pid).pid.call_one().get()
         assert near not in far
-        hosts.shutdown().get(timeout=20)
-        ended.get(timeout=20)
+        hosts.shutdown().get()
+        ended.get()
         os.rmdir(folder)
         print("done")
         """)
@@ -322,12 +322,12 @@ class Pid(Actor):
         return os.getpid()
 hosts = attach_to_workers(workers=sys.argv[1:])
 pid = hosts.spawn_procs().spawn("pid", Pid)
-print(*pid.pid.call().get(timeout=20).values(), flush=True)
+print(*pid.pid.call().get().values(), flush=True)
 for line in sys.stdin:
     if line == "call\\n":
-        print(*pid.pid.call().get(timeout=20).values(), flush=True)
+        print(*pid.pid.call().get().values(), flush=True)
     elif line == "stop\\n":
-        hosts.stop().get(timeout=20)
+        hosts.stop().get()
         print("stopped", flush=True)
     elif line == "leave\\n":
         break
@@ -400,7 +400,7 @@ class Greeter(Actor):
     def greet(self, data):
         return len(data)
 greeter = attach_to_workers(workers=[sys.argv[1]]).spawn_procs().spawn("greeter", Greeter)
-greeter.greet.call(b"").get(timeout=20)
+greeter.greet.call(b"").get()
 Path(sys.argv[2]).write_bytes(cloudpickle.dumps(greeter))
 print("there", flush=True)
 sys.stdin.read()
@@ -415,7 +415,7 @@ from monarch.actor import Actor, attach_to_workers, endpoint
 class Asks(Actor):
     @endpoint
     def ask(self, greeter, data):
-        return greeter.greet.call_one(data).get(timeout=20)
+        return greeter.greet.call_one(data).get()
     @endpoint
     def say(self, data):
         return data
@@ -427,10 +427,10 @@ if __name__ == "__main__":
     asks = hosts.spawn_procs().spawn("asks", Asks)
     mine = hosts.slice(hosts=0).spawn_procs().spawn("mine", Asks)
     for _ in range(4):
-        assert theirs.greet.call_one(data).get(timeout=20) == len(data)
-        assert asks.ask.call(theirs, data).get(timeout=20).values() == [len(data)] * 2
-        assert mine.say.call_one(data).get(timeout=20) == data
-    hosts.stop().get(timeout=20)
+        assert theirs.greet.call_one(data).get() == len(data)
+        assert asks.ask.call(theirs, data).get().values() == [len(data)] * 2
+        assert mine.say.call_one(data).get() == data
+    hosts.stop().get()
     print("done", flush=True)
 """
 
