@@ -16,10 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pytest
+
 from helpers.counting import Block, Count, Counted, look_at_no_more
 from helpers.scripts import run_script
 from monarch._core.actors.context import current_hub
 from monarch._core.net.connection import SEGMENT_CREDIT
+from monarch._core.net.segment_pool import SegmentPool
 from monarch.actor import this_proc
 from monarch.config import configured
 
@@ -152,6 +155,25 @@ def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spaw
     }
     assert not over(cost.caller, {**both, "signal": 4, "python": 110})
     assert not over(cost.called, {**both, "python": 90})
+
+
+def test_a_large_buffer_for_eight_procs_is_written_once(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actors = spawn(8).spawn("counted", Counted)
+    payload = Block(bytearray(MEGABYTE))
+    written: list[int] = []
+    make = SegmentPool.make
+
+    def counted_make(pool: SegmentPool, buffers: Any) -> Any:
+        written.append(sum(map(len, buffers)))
+        return make(pool, buffers)
+
+    monkeypatch.setattr(SegmentPool, "make", counted_make)
+    for _ in range(CALLS):
+        actors.echo.broadcast(payload)
+    actors.echo.call(None).get()
+    assert written == [MEGABYTE] * CALLS
 
 
 def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
