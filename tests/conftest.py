@@ -23,19 +23,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import hypothesis
 import pytest
 
+from gate import choice, second_try, shuffle
+
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
-# What starts processes is marked `slow`, but for these files, which have an actor's life from end
-# to end and take a second or a few. A file of another folder that takes long says so itself.
-QUICK = (
-    "test_async_actors.py",
-    "test_futures.py",
-    "test_futures_elsewhere.py",
-    "test_lifecycle.py",
-    "test_meshes.py",
-    "test_ports.py",
-    "test_supervision_basics.py",
-)
 PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
 
 # How long an example takes says more about who else uses the machine than about the code. Examples
@@ -73,6 +64,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="skip the leak check at the end of tests with processes",
     )
+    choice.add_options(parser)
+    shuffle.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -94,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers",
         "processes: one of these that needs processes, a loop of its own, or time that passes by itself",
     )
+    choice.configure(config)
+    second_try.register(config)
     # of pytest-xdist, which would begin with the files that have the most tests
     config.option.loadscopereorder = False
 
@@ -106,25 +101,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("spawn", kinds, indirect=True)
 
 
-def _is_slow(path: Path) -> bool:
-    return path.parent.name in (*PROCESS_TIERS, "browser") and path.name not in QUICK
-
-
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files that are left out need not be imported: each worker would, for seconds."""
-    left_out = (
-        config.option.markexpr == "not slow"
-        and collection_path.suffix == ".py"
-        and _is_slow(collection_path)
-    )
-    return True if left_out else None
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if _is_slow(item.path):
-            item.add_marker("slow")
-    if hasattr(config, "workerinput"):
+    choice.mark(items, lambda item: _uses_processes(item) or _tier(item) == "browser")
+    if config.option.shuffle:
+        shuffle.shuffle(config.option.shuffle, items)
+    elif hasattr(config, "workerinput"):
         # one of several: files whose tests take milliseconds come last, so that nobody is left
         # alone with a long one
         sizes = Counter(item.path for item in items)

@@ -3,16 +3,22 @@
 The client keeps a host agent and a spawner for as long as it lives. So a leak is what was not there
 before the test and does not go away soon after it; the descriptors of the machinery that stays are
 counted as well as our own.
+
+Only what belongs to this test counts, as other programs share the machine, and other workers of
+pytest are other programs: processes that descend from this one, their descriptors, the threads of
+this process, and segments that one of the family has mapped, or that have its process id in their
+name, as those of torch and of these tests do.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,12 +139,17 @@ def os_threads() -> dict[int, str]:
     return found
 
 
-def segments() -> frozenset[str]:
-    return frozenset(
-        entry.name
-        for entry in os.scandir("/dev/shm")
-        if entry.stat(follow_symlinks=False).st_uid == os.getuid()
-    )
+def segments(family: Iterable[int]) -> frozenset[str]:
+    """The files of ``/dev/shm`` that these processes have mapped, or named after themselves."""
+    ids = {str(pid) for pid in family}
+    found = {name for name in os.listdir("/dev/shm") if not ids.isdisjoint(re.split(r"\D+", name))}
+    for pid in ids:
+        try:
+            mapped = Path(f"/proc/{pid}/maps").read_text(errors="replace")
+        except OSError:
+            continue  # it has ended
+        found.update(re.findall(r" /dev/shm/([^/\n]+)$", mapped, re.MULTILINE))
+    return frozenset(found)
 
 
 def take_snapshot() -> Snapshot:
@@ -149,21 +160,7 @@ def take_snapshot() -> Snapshot:
     processes = {pid: begun for pid, begun in processes.items() if pid not in computing}
     watched = [os.getpid(), *processes]
     descriptors = {pid: open_descriptors(pid) for pid in watched}
-    return Snapshot(processes, descriptors, os_threads(), segments(), len(computing))
-
-
-def _in_use_by_strangers(segment: str, family: set[int]) -> bool:
-    """Other programs on the machine make segments too; one that only they have mapped is not
-    ours.
-    """
-    for entry in os.listdir("/proc"):
-        if entry.isdigit() and int(entry) not in family:
-            try:
-                if f"/dev/shm/{segment}" in Path(f"/proc/{entry}/maps").read_text(errors="replace"):
-                    return True
-            except OSError:
-                continue
-    return False
+    return Snapshot(processes, descriptors, os_threads(), segments(watched), len(computing))
 
 
 def leaks_since(
@@ -189,12 +186,7 @@ def leaks_since(
     if len(now.threads) > len(before.threads) and not threads_may_stay:
         names = [name for tid, name in now.threads.items() if tid not in before.threads]
         found.append(f"threads: {len(before.threads)} before, {len(now.threads)} now, new: {names}")
-    family = {os.getpid(), *now.processes}
-    found += [
-        f"shared-memory segment /dev/shm/{name}"
-        for name in now.segments - before.segments
-        if not _in_use_by_strangers(name, family)
-    ]
+    found += [f"shared-memory segment /dev/shm/{name}" for name in now.segments - before.segments]
     return found
 
 

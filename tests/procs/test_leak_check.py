@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 import threading
-import uuid
 from pathlib import Path
 
+from gate.strangers import stranger
 from helpers.leaks import leaks_since, take_snapshot, wait_settled
 
 
@@ -53,10 +53,45 @@ def test_a_thread_that_is_left_is_found_by_its_name() -> None:
     assert wait_settled(before) == []
 
 
-def test_a_shared_memory_segment_that_is_left_is_found() -> None:
+def test_a_shared_memory_segment_that_is_named_after_this_process_is_found() -> None:
     before = take_snapshot()
-    segment = Path("/dev/shm", f"monarch_test_{uuid.uuid4().hex}")
+    segment = Path("/dev/shm", f"monarch_test_{os.getpid()}")
     segment.touch()
     assert any(segment.name in line for line in leaks_since(before))
     segment.unlink()
     assert wait_settled(before) == []
+
+
+def test_a_shared_memory_segment_that_a_descendant_has_mapped_is_found() -> None:
+    before = take_snapshot()
+    program = """if True:
+        import sys
+        from multiprocessing.shared_memory import SharedMemory
+
+        memory = SharedMemory(create=True, size=8)
+        print(memory.name, flush=True)
+        sys.stdin.read()
+        memory.close()
+        memory.unlink()
+    """
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None
+        name = child.stdout.readline().strip()
+        assert any(line.endswith(f"/dev/shm/{name}") for line in leaks_since(before))
+        assert child.stdin is not None
+        child.stdin.close()
+    assert wait_settled(before) == []
+
+
+def test_what_another_program_makes_meanwhile_is_no_leak() -> None:
+    # as another worker of pytest, torch's DataLoader elsewhere, or another user would
+    with stranger() as made:
+        before = take_snapshot()
+        for _ in range(3):
+            assert made(), "the other program has ended"
+            assert leaks_since(before) == []

@@ -1,0 +1,60 @@
+"""What runs: by default the tests that start no process and those that hold a promise.
+
+A *process test* starts processes, or waits for some: it has the mark `process`, which conftest puts
+on it. One that `tests/promises.py` names has the mark `promise` as well. `addopts` of
+pyproject.toml leaves out the other process tests, and those that take long. `--all` runs everything;
+so does naming files, folders or tests, as who asks for a test wants to see it run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from promises import TESTS, is_promised
+
+BY_DEFAULT = "promise or not (process or slow)"
+"""As in `addopts`."""
+
+
+def add_options(parser: pytest.Parser) -> None:
+    group = parser.getgroup("choice of tests")
+    group.addoption(
+        "--all",
+        action="store_true",
+        help="run every test; by default process tests that hold no promise (tests/promises.py) and"
+        " slow ones are left out, unless files or tests are named",
+    )
+    group.addoption(
+        "--rest",
+        action="store_true",
+        help="run what a plain `pytest` leaves out, and nothing else: both together are --all",
+    )
+
+
+def configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "process: starts processes; conftest marks these tests")
+    config.addinivalue_line("markers", "promise: holds a promise of the pages (tests/promises.py)")
+    option = config.option
+    if hasattr(config, "workerinput") or option.markexpr != BY_DEFAULT:
+        return  # a worker has its controller's choice; an own `-m` is a choice as well
+    if option.rest:
+        option.markexpr = f"not ({BY_DEFAULT})"
+    elif option.all or config.args_source is pytest.Config.ArgsSource.ARGS:
+        option.markexpr = ""
+    option.all = option.markexpr != BY_DEFAULT
+
+
+def mark(items: list[pytest.Item], is_process_test: Callable[[pytest.Item], bool]) -> None:
+    """Put the marks on; of a promised function with many ids on the first one, which takes the
+    least of what all would say.
+    """
+    begun: set[str] = set()
+    for item in items:
+        if is_process_test(item):
+            item.add_marker("process")
+        function = item.nodeid.partition("[")[0]
+        if item.nodeid in TESTS or (is_promised(item.nodeid) and function not in begun):
+            item.add_marker("promise")
+        begun.add(function)

@@ -1,0 +1,123 @@
+"""What a failure of a test counts as: real runs of pytest with the plugin of `gate.second_try`."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gate.second_try import MOST_FLAKY
+
+CONFTEST = """
+from gate import second_try
+
+def pytest_addoption(parser):
+    parser.addoption("--all", action="store_true")
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "process: a process test")
+    second_try.register(config)
+"""
+TESTS = """
+import os
+from pathlib import Path
+import pytest
+
+def fails_once(name):
+    seen = Path(__file__).with_name(name)
+    if not seen.exists():
+        seen.touch()
+        raise AssertionError(f"the first try of {name}")
+
+@pytest.mark.process
+def test_well(): pass
+"""
+FLAKY = """
+@pytest.mark.process
+@pytest.mark.parametrize("number", range({count}))
+def test_flaky(number):
+    fails_once(f"flaky {{number}}")
+"""
+BROKEN = """
+@pytest.mark.process
+def test_broken():
+    raise AssertionError("it fails each time")
+"""
+PURE = """
+def test_pure():
+    fails_once("pure")
+"""
+CRASH = """
+@pytest.mark.process
+def test_crash():
+    seen = Path(__file__).with_name("crash")
+    if not seen.exists():
+        seen.touch()
+        os._exit(9)
+"""
+
+
+WORKERS = ("-n", "2")
+
+
+def run(folder: Path, tests: str, *options: str) -> tuple[int, str]:
+    folder.joinpath("conftest.py").write_text(CONFTEST)
+    folder.joinpath("test_some.py").write_text(TESTS + tests)
+    folder.joinpath("pytest.ini").write_text("[pytest]\naddopts = -ra\n")
+    options = ("-p", "xdist.plugin", *options) if options[:1] == WORKERS[:1] else options
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
+        cwd=folder,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize("options", [(), WORKERS], ids=["alone", "workers"])
+def test_one_that_passes_the_second_time_is_flaky_and_shown(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    status, said = run(tmp_path, FLAKY.format(count=1), *options)
+    assert status == 0, said
+    assert re.search(r"1 passed, 1 flaky", said), said
+    assert "second try, alone: test_some.py::test_flaky[0] passed" in said
+    assert "AssertionError: the first try of flaky 0" in said and "1 passed" in said
+
+
+def test_one_that_fails_again_has_failed_and_both_outputs_are_shown(tmp_path: Path) -> None:
+    status, said = run(tmp_path, BROKEN, *WORKERS)
+    assert status == 1, said
+    assert "1 failed, 1 passed" in said and "FAILED test_some.py::test_broken" in said
+    assert said.count("AssertionError: it fails each time") >= 2
+    assert "The second try, alone" in said
+
+
+def test_too_many_flaky_ones_fail_the_run(tmp_path: Path) -> None:
+    status, said = run(tmp_path, FLAKY.format(count=MOST_FLAKY + 1), *WORKERS)
+    assert status == 1, said
+    assert f"{MOST_FLAKY + 1} tests failed only once; more than {MOST_FLAKY} fail the run" in said
+
+
+def test_a_test_without_processes_has_one_try(tmp_path: Path) -> None:
+    status, said = run(tmp_path, PURE)
+    assert status == 1 and "1 failed, 1 passed" in said and "second try" not in said, said
+
+
+def test_the_first_failure_is_final_where_it_ends_the_run(tmp_path: Path) -> None:
+    status, said = run(tmp_path, FLAKY.format(count=1), "-x")
+    assert status == 1 and "second try" not in said, said
+
+
+def test_a_worker_that_crashes_gives_its_test_a_second_try(tmp_path: Path) -> None:
+    status, said = run(tmp_path, CRASH, *WORKERS)
+    assert status == 0, said
+    assert (
+        "1 passed, 1 flaky" in said and "second try, alone: test_some.py::test_crash passed" in said
+    )
