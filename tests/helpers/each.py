@@ -40,12 +40,12 @@ def for_each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]]
                     told = ", ".join(f"{name}={value!r}" for name, value in values.items())
                     failed.append((told, error))
             if failed:
-                first, error = failed[0]
+                first, reason = failed[0]
                 others = [told for told, _ in failed[1:SHOWN]]
                 raise AssertionError(
-                    f"{len(failed)} of {len(cases)} fail, first {first}: {error}\n"
+                    f"{len(failed)} of {len(cases)} fail, first {first}: {reason}\n"
                     + "\n".join(["the others:", *others] if others else [])
-                ) from error
+                ) from reason
 
         signature = inspect.signature(test)
         each.__signature__ = signature.replace(  # type: ignore[attr-defined]
