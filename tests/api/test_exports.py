@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from helpers.each import for_each
+
 ACTOR_NAMES = [
     "Actor",
     "endpoint",
@@ -145,12 +147,12 @@ PRIVATE_PATHS = {
 }
 
 
-@pytest.mark.parametrize("name", ACTOR_NAMES + ALSO_PUBLIC)
+@for_each("name", ACTOR_NAMES + ALSO_PUBLIC)
 def test_the_actor_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.actor"), name)
 
 
-@pytest.mark.parametrize("name", [*ACTOR_NAMES, *ALSO_PUBLIC])
+@for_each("name", [*ACTOR_NAMES, *ALSO_PUBLIC])
 def test_the_actor_package_lists_the_name(name: str) -> None:
     assert name in importlib.import_module("monarch.actor").__all__
 
@@ -170,19 +172,19 @@ def test_concurrent_exports_only_its_endpoint() -> None:
     )
 
 
-@pytest.mark.parametrize("name", RDMA_NAMES)
+@for_each("name", RDMA_NAMES)
 def test_the_rdma_package_has_the_name(name: str) -> None:
     rdma = importlib.import_module("monarch.rdma")
     assert hasattr(rdma, name)
     assert name in rdma.__all__
 
 
-@pytest.mark.parametrize("name", CONFIG_NAMES)
+@for_each("name", CONFIG_NAMES)
 def test_the_config_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.config"), name)
 
 
-@pytest.mark.parametrize("name", JOB_NAMES)
+@for_each("name", JOB_NAMES)
 def test_the_job_package_has_the_name(name: str) -> None:
     job = importlib.import_module("monarch.job")
     assert hasattr(job, name)
@@ -193,19 +195,17 @@ def test_the_default_job_path_is_that_of_old_programs() -> None:
     assert importlib.import_module("monarch.job").DEFAULT_JOB_PATH == ".monarch/job_state.pkl"
 
 
-@pytest.mark.parametrize(
-    "name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"]
-)
+@for_each("name", ["SPMDActor", "setup_torch_elastic_env", "setup_torch_elastic_env_async"])
 def test_the_spmd_package_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch.spmd"), name)
 
 
-@pytest.mark.parametrize("name", ["Extent", "Shape", "NDSlice", *CONFIG_NAMES[:5]])
+@for_each("name", ["Extent", "Shape", "NDSlice", *CONFIG_NAMES[:5]])
 def test_the_top_level_has_the_name(name: str) -> None:
     assert hasattr(importlib.import_module("monarch"), name)
 
 
-@pytest.mark.parametrize("name", ["Future", "ActorFuture", "Selection", "mast_reserve"])
+@for_each("name", ["Future", "ActorFuture", "Selection", "mast_reserve"])
 def test_the_top_level_has_names_that_need_no_torch(name: str) -> None:
     assert hasattr(importlib.import_module("monarch"), name)
 
@@ -269,9 +269,7 @@ TENSOR_PATHS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("path", "name"), [(path, name) for path, names in TENSOR_PATHS.items() for name in names]
-)
+@for_each("path, name", [(path, name) for path, names in TENSOR_PATHS.items() for name in names])
 def test_a_path_of_tensors_resolves(path: str, name: str) -> None:
     pytest.importorskip("torch")
     assert hasattr(importlib.import_module(path), name)
@@ -286,9 +284,7 @@ def test_the_top_level_names_are_the_same_objects() -> None:
     assert monarch.configure is importlib.import_module("monarch.config").configure
 
 
-@pytest.mark.parametrize(
-    ("path", "name"), [(path, name) for path, names in PRIVATE_PATHS.items() for name in names]
-)
+@for_each("path, name", [(path, name) for path, names in PRIVATE_PATHS.items() for name in names])
 def test_a_private_path_that_programs_use_resolves(path: str, name: str) -> None:
     module = importlib.import_module(path)
     value = getattr(module, name)

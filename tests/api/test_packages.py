@@ -7,9 +7,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from api.test_layering import SOURCES, module_name, own, trees
+from helpers.each import for_each
 
 PACKAGES = {module_name(path): path for path in SOURCES if path.name == "__init__.py"}
 ROOTS = {"monarch", "monarch._core"}  # their docstrings have the layers
@@ -57,7 +56,7 @@ def test_packages_are_found() -> None:
     assert "wire" in imported()["monarch._core.net"]
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES.keys() - ROOTS))
+@for_each("package", sorted(PACKAGES.keys() - ROOTS))
 def test_a_package_says_what_it_imports(package: str) -> None:
     sentence = re.search(
         r"\bImports (`[^.]*(?:\.\w[^.]*)*|no other package of `monarch`)\.(?: |$)",
@@ -69,7 +68,7 @@ def test_a_package_says_what_it_imports(package: str) -> None:
     assert names_in(sentence[1]) - {"monarch"} == imported()[package]
 
 
-@pytest.mark.parametrize("package", sorted(PACKAGES.keys() - {"monarch"}))
+@for_each("package", sorted(PACKAGES.keys() - {"monarch"}))
 def test_a_package_says_what_to_read_first(package: str) -> None:
     path = PACKAGES[package].parent
     modules = {each.stem for each in path.glob("*.py")} | {each.name for each in path.iterdir()}

@@ -12,6 +12,8 @@ from types import FunctionType, ModuleType
 import cloudpickle
 import pytest
 
+from helpers.each import for_each
+
 PACKAGES = [
     "monarch",
     "monarch.actor",
@@ -52,7 +54,7 @@ def exported(package: ModuleType) -> dict[str, object]:
     return {name: getattr(package, name) for name in names}
 
 
-@pytest.mark.parametrize("name", [*PACKAGES, *(WITH_TORCH if has_torch else []), *WITH_LIGHTNING])
+@for_each("name", [*PACKAGES, *(WITH_TORCH if has_torch else []), *WITH_LIGHTNING])
 def test_what_a_package_exports_has_a_public_name_by_which_it_is_found(name: str) -> None:
     objects = {
         key: value
@@ -76,6 +78,7 @@ def test_what_a_package_exports_has_a_public_name_by_which_it_is_found(name: str
 def test_names_do_not_depend_on_what_was_imported_first() -> None:
     program = """
 import importlib, sys
+from helpers.each import for_each
 for name in sys.argv[1:]:
     package = importlib.import_module(name)
     for key in getattr(package, "__all__", None) or dir(package):

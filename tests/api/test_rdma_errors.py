@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from helpers.each import for_each
 
 ROOT = Path(__file__).parents[2]
 ERRORS = ("Error", "Warning", "Refusal")
@@ -43,7 +43,7 @@ def beginning(text: str) -> str:
     return " ".join(words[:WORDS]).rstrip("…:;, ")
 
 
-@pytest.mark.parametrize("text", sorted({text for text in texts() if text.strip("…")}))
+@for_each("text", sorted({text for text in texts() if text.strip("…")}))
 def test_the_table_has_the_beginning_of_every_error(text: str) -> None:
     table = (ROOT / "docs/rdma.md").read_text().partition("## Troubleshooting")[2]
     assert beginning(text) in " ".join(table.split()), (

@@ -50,16 +50,14 @@ def test_an_actor_with_a_full_mailbox_that_is_stuck_is_stopped_within_the_grace_
     spawn: Spawn, tmp_path: Path
 ) -> None:
     door = tmp_path / "door"
-    with configured(mailbox_limit=20, cleanup_timeout="500ms"):
+    with configured(mailbox_limit=20, cleanup_timeout="500ms", message_delivery_timeout="1h"):
         procs = spawn(1)
         gate = procs.spawn("gate", Gate)
         port, started = open_channel()
         stuck = gate.wait_for_file.call_one(str(door), port)
         started.recv().get()
         with flooding(gate.say, 500):
-            start = time.monotonic()
             gate.stop().get()
-            assert time.monotonic() - start < 15
         with pytest.raises(Exception, match="stop"):
             stuck.get()
         # its neighbour, and its process, are reached again
@@ -76,10 +74,8 @@ def test_an_actor_with_a_full_mailbox_that_works_on_is_stopped_promptly(spawn: S
     with configured(mailbox_limit=10):
         slow = spawn(1).spawn("slow", Slow)
         slow.work.call_one().get()
-        with flooding(slow.work, 1000):  # 50 s of work
-            start = time.monotonic()
+        with flooding(slow.work, 100_000):  # more than an hour of work
             slow.stop().get()
-            assert time.monotonic() - start < 15
 
 
 class Narrow(Actor):
@@ -146,8 +142,7 @@ def test_a_producer_faster_than_its_consumer_grows_neither_without_bound(
         grown_producer = done.recv().get(timeout=40)
         taken, grown_consumer = consumer.took.call_one().get(timeout=40)
         # the client's call may overtake the last of the producer's: ask until all are there
-        end = time.monotonic() + 20
-        while taken < count and time.monotonic() < end:
+        while taken < count:
             taken, grown_consumer = consumer.took.call_one().get(timeout=40)
     assert taken == count
     assert grown_producer < 30 * MEGABYTE, (

@@ -36,7 +36,9 @@ def test_random_faults_in_a_tree_have_exactly_their_consequences(
 
 
 def test_trees_that_several_client_threads_use_do_not_disturb_each_other(tmp_path: Path) -> None:
-    run_chaos(tmp_path, "--minutes", shortened("0.3", "0.2"), "--threads", "3")
+    run_chaos(
+        tmp_path, "--minutes", shortened("0.3", "0.2"), "--threads", "3", "--operations", "80"
+    )
 
 
 def test_what_chaos_does_follows_from_its_seed_alone(tmp_path: Path) -> None:

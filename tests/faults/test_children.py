@@ -301,7 +301,7 @@ def test_a_mesh_in_a_file_is_used_by_another_program_until_its_owner_ends(tmp_pa
         result.stdout.count("the program that it belongs to has ended, or runs on another machine")
         == 3
     )
-    assert result.duration < 15 and result.exit_code == 0
+    assert result.exit_code == 0
 
 
 def test_a_mesh_on_another_host_needs_a_secret_in_the_process_that_it_was_given_to(

@@ -116,7 +116,6 @@ def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_i
 ) -> None:
     result = run_script(PREAMBLE + program + "\n")
     assert result.exit_code == 1, str(result)
-    assert result.duration < 20, str(result)
     for word in (
         "<root>",
         "fragile{'gpus': 1/2}",

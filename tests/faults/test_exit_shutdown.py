@@ -159,9 +159,7 @@ pids = worker.pid.call().get().values()
 agent = worker.slice(n=0).agent.call_one().get()
 waiting = worker.slice(n=0).hold_the_gil.call_one()
 {state}
-start = time.monotonic()
-shutdown_context(host_timeout=0.5).get(timeout=30)
-assert time.monotonic() - start < 20
+shutdown_context(host_timeout=0.5).get()
 for pid in [*pids, agent]:
     wait_gone(pid)
 assert isinstance(waiting.exception(), SupervisionError)

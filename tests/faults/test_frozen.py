@@ -176,8 +176,8 @@ def test_a_circle_of_waits_ends_though_the_agent_stays_stopped() -> None:
 def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for(
     who: str, number: str
 ) -> None:
-    result = run(f"""
-        procs, workers, pids = up(1)
+    run(f"""
+        procs, workers, pids = up(1, host_spawn_ready_timeout="1h")
         victim = {who}_of(pids[0])
         os.kill(victim, signal.SIGSTOP)
         wait_stopped(victim)
@@ -188,7 +188,6 @@ def test_procs_that_are_being_spawned_when_their_host_is_lost_are_not_waited_for
         assert "the host agent is gone" in told(more.initialized)[1]
         assert "the host agent is gone" in told(calling)[1]
         """)
-    assert result.duration < 20
 
 
 def test_an_agent_that_is_stopped_before_it_has_come_up_is_not_waited_for() -> None:
@@ -363,12 +362,10 @@ def test_holding_the_interpreter_lock_again_and_again_kills_nobody() -> None:
 
 def test_procs_of_which_one_is_stopped_end_within_the_bound_of_stop() -> None:
     run("""
-        procs, workers, pids = up(2, heartbeat_timeout="1m", cleanup_timeout="500ms", process_exit_timeout="500ms")
+        procs, workers, pids = up(2, heartbeat_timeout="1h", cleanup_timeout="500ms", process_exit_timeout="500ms")
         os.kill(pids[1], signal.SIGSTOP)
         wait_stopped(pids[1])
-        start = time.monotonic()
-        procs.stop().get(timeout=30)
-        assert time.monotonic() - start < 10
+        procs.stop().get()
         for pid in pids:
             wait_gone(pid)
         assert len(faults) == 0, faults.reports()
@@ -377,27 +374,24 @@ def test_procs_of_which_one_is_stopped_end_within_the_bound_of_stop() -> None:
 
 def test_the_timeout_ends_a_stop_sooner_than_its_bound() -> None:
     run("""
-        procs, workers, pids = up(2, heartbeat_timeout="500ms", process_exit_timeout="1m")
+        procs, workers, pids = up(2, heartbeat_timeout="500ms", process_exit_timeout="1h")
         os.kill(pids[1], signal.SIGSTOP)
         wait_stopped(pids[1])
-        start = time.monotonic()
-        procs.stop().get(timeout=30)
-        assert time.monotonic() - start < 20
+        procs.stop().get()
         """)
 
 
 def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_stopped() -> None:
     run("""
-        procs, workers, pids = up(2, heartbeat_timeout="1m")
+        procs, workers, pids = up(2, heartbeat_timeout="1h", process_exit_timeout="1h")
         more = this_host().spawn_procs()
         # the spawner, which does one thing after the other, has told the agent of the pids of `more`
         assert this_host().spawn_procs().initialized.get()
         with stopped(spawner_of(pids[0])):
             waiting = workers.wait.call()
             os.kill(pids[1], signal.SIGKILL)
-            taken, text = told(waiting)
+            _, text = told(waiting)
             assert "SIGKILL" in text and "trainers[1]" in text, text
-            assert taken < 15, taken  # as long as the exit of a proc is waited for
             more.stop().get()
         procs.stop().get()
         """)
@@ -405,18 +399,17 @@ def test_procs_can_be_stopped_and_their_deaths_are_told_while_the_spawner_is_sto
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 def test_a_program_ends_although_its_host_stands_still(who: str) -> None:
-    result = run(f"""
-        procs, workers, pids = up(2, heartbeat_timeout="1m")
+    run(f"""
+        procs, workers, pids = up(2, heartbeat_timeout="1h")
         os.kill({who}_of(pids[0]), signal.SIGSTOP)
         """)
-    assert result.duration < 20
 
 
 @pytest.mark.parametrize("who", ["spawner", "agent"])
 @pytest.mark.parametrize("before", [True, False], ids=["before", "meanwhile"])
 def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) -> None:
-    result = run(f"""
-        procs, workers, pids = up(2, heartbeat_timeout="1m")
+    run(f"""
+        procs, workers, pids = up(2, heartbeat_timeout="1h")
         waiting = workers.wait.call()
         victim = {who}_of(pids[0])
         if {before}:
@@ -430,7 +423,6 @@ def test_shutdown_ends_although_the_host_stands_still(who: str, before: bool) ->
         for pid in (victim, *pids):
             wait_gone(pid)
         """)
-    assert result.duration < 25
 
 
 def test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed() -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -56,11 +55,9 @@ def test_ctrl_c_ends_a_get_that_waits_and_the_call_can_still_be_read(
     future = gate.wait_for_file.call_one(str(door))
     killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     killer.start()
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        future.get(timeout=30)
+        future.get()
     killer.join()
-    assert time.monotonic() - start < 15
     door.touch()
     assert future.get() == "through"
     assert gate.say.call_one("after").get() == "after"
@@ -74,14 +71,12 @@ def test_a_handler_that_raises_during_a_get_is_heard_and_the_call_can_still_be_r
     gate.say.call_one("the connection is up, and is read by whoever waits").get()
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
-    start = time.monotonic()
     with raising_on(signal.SIGUSR1, error):
         killer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGUSR1))
         killer.start()
         with pytest.raises(error):
-            future.get(timeout=30)
+            future.get()
         killer.join()
-    assert time.monotonic() - start < 15
     door.touch()
     assert future.get() == "through"
     assert gate.say.call_one("after").get() == "after"
@@ -97,7 +92,7 @@ def test_a_signal_that_another_thread_has_taken_ends_a_get(
     gate.say.call_one("the connection is up, and is read by whoever waits").get()
     door = tmp_path / "open"
     future = gate.wait_for_file.call_one(str(door))
-    other = threading.Thread(target=future.get, args=(60,))
+    other = threading.Thread(target=future.get)
     if not reads:  # another thread does
         other.start()
         wait_until(lambda: future in waited_for, what="the other thread to wait")
@@ -105,14 +100,12 @@ def test_a_signal_that_another_thread_has_taken_ends_a_get(
     def take() -> None:
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
 
-    start = time.monotonic()
     with raising_on(signal.SIGUSR1, Tick):
         killer = threading.Timer(0.2, take)
         killer.start()
         with pytest.raises(Tick):
-            future.get(timeout=50)
+            future.get()
         killer.join()
-    assert time.monotonic() - start < 25
     door.touch()
     assert future.get() == "through"
     if not reads:

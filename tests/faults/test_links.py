@@ -40,7 +40,7 @@ def quick() -> Iterator[None]:
 
 @pytest.fixture
 def patient() -> Iterator[None]:
-    with configured(channel_reconnect_timeout="1m"):
+    with configured(channel_reconnect_timeout="1h"):
         yield
 
 
@@ -169,9 +169,7 @@ def test_a_worker_gone_without_a_word_is_lost_once_its_port_is_closed(patient: N
         client.links.send(worker.name, numbered(0))
         worker.wait_frames(1)
         worker.die()
-        before = time.monotonic()
         client.wait(lambda: client.lost)
-        assert time.monotonic() - before < 20, "not the whole time-out"
         assert "nobody listens there" in client.lost[0][1]
 
 
@@ -228,12 +226,14 @@ def test_a_host_that_cannot_be_dialed_is_lost_at_once(host: str, why: str) -> No
 
 
 def test_a_wrong_secret_is_final() -> None:
-    with End(LOCAL, SECRET) as worker, End(trust=trust_for(secret=make_secret())) as client:
-        before = time.monotonic()
+    with (
+        configured(mesh_attach_config_timeout="1h"),
+        End(LOCAL, SECRET) as worker,
+        End(trust=trust_for(secret=make_secret())) as client,
+    ):
         client.links.send(worker.name, numbered(0))
         client.wait(lambda: client.lost)
         assert "wrong secret" in client.lost[0][1]
-        assert time.monotonic() - before < 20, "not after the time for attaching"
         client.links.use_trust([worker.name], SECRET)
         client.links.send(worker.name, numbered(1))
         worker.wait_frames(1)
@@ -262,11 +262,9 @@ def test_a_farewell_is_heard_at_once_with_its_reason_behind_all_that_was_sent(
         worker.wait_frames(1)
         for number in range(1, 200):
             client.links.send(worker.name, numbered(number, b"x" * 10_000))
-        before = time.monotonic()
         client.close("the program has ended")
         worker.wait(lambda: worker.lost)
         assert worker.lost == [(client.name, "the program has ended")]
-        assert time.monotonic() - before < 20, "not the whole time-out"
         assert worker.numbers() == list(range(200))
         assert client.lost == []
 

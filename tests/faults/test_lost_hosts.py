@@ -25,7 +25,7 @@ def test_everybody_who_waits_is_told_and_the_rest_is_of_use(how: str) -> None:
                 assert is_ready.recv().get()
             every, one, stream = waiting.wait.call(), lost.slice(g=0).wait.call_one(), lost.wait.stream()
             hurt(w, 1, {how!r})
-            start = time.monotonic()
+            start = now()
             for future in (every, one, *stream):
                 told(future, name)
             for asked in (asks, local):
@@ -35,7 +35,7 @@ def test_everybody_who_waits_is_told_and_the_rest_is_of_use(how: str) -> None:
             due = [(mesh, rank, "host") for mesh in ("asks", "members", "waiting") for rank in (2, 3)]
             assert heard_of(len(due)) == due
 
-            start = time.monotonic()
+            start = now()
             for _ in range(3):
                 told(members.pid.call(), name)
                 assert sum(f.exception() is None for f in members.pid.stream()) == 4

@@ -109,7 +109,7 @@ def test_a_longer_one_is_the_loss_of_the_host_to_everybody_who_waits(interrupt: 
                 is_ready.recv().get()
             calls = [waiting.wait.call(), there.wait.call_one()]
             network.hosts[3].{interrupt}()
-            start = time.monotonic()
+            start = now()
             for call in (*calls, asked[1]):
                 told(call, name)
             text = asked[0].get()
@@ -132,7 +132,7 @@ def test_a_client_that_is_cut_off_loses_its_hosts_and_they_lose_it(interrupt: st
             here = this_host().spawn_procs().spawn("here", Member)
             calls = [members.slice(hosts=host).wait.call_one() for host in range(2)]
             network.hosts[0].{interrupt}()
-            start = time.monotonic()
+            start = now()
             for call, name in zip(calls, w.addresses):
                 told(call, name)
             within_bound(start)
@@ -152,7 +152,7 @@ def test_hosts_that_lose_each_other_but_not_the_client_stay_of_use_to_it() -> No
             is_ready.recv().get()
             namespace, address = network.hosts[1].namespace, network.hosts[2].address
             subprocess.run(["ip", "-n", namespace, "route", "add", "blackhole", f"{address}/32"], check=True)
-            start = time.monotonic()
+            start = now()
             for _ in range(2):  # down the tree, and around the gap
                 assert members.rank.call().get().values() == [0, 1, 2]
             text = asked.get()

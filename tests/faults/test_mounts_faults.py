@@ -88,13 +88,11 @@ DEATHS = """
         reading = parts_of("gathered/hosts_1/data")
         next(reading)
         os.kill(job._workers["hosts"][1].pid, signal.SIGKILL)
-        began = time.monotonic()
         for read in (lambda: [*reading], lambda: os.listdir("gathered/hosts_1"), lambda: open("gathered/hosts_1/data")):
             try:
                 read()
             except OSError as error:
                 print("DEAD", error.strerror)
-        print("BOUND", time.monotonic() - began < 60)
         print("OTHERS", os.listdir("gathered"), os.listdir("gathered/hosts_0"))
         print("READY", flush=True)
         signal.pause()
@@ -117,7 +115,6 @@ def test_a_dead_worker_is_an_error_and_a_dead_client_leaves_nothing_mounted(home
             "FROZEN {None}",
             "THAWED {(b'\\x00', None)}",
             *["DEAD Input/output error"] * 3,
-            "BOUND True",
             "OTHERS ['hosts_0', 'hosts_1'] ['data']",
             "READY",
         ]
@@ -218,11 +215,10 @@ def test_what_grows_is_read_over_a_network_and_a_lost_machine_is_an_error(tmp_pa
                     return file.read()
 
         def error_of(function, *args):
-            began = time.monotonic()
             try:
                 function(*args)
             except OSError as error:
-                return error.errno, time.monotonic() - began < 2 * PATIENCE
+                return error.errno
 
         def mounted_on(table: int) -> list[str]:
             command = ["nsenter", f"--mount=/proc/self/fd/{table}", "cat", "/proc/self/mounts"]
@@ -258,15 +254,15 @@ def test_what_grows_is_read_over_a_network_and_a_lost_machine_is_an_error(tmp_pa
                         assert seen == b"first" + content
                         grow(second, rank_3, content, 5 + 2 * len(content))
                         network.hosts[2].silence()
-                        assert error_of(os.pread, file.fileno(), 1, 79 << 20) == (errno.EIO, True)
-                        assert error_of(os.listdir, os.path.dirname(second)) == (errno.EIO, True)
+                        assert error_of(os.pread, file.fileno(), 1, 79 << 20) == errno.EIO
+                        assert error_of(os.listdir, os.path.dirname(second)) == errno.EIO
                     grow(first, rank_0, content, len(content))
                     with open(first, "rb") as file:
                         assert file.read(5) == content[:5]
                         hurt(w, 0, "kill the worker")
-                        wait_until(lambda: error_of(os.stat, f"{first} {time.monotonic()}") == (errno.EIO, True), what="EIO")
-                        assert error_of(os.pread, file.fileno(), 1, 39 << 20) == (errno.EIO, True)
-                        assert error_of(os.listdir, os.path.dirname(first)) == (errno.EIO, True)
+                        wait_until(lambda: error_of(os.stat, f"{first} {time.monotonic()}") == errno.EIO, what="EIO")
+                        assert error_of(os.pread, file.fileno(), 1, 39 << 20) == errno.EIO
+                        assert error_of(os.listdir, os.path.dirname(first)) == errno.EIO
                     wait_until(lambda: not any(map(mounted_on, tables)), what="the end of mounts on the machines")
         for table in tables:
             os.close(table)

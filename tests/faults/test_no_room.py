@@ -14,8 +14,6 @@ import pytest
 from helpers.scripts import run_script
 from helpers.waiting import wait_until
 
-AT_ONCE = 15.0  # seconds: less than any timeout that it could wait for
-
 
 def test_a_deleted_working_directory_is_an_error_of_spawn_procs_that_says_so() -> None:
     result = run_script("""
@@ -85,6 +83,9 @@ def test_a_limit_on_processes_shows_at_once_and_by_name(
     result = run_script(f"""
         {limited(room)}
         from monarch.actor import Actor, endpoint, this_host
+        from monarch.config import configure
+
+        configure(host_spawn_ready_timeout="1h", heartbeat_timeout="1h")  # it shows before
 
         class Works(Actor):
             @endpoint
@@ -99,6 +100,5 @@ def test_a_limit_on_processes_shows_at_once_and_by_name(
         assert "--pids-limit" in result.stderr, str(result)
     else:
         assert (room, result.stdout) == (10, "[1, 1]\n"), str(result)
-    assert result.duration < AT_ONCE, str(result)
     assert "internal error" not in result.stderr, str(result)
     assert result.left_behind == [], str(result)

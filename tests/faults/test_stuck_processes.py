@@ -17,7 +17,7 @@ from monarch.actor import SupervisionError, this_host
 if TYPE_CHECKING:
     from conftest import Spawn
 
-BLOCKS = {"blocks_on_import.py": "import time\nprint('importing', flush=True)\ntime.sleep(300)\n"}
+BLOCKS = {"blocks_on_import.py": "import time\nprint('importing', flush=True)\ntime.sleep(3600)\n"}
 STUCK = """
     import sys, time
     from monarch._core.client import root_cell
@@ -41,9 +41,7 @@ def test_procs_can_be_stopped_while_the_spawner_is_stuck_in_an_import() -> None:
     result = run_script(
         STUCK
         + """
-    start = time.monotonic()
     procs.stop().get()
-    assert time.monotonic() - start < 10
     try:
         pending.get(timeout=10)
     except Exception as error:
@@ -54,25 +52,23 @@ def test_procs_can_be_stopped_while_the_spawner_is_stuck_in_an_import() -> None:
     assert result.exit_code == 0, str(result)
     assert "pending call: SupervisionError" in result.stdout, str(result)
     assert result.left_behind == [], str(result)
-    assert result.duration < 20
 
 
 def test_a_program_ends_though_the_spawner_is_stuck_in_an_import() -> None:
     result = run_script(STUCK, files=BLOCKS)
     assert result.exit_code == 0, str(result)
     assert result.left_behind == [], str(result)
-    assert result.duration < 20
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_when_a_client_with_a_stuck_spawner_is_ended(number: signal.Signals) -> None:
     result = run_script(
-        STUCK + "    print('waiting', flush=True)\n    pending.get(timeout=60)\n",
+        STUCK + "    print('waiting', flush=True)\n    pending.get()\n",
         files=BLOCKS,
         signal_after=("waiting", number),
         settle=8.0,
     )
-    assert result.after_signal is not None and result.after_signal < 15
+    assert result.after_signal is not None
     assert result.left_behind == [], str(result)
 
 
@@ -106,9 +102,8 @@ def test_a_program_that_never_serves_is_killed_and_its_rank_named() -> None:
 
         monarch.actor.unhandled_fault_hook = lambda failure: None
         configure(host_spawn_ready_timeout="500ms")
-        procs = this_host().spawn_procs(name="sleepers", bootstrap_command=BootstrapCommand("/bin/sleep", None, ("60",)))
+        procs = this_host().spawn_procs(name="sleepers", bootstrap_command=BootstrapCommand("/bin/sleep", None, ("3600",)))
         call = procs.spawn("echo", Echo).say.call_one(1)
-        start = time.monotonic()
         try:
             procs.initialized.get()
         except ValueError as error:
@@ -117,7 +112,6 @@ def test_a_program_that_never_serves_is_killed_and_its_rank_named() -> None:
             call.get()
         except SupervisionError as error:
             print("call:", str(error).replace("\\n", " "))
-        assert time.monotonic() - start < 10
         """)
     assert result.exit_code == 0, str(result)
     initialized, call = result.stdout.splitlines()

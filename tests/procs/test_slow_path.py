@@ -6,9 +6,9 @@ runs when. `signal` is two for each signal that the program handles: Ctrl-C, and
 test's time limit. `python` counts Python functions, which is what most of the time goes to; it
 leaves room for other versions of the interpreter.
 
-A busy machine only ever adds (a wait that was cut in two, memory that was not given back in time),
-so what is held against the limits is the least of five rounds; what a lost optimisation adds is in
-each of them.
+A busy machine only ever adds (a loan that ended early, a wait that was cut in two, memory that was
+not given back in time), and not to each round of calls; what a lost optimisation adds is in each of
+them. So what is held against the limits is the least of as many rounds as it takes to keep them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 CALLS = 50
-ROUNDS = 5
+ROUNDS = 40
 MEGABYTE = 1 << 20
 ROUND_TRIP = {"send": 1.1, "receive": 1.3, "wait": 1.8, "watch": 2.4, "switches": 1.6, "io": 40}
 
@@ -42,16 +42,28 @@ class Cost(NamedTuple):
     called: dict[str, float]
 
 
-def measure(actors: Any, operation: Callable[[], object]) -> Cost:
-    rounds = [measure_once(actors, operation) for _ in range(ROUNDS)]
-    return Cost(least([one.caller for one in rounds]), least([one.called for one in rounds]))
+def too_much(
+    actors: Any,
+    operation: Callable[[], object],
+    caller: dict[str, float],
+    called: dict[str, float],
+) -> list[str]:
+    """What is over these limits in each of many rounds."""
+    rounds: list[Cost] = []
+    while len(rounds) < ROUNDS:
+        rounds.append(measure(actors, operation))
+        found = over(least([one.caller for one in rounds]), caller)
+        found += over(least([one.called for one in rounds]), called)
+        if not found:
+            break
+    return found
 
 
 def least(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {kind: min(one.get(kind, 0.0) for one in rounds) for kind in set().union(*rounds)}
 
 
-def measure_once(actors: Any, operation: Callable[[], object]) -> Cost:
+def measure(actors: Any, operation: Callable[[], object]) -> Cost:
     operation()
     actors.start_counting.call().get()
     count = Count()
@@ -80,9 +92,12 @@ def over(cost: dict[str, float], limits: dict[str, float]) -> list[str]:
 
 def test_one_call_and_its_reply_take_one_send_and_one_receive_on_either_side(spawn: Spawn) -> None:
     actor = spawn(1).spawn("counted", Counted)
-    cost = measure(actor, lambda: actor.echo.call_one(1).get())
-    assert not over(cost.caller, {**ROUND_TRIP, "signal": 4, "python": 62})
-    assert not over(cost.called, {**ROUND_TRIP, "python": 36})
+    assert not too_much(
+        actor,
+        lambda: actor.echo.call_one(1).get(),
+        {**ROUND_TRIP, "signal": 4, "python": 62},
+        {**ROUND_TRIP, "python": 36},
+    )
 
 
 def test_each_of_many_calls_in_flight_costs_less_than_one_that_is_waited_for(spawn: Spawn) -> None:
@@ -97,37 +112,37 @@ def test_each_of_many_calls_in_flight_costs_less_than_one_that_is_waited_for(spa
         "send": 1.01 * CALLS,
     }
     limits = {**both, "python": 32 * CALLS, "io": 12 * CALLS}
-    # 25 on a quiet machine; on a busy one the actor finds its mailbox empty now and then, and waits
-    for _ in range(8):
-        cost = measure(actor, once)
-        found = over(cost.caller, limits) + over(cost.called, limits)
-        if not found:
-            break
-    assert not found
+    assert not too_much(actor, once, limits, limits)
 
 
 def test_a_call_to_eight_procs_is_pickled_once_and_sent_once_to_each(spawn: Spawn) -> None:
     actors = spawn(8).spawn("counted", Counted)
-    cost = measure(actors, lambda: actors.echo.call(1).get())
     waited = {"receive": 8.5, "wait": 18, "watch": 4.4, "switches": 9, "signal": 8}
-    assert not over(cost.caller, {"send": 8.2, **waited, "python": 190, "io": 40})
-    assert not over(cost.called, {**ROUND_TRIP, "python": 36})
+    assert not too_much(
+        actors,
+        lambda: actors.echo.call(1).get(),
+        {"send": 8.2, **waited, "python": 190, "io": 40},
+        {**ROUND_TRIP, "python": 36},
+    )
 
 
 def test_a_broadcast_costs_one_send_per_rank_and_no_reply(
     spawn: Spawn,
 ) -> None:
     actors = spawn(8).spawn("counted", Counted)
-    cost = measure(actors, lambda: actors.echo.broadcast(1))
-    assert not over(cost.caller, {"send": 8.2, "python": 52, "io": 2})
-    assert not over(cost.called, {**ROUND_TRIP, "send": 0.1, "python": 30})
+    assert not too_much(
+        actors,
+        lambda: actors.echo.broadcast(1),
+        {"send": 8.2, "python": 52, "io": 2},
+        {**ROUND_TRIP, "send": 0.1, "python": 30},
+    )
 
 
 def test_telemetry_runs_no_function_for_a_message_that_it_does_not_look_at(spawn: Spawn) -> None:
     with configured(telemetry="sampled"):
         actor = spawn(1).spawn("counted", Counted)
         actor.echo.call_one(1).get()
-        looked_at = measure_once(actor, lambda: actor.echo.broadcast(1))
+        looked_at = measure(actor, lambda: actor.echo.broadcast(1))
         actor.look_at_no_more.call_one().get()
         look_at_no_more(current_hub())
         cost = measure(actor, lambda: actor.echo.broadcast(1))
@@ -142,7 +157,6 @@ def test_telemetry_runs_no_function_for_a_message_that_it_does_not_look_at(spawn
 def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spawn) -> None:
     actor = spawn(1).spawn("counted", Counted)
     payload = Block(bytearray(MEGABYTE))
-    cost = measure(actor, lambda: actor.echo.call_one(payload).get())
     memory = {"memory": 3.1, "written": MEGABYTE * 1.05}
     # once per so many bytes each side tells that it has read them: that is what bounds the memory
     # on its way
@@ -153,8 +167,12 @@ def test_a_large_buffer_is_written_once_and_never_crosses_the_socket(spawn: Spaw
         "receive": ROUND_TRIP["receive"] + credit,
         "send": ROUND_TRIP["send"] + credit,
     }
-    assert not over(cost.caller, {**both, "signal": 4, "python": 110})
-    assert not over(cost.called, {**both, "python": 90})
+    assert not too_much(
+        actor,
+        lambda: actor.echo.call_one(payload).get(),
+        {**both, "signal": 4, "python": 110},
+        {**both, "python": 90},
+    )
 
 
 def test_a_large_buffer_for_eight_procs_is_written_once(
@@ -196,7 +214,7 @@ def test_the_io_threads_sleep_through_a_loop_of_calls(spawn: Spawn) -> None:
         )
 
     # once per process and call, where a machine is too busy for loans to linger
-    assert min(once() for _ in range(ROUNDS)) <= 9
+    assert any(once() <= 9 for _ in range(ROUNDS))
 
 
 MANY = 5000

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.asgi import Answer, ask
+from helpers.each import for_each
 from monarch.admin.guard import HEADERS, METHODS, Guard
 from monarch.admin.keys import ACT, CODE_LIFE, ROLES, SESSION_LIFE, VIEW, Keys, may
 from monarch.admin.routes import NOBODY, ROUTES, ApiError, Route
@@ -74,9 +75,7 @@ STRANGE_HOSTS = (
     "0.0.0.0:1729",
 )
 
-EVERY_ROUTE = pytest.mark.parametrize(
-    "route", ROUTES, ids=lambda route: f"{route.method} {route.path}"
-)
+EVERY_ROUTE = for_each("route", ROUTES)
 
 
 class Nobody:

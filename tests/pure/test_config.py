@@ -24,6 +24,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.each import for_each
 from monarch import config
 from monarch.config import Encoding, configure, configured
 from monarch.config.__main__ import markdown
@@ -37,7 +38,7 @@ pytest_plugins = ["pytester"]
 LINES = "tail_log_lines"
 LINES_ENV = "HYPERACTOR_MESH_TAIL_LOG_LINES"
 DELIVERY_ENV = "HYPERACTOR_MESSAGE_DELIVERY_TIMEOUT"
-EVERY_KNOB = pytest.mark.parametrize("knob", KNOBS, ids=lambda knob: knob.name)
+EVERY_KNOB = for_each("knob", KNOBS)
 
 
 @pytest.fixture(autouse=True)
@@ -697,7 +698,7 @@ OTHER_DEFAULTS = {
     "mesh_admin_max_concurrent_resolves": 8,
     "mesh_orphan_timeout": "10s",
 }
-EVERY_KEY_OF_0_7 = pytest.mark.parametrize("key", KEYS_OF_0_7)
+EVERY_KEY_OF_0_7 = for_each("key", KEYS_OF_0_7)
 
 
 @EVERY_KEY_OF_0_7

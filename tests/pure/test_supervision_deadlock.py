@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from helpers.each import for_each
 from monarch._core.supervision.deadlock import (
     EVERYTHING,
     NOBODY,
@@ -401,13 +402,13 @@ def run_program(seed: int, fan_out: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_every_report_is_a_cycle_at_that_moment_and_no_cycle_stays(seed: int) -> None:
     """The observer in `World` sees everything; `finish` ends when nobody waits any more."""
     run_program(seed, fan_out=1)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_reports_of_calls_to_meshes_are_cycles_until_one_is_broken(
     seed: int,
 ) -> None:

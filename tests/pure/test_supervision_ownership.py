@@ -9,6 +9,7 @@ import random
 
 import pytest
 
+from helpers.each import for_each
 from monarch._core.supervision.failure import EXCEPTION, KILLED, LINK, UNHANDLED, Failure
 from monarch._core.supervision.ownership import (
     AskSupervisor,
@@ -279,7 +280,7 @@ class Tree:
                 self.fail(owner, UNHANDLED)
 
 
-@pytest.mark.parametrize("seed", range(300))
+@for_each("seed", range(300))
 def test_a_failure_climbs_until_somebody_handles_it_whatever_the_order(seed: int) -> None:
     tree = Tree(random.Random(seed))
     victims = tree.chance.sample(tree.nodes[1:], tree.chance.randint(1, len(tree.nodes) - 1))

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from helpers.each import for_each
 from monarch._core.supervision.failure import EXCEPTION, HOST, KILLED, UNSTARTED, Failure, host_lost
 from monarch._core.supervision.ownership import (
     Abandon,
@@ -206,7 +207,7 @@ def test_a_strategy_shows_its_limits_and_travels() -> None:
     assert repr(again) == "AllForOne(max_restarts=5, within=600)"
 
 
-@pytest.mark.parametrize("seed", range(200))
+@for_each("seed", range(200))
 def test_at_random_restarts_stay_within_the_limit_and_nothing_is_lost(seed: int) -> None:
     chance = random.Random(seed)
     strategy = chance.choice([OneForOne, AllForOne, RestForOne])(

@@ -8,6 +8,7 @@ from struct import Struct
 
 import pytest
 
+from helpers.each import for_each
 from helpers.wires import LIMITS, Dialer, Host, Wires, frame_of
 from monarch._core.wire import link as wire_link
 from monarch._core.wire import link_table as wire_table
@@ -88,7 +89,7 @@ def random_trouble(wires: Wires, a: Host, b: Host, until: float, longest: float)
             when += length + T  # a sign of life before the next
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_what_is_sent_arrives_once_and_in_order_when_no_outage_is_too_long(seed: int) -> None:
     wires = Wires(seed)
     a, b = wires.host("a", "1"), wires.host("b", "2")
@@ -105,7 +106,7 @@ def test_what_is_sent_arrives_once_and_in_order_when_no_outage_is_too_long(seed:
     ], "all is acknowledged, nothing is kept"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_both_sides_know_of_an_outage_that_is_too_long_within_the_bound(seed: int) -> None:
     wires = Wires(seed)
     a, b = wires.host("a", "1"), wires.host("b", "2")
@@ -127,7 +128,7 @@ def test_both_sides_know_of_an_outage_that_is_too_long_within_the_bound(seed: in
     assert len(a.lost) == len(b.lost) == 1
 
 
-@pytest.mark.parametrize("seed", range(60))
+@for_each("seed", range(60))
 def test_two_hosts_that_dial_each_other_at_the_same_time_end_with_one_link(seed: int) -> None:
     wires = Wires(seed)
     a, b = wires.host("a", "12"[seed % 2]), wires.host("b", "21"[seed % 2])
@@ -157,7 +158,7 @@ def test_the_host_that_can_be_dialed_is_reached_whichever_identity_is_lower() ->
         assert (all_got(a), all_got(b)) == (["from b"], ["from a"])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_several_names_of_one_process_share_one_link(seed: int) -> None:
     wires = Wires(seed)
     a, b = wires.host("a", "12"[seed % 2]), wires.host("b", "21"[seed % 2], "b2", "b3")
@@ -361,7 +362,7 @@ def test_a_link_whose_dialer_falls_silent_before_it_is_up_is_given_up() -> None:
     assert all_got(b) == ["x"]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_trouble_at_any_moment_of_the_first_dial_and_of_a_resumption_is_overcome(seed: int) -> None:
     """Outages that begin while the sides greet each other, in both of the ways: cut, or nothing
     passes.
@@ -384,7 +385,7 @@ def test_trouble_at_any_moment_of_the_first_dial_and_of_a_resumption_is_overcome
     assert a.lost == b.lost == []
 
 
-@pytest.mark.parametrize("seed", range(40))
+@for_each("seed", range(40))
 def test_a_resumption_that_comes_too_late_is_refused_with_the_reason(seed: int) -> None:
     wires = Wires(seed)
     # b gives up sooner
@@ -839,7 +840,7 @@ def test_what_a_peer_has_sent_twice_is_delivered_once() -> None:
     assert len(all_got(a)) == 2
 
 
-@pytest.mark.parametrize("seed", range(100))
+@for_each("seed", range(100))
 def test_random_changes_of_what_a_peer_sends_never_do_more_than_end_its_link(seed: int) -> None:
     wires = Wires(seed)
     a = wires.host("a")
