@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..calls.failed_call import ByRank
 from ..calls.rebuild import read_value
@@ -55,6 +55,14 @@ class Answers(Generic[R]):
 
     def __length_hint__(self) -> int:
         return len(self._futures)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"a stream has no attribute {name!r}: it gives a future for each rank, as the ranks"
+                " answer. Write `for future in mesh.endpoint.stream(...): future.get()`"
+            )
 
 
 class AnswersByRank(ByRank[Any]):

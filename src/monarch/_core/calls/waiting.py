@@ -162,8 +162,7 @@ def _is_debugged(future: FutureState) -> bool:
 def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
     """Let the running task wait until it is done."""
     _check_process(future)
-    asyncio = asyncio_module()
-    loop = asyncio.get_running_loop()
+    loop = needed_loop(future)
     operation = future._operation
     if operation is not None:
         operation.observed(future, loop)
@@ -184,7 +183,7 @@ def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
 
     subscribe(future, wake)
     # where a program drives a coroutine by hand there is none
-    task = asyncio.current_task(loop) or loop
+    task = sys.modules["asyncio"].current_task(loop) or loop
     waits = note_wait(future, task)
     waited_for.add(future)
     try:
@@ -222,14 +221,21 @@ def _set_if_pending(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def asyncio_module() -> Any:
-    """Return asyncio, imported at the first call.
+def needed_loop(future: FutureState) -> asyncio.AbstractEventLoop:
+    """The event loop that runs in this thread.
 
-    It costs more to import than all of this package: only programs that use it pay.
+    Raises:
+        RuntimeError: None does.
     """
-    import asyncio
-
-    return asyncio
+    loop = running_loop()
+    if loop is None:
+        raise RuntimeError(
+            f"{future!r} can only be awaited where an asyncio event loop runs, and none runs in"
+            " this thread. Write `await trio.to_thread.run_sync(future.get)` under trio, `await"
+            " anyio.to_thread.run_sync(future.get)` under anyio, and `future.get()` in ordinary"
+            " code"
+        )
+    return loop
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
