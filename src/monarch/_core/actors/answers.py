@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from ..calls import future as futures
 from ..calls.failed_call import ByRank
 from ..calls.rebuild import read_value
 from ..calls.waiting import wait_in_loop
@@ -51,6 +52,8 @@ class Answers(Generic[R]):
             raise StopAsyncIteration
         if not self._futures[0].done():
             await wait_in_loop(self._futures[0])
+        if futures.unshown is not None:  # as where the future itself is awaited
+            await futures.unshown.wait_in_loop()
         return self._futures.popleft()
 
     def __length_hint__(self) -> int:

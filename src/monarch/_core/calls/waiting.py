@@ -144,7 +144,7 @@ def _before_blocking(future: FutureState) -> Lendable | None:
     operation = future._operation
     if operation is not None:
         operation.before_blocking(future)
-    if running_loop() is not None and not _in_a_notebook():
+    if in_a_loop():
         warnings.warn(
             "Blocking get() was called from a running asyncio event loop; it stops everything else"
             " on that loop. Write `await future` instead.",
@@ -245,6 +245,11 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         module._get_running_loop() if module is not None else None
     )
     return loop
+
+
+def in_a_loop() -> bool:
+    """Return whether this thread would hold up an event loop if it blocked."""
+    return running_loop() is not None and not _in_a_notebook()
 
 
 def _in_a_notebook() -> bool:
