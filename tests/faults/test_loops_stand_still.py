@@ -188,7 +188,7 @@ async def use_memory() -> None:
         await state.update(into)
         await pull(state, into)
         await replica.pull()
-        await RDMAAction().read_into(memory, here).submit()
+        await RDMAAction().read_remote(here, memory).submit()
     await memory.drop()
     await procs.stop()
 
@@ -220,6 +220,8 @@ USES: list[Callable[[], Any]] = [
 ]  # fmt: skip
 
 
+# a controller lives as long as its client, with its thread
+@pytest.mark.may_keep("threads", "descriptors")
 @pytest.mark.parametrize("use", USES)
 def test_nothing_that_a_program_awaits_blocks_its_loop(
     use: Callable[[], Any], blocked: list[str]
