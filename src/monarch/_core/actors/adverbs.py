@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..calls.future import Future
@@ -271,9 +271,7 @@ class Endpoint(Generic[P, R]):
         )
 
     if not TYPE_CHECKING:
-
-        def __getitem__(self, index: object) -> NoReturn:
-            self()  # also where a program iterates over it
+        __getitem__ = __call__  # also where a program iterates over it
 
     def __getattr__(self, adverb: str) -> Any:
         raise AttributeError(

@@ -62,10 +62,8 @@ class Answers(Generic[R]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(
-                f"a stream has no attribute {name!r}: it gives a future for each rank, as the ranks"
-                " answer. Write `for future in mesh.endpoint.stream(...): future.get()`"
-            )
+            do = "write `for future in mesh.endpoint.stream(...): future.get()`"
+            raise AttributeError(f"a stream gives futures and has no attribute {name!r}: {do}")
 
 
 class AnswersByRank(ByRank[Any]):

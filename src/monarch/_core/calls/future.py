@@ -15,12 +15,12 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._used_as_result import UsedAsResult
 from . import pending
 from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
 from .failed_call import Outcome
 from .pending import FutureState, notice, subscribe
-from .used_as_result import UsedAsResult
 from .waiting import LONGEST, needed_loop, running_loop, steps_in_loop, wait
 from .waits import Prelude
 
@@ -145,12 +145,9 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
         """
         with pending.changing:
             before = self._callbacks
-            self._callbacks = tuple(
-                each
-                for each in before
-                if not (isinstance(each, _UserCallback) and each.callback == callback)
-            )
-            return len(before) - len(self._callbacks)
+            kept = [each for each in before if getattr(each, "callback", None) != callback]
+            self._callbacks = tuple(kept)
+            return len(before) - len(kept)
 
     def cancel(self) -> bool:
         """Drop the operation unless it has begun. An operation that has begun goes on.

@@ -83,11 +83,10 @@ class Outside:
     def step(self, advance: Callable[[Generator[Any, None, Any]], Any]) -> Any:
         """Take the wait of the current task a step on: to what it yields, or to its end."""
         task = _current()
-        steps = self._steps.get(task)
-        if steps is None:
-            steps = self._steps[task] = self._future.__await__()
+        if task not in self._steps:
+            self._steps[task] = self._future.__await__()
         try:
-            return advance(steps)
+            return advance(self._steps[task])
         except BaseException:  # a `StopIteration` where there is a result
             self._steps.pop(task, None)
             raise
