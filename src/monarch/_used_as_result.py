@@ -1,4 +1,4 @@
-"""What programs do with a future that they take for its result: each raises, and names `get`."""
+"""Operators and attributes of a future that is taken for its result: each raises and names `get`."""
 
 from __future__ import annotations
 

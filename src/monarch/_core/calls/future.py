@@ -178,11 +178,28 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
         return self._value  # type: ignore[no-any-return]  # as in `get`
 
     def send(self, value: Any) -> Any:
-        """Wait one step on, for the task that asyncio has made of this future."""
+        """Wait one step on, for the task that asyncio has made of this future.
+
+        Args:
+            value: None, as asyncio sends it.
+
+        Returns:
+            What that task is to wait for.
+
+        Raises:
+            StopIteration: The future is done; with its result.
+        """
         return self._condition.step(lambda steps: steps.send(value))
 
     def throw(self, *error: Any) -> Any:
-        """Raise an error where that task waits; the operation goes on."""
+        """Raise an error where that task waits; the operation goes on.
+
+        Args:
+            error: As for the method of generators.
+
+        Returns:
+            As `send`.
+        """
         return self._condition.step(lambda steps: steps.throw(*error))
 
     def close(self) -> None:

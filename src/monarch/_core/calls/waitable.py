@@ -1,5 +1,5 @@
-"""What others see of a future: `concurrent.futures` a lock, a state and a list of waiters, and
-asyncio a coroutine.
+"""The face of a future for `concurrent.futures`, a lock, a state and a list of waiters, and for
+asyncio, a coroutine.
 
 `concurrent.futures.wait` and `as_completed` read the state of all futures, and put themselves on
 their lists, with all the locks held. Here the lock holds nobody up: what a future said while it was
