@@ -45,6 +45,21 @@ async def main() -> None:
 asyncio.run(main())
 # endregion
 
+
+# region asyncio
+async def many() -> None:
+    shorter, longer = (sleeper.sleep.call_one(seconds) for seconds in (0.1, 0.2))
+    background = asyncio.create_task(shorter)  # a future is a coroutine, too
+    done, rest = await asyncio.wait([longer.as_asyncio()], timeout=5)  # which takes no coroutines
+    assert await background == "done"
+    assert len(done) == 1
+    assert not rest
+
+
+asyncio.run(many())
+assert asyncio.run(sleeper.sleep.call_one(0.1)) == "done"
+# endregion
+
 # region done
 future = sleeper.sleep.call_one(0.1)
 assert not future.done()

@@ -39,6 +39,7 @@ from ._core.plane import (
     register,
     send_record,
     subscribe,
+    when_done,
 )
 from ._namedtuple import NamedTuple
 from .actor import Future, shutdown_context
@@ -230,6 +231,27 @@ def agents_here() -> Future[list[ProcAddress]]:
     return _ask(
         hub, agent, DescribeHost(), lambda reply: agents_of([agent.host, *read_answer(reply).hosts])
     )
+
+
+def of_all_hosts(what: str, ask: Callable[[list[ProcAddress]], Future[R]]) -> Future[R]:
+    """Return what `ask` gives for the agents of all hosts of this program; no thread waits.
+
+    Args:
+        what: For time-outs: what is waited for.
+        ask: Called with the agents, as soon as they are known.
+    """
+    found: Promise[R] = Promise(what)
+
+    def asked(agents: Future[list[ProcAddress]]) -> None:
+        try:
+            answers = ask(agents.get())
+        except BaseException as error:  # of this callback nobody would hear
+            found.reject(error)
+        else:
+            when_done(answers, lambda done: found.resolve(done, Future.get))
+
+    when_done(agents_here(), asked)
+    return found.future
 
 
 def procs_of(

@@ -11,7 +11,6 @@ owner's answer or end, or the deadline.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 from .._core.plane import PendingOperation, ProcAddress, Promise, completed
@@ -25,6 +24,7 @@ from .paths.chunking import parts
 from .paths.path import BufferLink, Deadline, Piece
 from .plane import Plane
 from .records import Grant, Open, Refusal, here
+from .steps import Steps, in_turn, within
 
 _INLINE = 1 << 20
 """Bytes up to which the caller's thread does it: that takes no longer than to have another thread
@@ -127,13 +127,14 @@ class _Described(PendingOperation):
 
 
 class _Transfer(Promise[None]):
-    __slots__ = ("_errors", "_moved", "_operations", "_plane", "deadline")
+    __slots__ = ("_errors", "_moved", "_operations", "_plane", "_unexplained", "deadline")
 
     def __init__(self, plane: Plane, operations: Sequence[Operation], deadline: Deadline) -> None:
         self._plane = plane
         self._operations = operations
         self._moved: list[int] = []  # bytes; appended to by several threads
         self._errors: list[Exception] = []
+        self._unexplained: dict[RDMAError, tuple[Lease, str]] = {}  # by what they are to be located
         self.deadline = deadline
         super().__init__(_Described(operations))
 
@@ -167,7 +168,9 @@ class _Transfer(Promise[None]):
         finally:
             for lease in begun:
                 lease.end()
-        if self._errors:
+        if self._unexplained:
+            in_turn(self._plane, self._explain(), "why an owner is gone")
+        elif self._errors:
             self.end_with(self._errors)
         else:
             self.resolve(None)
@@ -187,6 +190,11 @@ class _Transfer(Promise[None]):
     def _note(self, error: RDMAError, lease: Lease, path: str = "") -> None:
         error.locate(str(lease.info), lease.info.owner_name, path)
         self._errors.append(error)
+        if (
+            isinstance(error, (OwnerLostError, NoPathError))
+            and getattr(error, "failure", None) is None
+        ):
+            self._unexplained[error] = lease, path
 
     def _pieces(self, leases: Sequence[Lease]) -> tuple[list[Piece], list[Piece]]:
         """Return the reads and the writes that the owners allow."""
@@ -225,7 +233,7 @@ class _Transfer(Promise[None]):
                 try:
                     link = self._link(piece)
                 except RDMAError as error:
-                    self._note(self._explained(error, piece), piece.lease)
+                    self._note(error, piece.lease)
                 else:
                     groups.setdefault((link, bool(write)), []).append(piece)
         self._plane.workers.spread(
@@ -249,7 +257,7 @@ class _Transfer(Promise[None]):
                 give_up(self._plane, piece.lease, piece.grant, link, str(error))
             self._move(((), pieces) if write else (pieces, ()))
         except RDMAError as error:
-            self._note(self._explained(error, pieces[0]), pieces[0].lease, link.path)
+            self._note(error, pieces[0].lease, link.path)
 
     def _stage(self, link: BufferLink, write: bool, pieces: Sequence[Piece]) -> list[Piece]:
         """Move those of a GPU by way of host memory; returns the others."""
@@ -265,20 +273,20 @@ class _Transfer(Promise[None]):
                 piece.memory.write(piece.start, data)
         return [piece for piece in pieces if isinstance(piece.memory, HostMemory)]
 
-    def _explained(self, error: RDMAError, piece: Piece) -> RDMAError:
-        """Ask the owner's agent why the owner is gone.
+    def _explain(self) -> Steps[None]:
+        """Ask the agents of owners why these are gone, and end with that.
 
-        That may also be why no path leads there.
+        It may also be why no path leads there. In steps, as this thread may run an event loop.
         """
-        if (
-            not isinstance(error, (OwnerLostError, NoPathError))
-            or getattr(error, "failure", None) is not None
-        ):
-            return error
-        owner = piece.lease.info.owner
-        with suppress(TimeoutError):
+        owners = {lease.info.owner for lease, _ in self._unexplained.values()}
+        hub, soon = self._plane.hub, Deadline(_KNOWN_WITHIN)
+        answers = {owner: within(self._plane, ask_for_life(hub, owner), soon) for owner in owners}
+        for error, (lease, path) in self._unexplained.items():
             try:
-                ask_for_life(self._plane.hub, owner).get(timeout=_KNOWN_WITHIN)
+                yield answers[lease.info.owner]
             except OwnerLostError as explained:
-                return explained
-        return error
+                explained.locate(str(lease.info), lease.info.owner_name, path)
+                self._errors[self._errors.index(error)] = explained
+            except Exception:  # no answer in time: the error stays as it is
+                continue
+        self.end_with(self._errors)

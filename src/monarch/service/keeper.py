@@ -53,6 +53,7 @@ class _Replica:
 
     Attributes:
         over: Done when it takes no calls any more: why it has failed, or None where it was to end.
+        bug: How its constructor has failed, where that may do so each time.
     """
 
     def __init__(self, place: int, host: int, procs: ProcMesh, actors: Any) -> None:
@@ -61,11 +62,19 @@ class _Replica:
         self.procs = procs
         self.actors = actors
         self.ready = False
+        self.bug = ""
         self.over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 
     @property
     def target(self) -> Any:
         return self.actors._target
+
+    def fail(self, failure: MeshFailure) -> None:
+        # what the system has refused, such as a connection, may go well the next time
+        in_constructor = not self.ready and failure.cause == "exception"
+        if in_constructor and not isinstance(failure.exception, OSError):
+            self.bug = failure.event.reason
+        self.end(failure.report())
 
     def end(self, why: str | None) -> None:
         if not self.over.done():
@@ -81,6 +90,7 @@ class _Place:
         self.state = "starting"
         self.restarts = 0
         self.last_failure = ""
+        self.bug = ""  # of the last replica
 
 
 class Keeper(Actor):
@@ -146,7 +156,7 @@ class Keeper(Actor):
             if replica is not None and failure.mesh in (replica.procs, replica.actors):
                 if failure.cause == "host":
                     self._lost.add(replica.host)
-                replica.end(failure.report())
+                replica.fail(failure)
         return True  # whether the service goes on is said to its callers
 
     async def __cleanup__(self, exc: Exception | None) -> None:
@@ -168,7 +178,7 @@ class Keeper(Actor):
         """One replica after the other, until one was to end, or too many have failed in a row."""
         failures = 0
         while place.state != "draining":
-            begun = time.monotonic()
+            begun, bug = time.monotonic(), place.bug
             try:
                 why = await self._run(number, place)
             except Exception as error:
@@ -183,7 +193,7 @@ class Keeper(Actor):
                 if place.state == "ready" and time.monotonic() - begun >= _STEADY
                 else failures + 1
             )
-            if failures > self._spec.max_restarts:
+            if failures > self._spec.max_restarts or (bug and place.bug == bug):
                 logger.warning(
                     "%s is given up, after %d failures in a row: %s",
                     self._name(number),
@@ -212,7 +222,7 @@ class Keeper(Actor):
         watching = asyncio.create_task(self._watch(place, replica))
         why = await replica.over
         watching.cancel()
-        was_ready, replica.ready = replica.ready, False
+        was_ready, replica.ready, place.bug = replica.ready, False, replica.bug
         place.replica = None
         try:
             if was_ready:
@@ -253,7 +263,9 @@ class Keeper(Actor):
                 replica.end(why)
                 replica.procs.kill(why)  # its callers need not wait for it to clean up
         except SupervisionError as error:
-            replica.end(error.failure.report() if error.failure is not None else str(error))
+            if error.failure is not None:
+                replica.fail(error.failure)
+            replica.end(str(error))
         except Exception as error:
             replica.end(f"its keeper failed: {error!r}")
 

@@ -12,7 +12,7 @@ from typing import Any
 from .._core.plane import Hub, ProcAddress, current_hub, pickling
 from .._rank_selector import RankSelector
 from ..actor import Future
-from ..programs import PATIENCE, Connection, Gathering, agents_here, agents_of
+from ..programs import Connection, Gathering, agents_of, of_all_hosts
 from .host import GetHostStacks
 from .model import ProcStacks
 from .report import Stacks
@@ -37,8 +37,8 @@ def of_this_program(mesh: str | None = None, ranks: str | None = None) -> Future
     """
     if ranks is not None:
         RankSelector(ranks)
-    hub = current_hub()
-    return gather(hub, agents_here().get(timeout=PATIENCE), GetHostStacks(hub.root, mesh, ranks))
+    hub, wanted = current_hub(), GetHostStacks(current_hub().root, mesh, ranks)
+    return of_all_hosts("the stacks", lambda agents: gather(hub, agents, wanted))
 
 
 def of_program(

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from .._core.plane import Hub, ProcAddress, Promise, current_hub, pickling, when_done
+from .._core.plane import Hub, ProcAddress, current_hub, pickling
 from ..actor import Future, HostMesh
-from ..programs import Connection, Gathering, agents_here, agents_of
+from ..programs import Connection, Gathering, agents_of, of_all_hosts
 from .answer import CLOCK, Collected, join, skew, with_keys
 from .collect import Collect
 from .tables import TABLES
@@ -49,18 +49,9 @@ def read(
     wanted = question(tables, since_us, limit, columns, until_us)._replace(root=hub.root)
     if hosts is not None:
         return gather(hub, agents_of(hosts._hosts), wanted)
-    found: Promise[Collected] = Promise(f"{', '.join(tables)} of this program")
-
-    def asked(agents: Future[list[ProcAddress]]) -> None:
-        try:
-            answers = gather(hub, agents.get(), wanted)
-        except BaseException as error:  # of this callback nobody would hear
-            found.reject(error)
-        else:
-            when_done(answers, lambda done: found.resolve(done, Future.get))
-
-    when_done(agents_here(), asked)
-    return found.future
+    return of_all_hosts(
+        f"{', '.join(tables)} of this program", lambda agents: gather(hub, agents, wanted)
+    )
 
 
 def of_program(

@@ -21,7 +21,7 @@ class Actor(MeshTrait):
 
     Spawn it with ``procs.spawn(name, Class, ...)``. To type checkers a spawned mesh is an instance
     of the class, which is why the methods of meshes are declared here; on an actor object itself
-    they raise.
+    they raise, unless the actor has set attributes of its own of such names.
 
     Hooks a class may define: ``__cleanup__(self, exc)``, called when the actor ends, with None or
     an exception that describes the failure; ``__supervise__(self, failure)``, called when something
@@ -56,6 +56,21 @@ class Actor(MeshTrait):
 
             It keeps its state.
             """
+
+
+class _OfMesh:
+    """A property of meshes, in whose place an actor may have an attribute."""
+
+    def __init__(self, of_mesh: property) -> None:
+        self._of_mesh = of_mesh
+
+    def __get__(self, actor: Any, cls: type | None = None) -> Any:
+        return self._of_mesh.__get__(actor, cls)
+
+
+for _name, _value in vars(MeshTrait).items():
+    if isinstance(_value, property):  # which would refuse `self.sizes = ...`
+        setattr(Actor, _name, _OfMesh(_value))
 
 
 def _update_class(actor: Any, *args: Any) -> Any:

@@ -270,6 +270,9 @@ class Endpoint(Generic[P, R]):
             " adverb"
         )
 
+    if not TYPE_CHECKING:
+        __getitem__ = __call__  # also where a program iterates over it
+
     def __getattr__(self, adverb: str) -> Any:
         raise AttributeError(
             f"{self.name} has no adverb {adverb!r}; they are call, call_one, choose, broadcast,"

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from ..calls import future as futures
 from ..calls.failed_call import ByRank
 from ..calls.rebuild import read_value
 from ..calls.waiting import wait_in_loop
@@ -51,10 +52,18 @@ class Answers(Generic[R]):
             raise StopAsyncIteration
         if not self._futures[0].done():
             await wait_in_loop(self._futures[0])
+        if futures.unshown is not None:  # as where the future itself is awaited
+            await futures.unshown.wait_in_loop()
         return self._futures.popleft()
 
     def __length_hint__(self) -> int:
         return len(self._futures)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            do = "write `for future in mesh.endpoint.stream(...): future.get()`"
+            raise AttributeError(f"a stream gives futures and has no attribute {name!r}: {do}")
 
 
 class AnswersByRank(ByRank[Any]):

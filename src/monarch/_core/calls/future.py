@@ -9,25 +9,32 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Generator
+import sys
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._used_as_result import UsedAsResult
 from . import pending
 from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
 from .failed_call import Outcome
 from .pending import FutureState, notice, subscribe
-from .waiting import LONGEST, asyncio_module, running_loop, steps_in_loop, wait
+from .waiting import LONGEST, needed_loop, running_loop, steps_in_loop, wait
 from .waits import Prelude
+
+R = TypeVar("R")
 
 if TYPE_CHECKING:
     import asyncio
 
     from .waitable import Outside
 
-R = TypeVar("R")
+    class _Coroutine(Coroutine[Any, Any, R], Generic[R]):
+        pass
+else:
+    _Coroutine = Generic  # `send`, `throw` and `close` are what makes it one, also for asyncio
 
 unshown: Prelude | None = None
 """Set by the client while ranks have printed something that may not be shown yet, and have answered
@@ -35,12 +42,16 @@ since.
 """
 
 
-class Future(FutureState, Generic[R]):
+class Future(FutureState, UsedAsResult, _Coroutine[R]):
     """The result of an operation that goes on elsewhere. Monarch makes them; programs read them.
 
     Read it with `get` from ordinary code, with ``await`` from async code, as often and from as many
     threads and loops as you like. The operation was started by whoever made the future and does not
     depend on anyone reading it.
+
+    What asyncio does with a coroutine it does with a future: ``asyncio.run(future)``,
+    ``asyncio.create_task(future)``. Each such task waits for the same result. To
+    `concurrent.futures` it is one of theirs, which programs can't complete.
 
     It is true, as any object: ``if future:`` asks whether there is one. Its result is
     ``future.get()``.
@@ -74,7 +85,9 @@ class Future(FutureState, Generic[R]):
             timeout = wait(self, timeout)
         if unshown is not None:
             unshown.wait(timeout)
-        error = self._failure(timeout)
+        if self._decode is not None:  # as `_failure`, without a call
+            self._decode_once(timeout)
+        error = self._error
         if error is not None:
             # here, so that a traceback shows one line of ours; each raise would add to the
             # traceback of the one before
@@ -105,6 +118,13 @@ class Future(FutureState, Generic[R]):
         """Return True once the result or the error is there. Never blocks."""
         return self._done
 
+    def running(self) -> bool:
+        """Return True until the result or the error is there: the operation began with the future.
+
+        Unlike those of a thread pool, some of these can be dropped all the same, by `cancel`.
+        """
+        return not self._done
+
     def add_done_callback(self, callback: Callable[[Future[R]], object]) -> None:
         """Call ``callback(self)`` once when the operation ends, at once if it has.
 
@@ -116,6 +136,18 @@ class Future(FutureState, Generic[R]):
             callback: What is called, with this future.
         """
         subscribe(self, _UserCallback(callback, self, running_loop()))
+
+    def remove_done_callback(self, callback: Callable[[Future[R]], object]) -> int:
+        """Take back what `add_done_callback` was given, and return how often it was.
+
+        Args:
+            callback: That function, or one that is equal to it.
+        """
+        with pending.changing:
+            before = self._callbacks
+            kept = [each for each in before if getattr(each, "callback", None) != callback]
+            self._callbacks = tuple(kept)
+            return len(before) - len(kept)
 
     def cancel(self) -> bool:
         """Drop the operation unless it has begun. An operation that has begun goes on.
@@ -145,6 +177,35 @@ class Future(FutureState, Generic[R]):
             raise error.with_traceback(None)
         return self._value  # type: ignore[no-any-return]  # as in `get`
 
+    def send(self, value: Any) -> Any:
+        """Wait one step on, for the task that asyncio has made of this future.
+
+        Args:
+            value: None, as asyncio sends it.
+
+        Returns:
+            What that task is to wait for.
+
+        Raises:
+            StopIteration: The future is done; with its result.
+        """
+        return self._condition.step(lambda steps: steps.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error where that task waits; the operation goes on.
+
+        Args:
+            error: As for the method of generators.
+
+        Returns:
+            As `send`.
+        """
+        return self._condition.step(lambda steps: steps.throw(*error))
+
+    def close(self) -> None:
+        """End the wait of that task; the operation goes on."""
+        self._condition.close()
+
     def as_asyncio(self) -> asyncio.Future[R]:
         """Return an asyncio future of the running loop with the same outcome.
 
@@ -153,8 +214,7 @@ class Future(FutureState, Generic[R]):
         Raises:
             RuntimeError: No event loop runs in this thread.
         """
-        task: asyncio.Future[R] = asyncio_module().get_running_loop().create_task(self._observe())
-        return task
+        return needed_loop(self).create_task(self._observe())
 
     def __repr__(self) -> str:
         state = "pending" if not self._done else "failed" if self._error is not None else "done"
@@ -187,8 +247,24 @@ class Future(FutureState, Generic[R]):
     def _state(self) -> str:
         return self._condition.state()
 
+    @property
+    def __name__(self) -> str:
+        """The name of the operation: coroutines have one, which tasks and trio's errors show."""
+        operation = self._operation
+        name = self._name if operation is None else operation.name
+        return name.removesuffix("()") or "Future"
+
     async def _observe(self) -> R:
         return await self
+
+    @property  # type: ignore[misc]  # `object` has a setter, which changes the real class
+    def __class__(self) -> Any:
+        """The class to `isinstance`, for which this is a future of `concurrent.futures` as well.
+
+        `asyncio.wrap_future` asks, among others. A base would give each future a dictionary.
+        """
+        theirs: Any = sys.modules.get("concurrent.futures")
+        return type(self) if theirs is None else _class_with(type(self), theirs.Future)
 
     def _failure(self, timeout: float | None = None) -> BaseException | None:
         """Return the exception of the future, if any; the first reader decodes the reply."""
@@ -215,6 +291,12 @@ class Future(FutureState, Generic[R]):
             self._decode = self._decoding = None  # in this order
         finally:
             decoding.release()
+
+
+@functools.cache
+def _class_with(ours: type, theirs: type) -> type:
+    names = {"__slots__": (), "__module__": ours.__module__, "__qualname__": ours.__qualname__}
+    return type(ours.__name__, (ours, theirs), names)
 
 
 class _UserCallback:

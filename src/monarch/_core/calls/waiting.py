@@ -144,7 +144,7 @@ def _before_blocking(future: FutureState) -> Lendable | None:
     operation = future._operation
     if operation is not None:
         operation.before_blocking(future)
-    if running_loop() is not None and not _in_a_notebook():
+    if in_a_loop():
         warnings.warn(
             "Blocking get() was called from a running asyncio event loop; it stops everything else"
             " on that loop. Write `await future` instead.",
@@ -162,8 +162,7 @@ def _is_debugged(future: FutureState) -> bool:
 def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
     """Let the running task wait until it is done."""
     _check_process(future)
-    asyncio = asyncio_module()
-    loop = asyncio.get_running_loop()
+    loop = needed_loop(future)
     operation = future._operation
     if operation is not None:
         operation.observed(future, loop)
@@ -184,7 +183,7 @@ def steps_in_loop(future: FutureState) -> Generator[Any, None, None]:
 
     subscribe(future, wake)
     # where a program drives a coroutine by hand there is none
-    task = asyncio.current_task(loop) or loop
+    task = sys.modules["asyncio"].current_task(loop) or loop
     waits = note_wait(future, task)
     waited_for.add(future)
     try:
@@ -222,14 +221,21 @@ def _set_if_pending(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
-def asyncio_module() -> Any:
-    """Return asyncio, imported at the first call.
+def needed_loop(future: FutureState) -> asyncio.AbstractEventLoop:
+    """The event loop that runs in this thread.
 
-    It costs more to import than all of this package: only programs that use it pay.
+    Raises:
+        RuntimeError: None does.
     """
-    import asyncio
-
-    return asyncio
+    loop = running_loop()
+    if loop is None:
+        raise RuntimeError(
+            f"{future!r} can only be awaited where an asyncio event loop runs, and none runs in"
+            " this thread. Write `await trio.to_thread.run_sync(future.get)` under trio, `await"
+            " anyio.to_thread.run_sync(future.get)` under anyio, and `future.get()` in ordinary"
+            " code"
+        )
+    return loop
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
@@ -239,6 +245,11 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
         module._get_running_loop() if module is not None else None
     )
     return loop
+
+
+def in_a_loop() -> bool:
+    """Return whether this thread would hold up an event loop if it blocked."""
+    return running_loop() is not None and not _in_a_notebook()
 
 
 def _in_a_notebook() -> bool:

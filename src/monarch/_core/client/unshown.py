@@ -23,7 +23,7 @@ from ..calls import future as futures
 from ..calls.failed_call import Reply
 from ..calls.future import Future
 from ..calls.promise import Promise, completed
-from ..calls.waiting import block, wait_in_loop
+from ..calls.waiting import block, in_a_loop, wait_in_loop
 from ..hub.control import send_record
 from ..hub.control_records import MarkOutput, OutputShown
 from ..hub.message_hub import MessageHub
@@ -108,8 +108,8 @@ class Unshown:
     def wait(self, timeout: float | None) -> None:
         """Have the current thread wait until all is shown that was printed before what it got."""
         asked = self._ask()
-        if asked is None or threading.get_ident() == self._hub.poller.thread_id:
-            return
+        if asked is None or threading.get_ident() == self._hub.poller.thread_id or in_a_loop():
+            return  # a loop has waited before it gave its program a future that is done
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             written = self._printer.written
