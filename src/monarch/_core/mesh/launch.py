@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ... import config
 from ..._namedtuple import NamedTuple
+from ..._seeds import derive
 from ..actors import log
 from ..actors.base_cell import BaseCell
 from ..actors.context import context
@@ -52,8 +54,9 @@ def launch(
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
     how = _Launch(
-        cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None
-    )
+        cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None,
+        _seed(cell, procs.name),
+    )  # fmt: skip
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
@@ -76,6 +79,7 @@ class _Launch(NamedTuple):
     first: Callable[[], Any] | None
     nesting: Nesting
     restarts: bool
+    seed: int | None
 
     def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
         """Ask the agents; done when the procs run.
@@ -103,8 +107,8 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if host in cell.hub.hosts else None
         return SpawnRequest(
             procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
-            list(sys.path), self.cwd, environ, _preload(), config.exported(), self.nesting, self.restarts,
-            log.settings(),
+            list(sys.path), self.cwd, environ, _preload(), {**config.exported(), "seed": self.seed}, self.nesting,
+            self.restarts, log.settings(),
         )  # fmt: skip
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
@@ -148,6 +152,19 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
 
     when_done(ran, open_gate)  # not on the I/O thread: what it raised is unpickled
     return ready.future
+
+
+_started: Counter[tuple[str, str]] = Counter()  # meshes, by owner and name
+
+
+def _seed(cell: BaseCell, name: str) -> int | None:
+    """The seed of a mesh; of the second with its name, another one."""
+    seed = config.value("seed")
+    if seed is None:
+        return None
+    owner = str(cell.record)
+    _started[owner, name] += 1
+    return derive(seed, owner, name, _started[owner, name])
 
 
 def _working_directory() -> str:
