@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec, PathFinder
@@ -28,6 +29,24 @@ def derive(seed: int, *names: object) -> int:
 
     text = repr((seed, *map(str, names))).encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") % _SEEDS
+
+
+_meshes: Counter[tuple[str, str]] = Counter()  # by owner and name
+
+
+def of_mesh(seed: int | None, owner: object, name: str) -> int | None:
+    """The seed of a mesh that is about to start; the second of its name has another one."""
+    if seed is None:
+        return None
+    key = str(owner), name
+    _meshes[key] += 1
+    return derive(seed, *key, _meshes[key])
+
+
+def of_rank(settings: dict[str, Any], *names: object) -> dict[str, Any]:
+    """Give a rank the settings of its mesh, with a seed of its own where that has one."""
+    seed = settings.get("seed")
+    return settings if seed is None else {**settings, "seed": derive(seed, *names)}
 
 
 class _AfterImport:

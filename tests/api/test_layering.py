@@ -31,6 +31,8 @@ LAYERS = {
     "monarch._words": 0,
     "monarch._arguments": 0,
     "monarch._selection": 0,
+    "monarch._seeded_forks": 1,
+    "monarch._seeds": 0,
     "monarch._slow_imports": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ... import config
+from ... import _seeds, config
 from ..._namedtuple import NamedTuple
-from ..._seeds import derive
 from ..actors import log
 from ..actors.base_cell import BaseCell
 from ..actors.context import context
@@ -55,7 +53,7 @@ def launch(
     group = cell.restart_group(restart) if restart is not None else None
     how = _Launch(
         cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None,
-        _seed(cell, procs.name),
+        _seeds.of_mesh(config.value("seed"), cell.record, procs.name),
     )  # fmt: skip
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
@@ -152,19 +150,6 @@ def _run_first(mesh: ProcMesh, first: Callable[[], Any], started: Future[bool]) 
 
     when_done(ran, open_gate)  # not on the I/O thread: what it raised is unpickled
     return ready.future
-
-
-_started: Counter[tuple[str, str]] = Counter()  # meshes, by owner and name
-
-
-def _seed(cell: BaseCell, name: str) -> int | None:
-    """The seed of a mesh; of the second with its name, another one."""
-    seed = config.value("seed")
-    if seed is None:
-        return None
-    owner = str(cell.record)
-    _started[owner, name] += 1
-    return derive(seed, owner, name, _started[owner, name])
 
 
 def _working_directory() -> str:

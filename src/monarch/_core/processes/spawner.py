@@ -211,9 +211,6 @@ class Spawner:
             here: That of this process.
         """
         address = ProcAddress(request.host, request.proc_name(start.rank))
-        inherited, seed = request.config, request.config.get("seed")
-        if seed is not None:
-            inherited = {**inherited, "seed": _seeds.derive(seed, start.rank, start.incarnation)}
         ours: list[int] = []
         theirs = [listener]
         try:
@@ -223,7 +220,7 @@ class Spawner:
                 theirs.append(write)
             spec = ProcSpec(
                 address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
-                request.cwd, inherited, request.nesting, request.logging,
+                request.cwd, _seeds.of_rank(request.config, start.rank, start.incarnation), request.nesting, request.logging,
                 tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
             pid = self._fork(*theirs)
