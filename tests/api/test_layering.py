@@ -33,6 +33,7 @@ LAYERS = {
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
     "monarch._seeds": 0,
+    "monarch._shared_imports": 0,
     "monarch._slow_imports": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
