@@ -359,6 +359,19 @@ def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
     return {key: (times[-most:], at) for key, (times, at) in found.items()}
 
 
+def handled_by(now: int) -> dict[int, list[tuple[int, int, int]]]:
+    """Begin, end and weight of the messages of each actor; those that go on end now.
+
+    Args:
+        now: Microseconds since 1970, as are the others.
+    """
+    found: dict[int, list[tuple[int, int, int]]] = {}
+    for each in _kept():
+        end = each.end // 1000 if each.end is not None else now
+        found.setdefault(each.uid, []).append((each.begin // 1000, end, each.weight))
+    return found
+
+
 @produces("history", own_thread=True)
 def _history(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
