@@ -20,27 +20,25 @@ from importlib.machinery import ModuleSpec, PathFinder
 from typing import Any
 from weakref import WeakValueDictionary
 
-_SEEDS = 2**63  # how many there are; torch takes twice as many
 
-
-def derive(seed: int, *names: object) -> int:
+def derive(seed: object, *names: object) -> int:
     """Return a seed that nothing but `seed` and the names determine."""
     from hashlib import blake2b  # few programs have a seed
 
     text = repr((seed, *map(str, names))).encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") % _SEEDS
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") >> 1  # 63 bits
 
 
 _meshes: Counter[tuple[str, str]] = Counter()  # by owner and name
 
 
-def of_mesh(seed: int | None, owner: object, name: str) -> int | None:
-    """The seed of a mesh that is about to start; the second of its name has another one."""
+def of_mesh(seed: int | None, owner: object, name: str) -> dict[str, int]:
+    """The setting of a mesh that is about to start; the second of its name has another seed."""
     if seed is None:
-        return None
+        return {}
     key = str(owner), name
     _meshes[key] += 1
-    return derive(seed, *key, _meshes[key])
+    return {"seed": derive(seed, *key, _meshes[key])}
 
 
 def of_rank(settings: dict[str, Any], *names: object) -> dict[str, Any]:
@@ -49,57 +47,41 @@ def of_rank(settings: dict[str, Any], *names: object) -> dict[str, Any]:
     return settings if seed is None else {**settings, "seed": derive(seed, *names)}
 
 
-class _AfterImport:
-    """A finder that finds nothing of its own, and calls a function with a module it was told of,
-    once that is imported.
-    """
-
-    def __init__(self) -> None:
-        self._calls: dict[str, Callable[[Any], None]] = {}
+class _Later(dict[str, Callable[[Any], None]]):
+    """Functions that get modules once they are imported, by name; a finder that finds nothing."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: Any = None
     ) -> ModuleSpec | None:
-        call = self._calls.pop(name, None)
+        call = self.pop(name, None)
         spec = None if call is None else PathFinder.find_spec(name, path, target)
         loader: Any = None if spec is None else spec.loader
-        if call is None or loader is None:
-            return None
-        load = loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            load(module)
-            call(module)
-
-        loader.exec_module = exec_module
+        if call is not None and loader is not None:
+            load = loader.exec_module
+            loader.exec_module = lambda module: (load(module), call(module))
         return spec
 
-    def call(self, name: str, function: Callable[[Any], None]) -> None:
-        """Call `function` with a module, at once if it is there."""
-        if name in sys.modules:
-            function(sys.modules[name])
-            return
-        self._calls[name] = function
-        if self not in sys.meta_path:
-            sys.meta_path.insert(0, self)
 
-    def forget(self) -> None:
-        self._calls.clear()
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-
-_after_import = _AfterImport()
+_later = _Later()
 _undo: list[Callable[[], None]] = []
-_python_generators: WeakValueDictionary[int, Any] = WeakValueDictionary()
-_numpy_generators: list[Any] = []
-_entropies: set[int] = set()
+# what has no seed: generators of Python, those of bits of numpy, and the numbers these begin with
+_unseeded: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_bits: list[Any] = []
+_entropies: set[str] = set()
 
 
 def watch() -> None:
     """Note which generators the modules that are imported from here on make without a seed."""
-    _after_import.call("random", _watch_python)
-    _after_import.call("numpy.random.bit_generator", _watch_numpy)
+    sys.meta_path.insert(0, _later)
+    _once_imported("random", _watch_python)
+    _once_imported("numpy.random.bit_generator", _watch_numpy)
+
+
+def _once_imported(name: str, call: Callable[[Any], None]) -> None:
+    if name in sys.modules:
+        call(sys.modules[name])
+    else:
+        _later[name] = call
 
 
 def _replace(owner: Any, name: str, by: Any) -> None:
@@ -111,10 +93,9 @@ def _watch_python(module: Any) -> None:
     seed = module.Random.seed
 
     def noting(self: Any, a: Any = None, version: int = 2) -> None:
+        _unseeded.pop(id(self), None)
         if a is None:
-            _python_generators[id(self)] = self
-        else:
-            _python_generators.pop(id(self), None)
+            _unseeded[id(self)] = self
         seed(self, a, version)
 
     _replace(module.Random, "seed", noting)
@@ -123,9 +104,9 @@ def _watch_python(module: Any) -> None:
 def _watch_numpy(module: Any) -> None:
     draw = module.randbits
 
-    def noting(bits: int) -> int:
-        number: int = draw(bits)
-        _entropies.add(number)
+    def noting(count: int) -> int:
+        number: int = draw(count)
+        _entropies.add(str(number))
         return number
 
     _replace(module, "randbits", noting)
@@ -134,24 +115,16 @@ def _watch_numpy(module: Any) -> None:
 def find() -> None:
     """Find the generators of numpy that modules hold; here, as forks would copy what they look at."""
     numpy: Any = sys.modules.get("numpy.random")
-    if numpy is None:
-        return
-    kinds = numpy.Generator, numpy.RandomState
-    _numpy_generators[:] = [
-        value._bit_generator
-        for module in list(sys.modules.values())
-        for value in list(getattr(module, "__dict__", {}).values())
-        if type(value) in kinds and _entropy(value._bit_generator) in _entropies
-    ]
+    for module in list(sys.modules.values()) if numpy is not None else ():
+        for value in list(getattr(module, "__dict__", {}).values()):
+            if type(value) in (numpy.Generator, numpy.RandomState):
+                bits = value._bit_generator
+                known = str(getattr(getattr(bits, "seed_seq", None), "entropy", ""))
+                if known in _entropies and bits not in _bits:
+                    _bits.append(bits)
 
 
-def _entropy(bits: Any) -> int:
-    """The number that a generator of bits began with; -1 for any that the system has not given."""
-    entropy = getattr(getattr(bits, "seed_seq", None), "entropy", None)
-    return entropy if isinstance(entropy, int) else -1
-
-
-def reseed(seed: int | None) -> None:
+def reseed(seed: object) -> None:
     """Have this process draw numbers of its own.
 
     Args:
@@ -159,19 +132,20 @@ def reseed(seed: int | None) -> None:
     """
 
     def number(name: object) -> int:
-        if seed is None:
-            return int.from_bytes(os.urandom(8), "little") % _SEEDS
-        return derive(seed, name)
+        return int.from_bytes(os.urandom(8), "little") >> 1 if seed is None else derive(seed, name)
 
     while _undo:
         _undo.pop()()
-    _after_import.forget()
+    _later.clear()
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not _later]
     for name, give in _OF_MODULES.items():
         if seed is not None or name in sys.modules:
-            _after_import.call(name, partial(give, number(name)))
-    for index, generator in enumerate(_python_generators.values()):
+            _once_imported(name, partial(give, number(name)))
+    if _later:
+        sys.meta_path.insert(0, _later)
+    for index, generator in enumerate(_unseeded.values()):
         generator.seed(number(index))
-    for index, bits in enumerate(_numpy_generators):
+    for index, bits in enumerate(_bits):
         bits.state = type(bits)(number(f"numpy {index}")).state
 
 

@@ -413,7 +413,7 @@ MARKED_CALLS = """
     """
 
 
-def test_a_rank_that_takes_longer_is_named_also_where_the_program_calls_each_marked_step(
+def test_a_rank_that_is_busy_longer_is_named_where_the_program_calls_each_step(
     tmp_path: Path,
 ) -> None:
     with running(MARKED_CALLS, tmp_path) as program:

@@ -71,7 +71,7 @@ class Draws(Actor):
     @endpoint
     def seed_of_cuda(self) -> int:
         """What CUDA will be seeded with once it is used."""
-        [(call, _)] = [each for each in torch.cuda._lazy_seed_tracker.get_calls() if each]  # type: ignore[attr-defined]
+        [(call, _)] = [each for each in torch.cuda._lazy_seed_tracker.get_calls() if each]
         seed: int = call.__closure__[call.__code__.co_freevars.index("seed")].cell_contents
         return seed
 

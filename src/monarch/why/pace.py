@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import time
 from bisect import bisect_right
+from collections import defaultdict
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -56,15 +57,18 @@ def _get_pace(service: ControlService, request: ControlRequest, record: GetPace)
     spans: Any = sys.modules.get("monarch.telemetry.spans")
     messages: Any = sys.modules.get("monarch.telemetry.messages")
     marked = spans.recent_steps(MOST) if spans is not None else {}
-    called = messages.recent_calls(MOST) if messages is not None else {}
-    handled = messages.handled_by(now) if messages is not None else {}
+    handled: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+    called: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+    for uid, name, begin, end, weight in messages.handled() if messages is not None else ():
+        handled[uid].append((begin, now if end is None else end, weight))
+        if end is not None:
+            called[uid, name].append((end - begin, end))
     found = [
-        Pace(uid, "", tuple(busy(took, last, handled.get(uid, ()))), now - last)
+        Pace(uid, "", tuple(busy(took, last, handled[uid])), now - last)
         for uid, (took, last) in marked.items()
     ]
-    found += [
-        Pace(uid, name, tuple(took), now - last) for (uid, name), (took, last) in called.items()
-    ]
+    for (uid, name), calls in called.items():
+        found.append(Pace(uid, name, tuple(took for took, _ in calls[-MOST:]), now - calls[-1][1]))
     request.answer(found)
 
 

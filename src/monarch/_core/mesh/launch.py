@@ -77,7 +77,7 @@ class _Launch(NamedTuple):
     first: Callable[[], Any] | None
     nesting: Nesting
     restarts: bool
-    seed: int | None
+    seed: dict[str, int]
 
     def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
         """Ask the agents; done when the procs run.
@@ -105,7 +105,7 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if host in cell.hub.hosts else None
         return SpawnRequest(
             procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
-            list(sys.path), self.cwd, environ, _preload(), {**config.exported(), "seed": self.seed}, self.nesting,
+            list(sys.path), self.cwd, environ, _preload(), config.exported() | self.seed, self.nesting,
             self.restarts, log.settings(),
         )  # fmt: skip
 
@@ -221,7 +221,5 @@ def _preload() -> tuple[str, ...]:
 
     This package, configured ones, and torch if the caller uses it.
     """
-    wanted = ["monarch.actor", *config.value("preload")]
-    if "torch" in sys.modules and "torch" not in wanted:
-        wanted.append("torch")
-    return tuple(wanted)
+    used = {"torch"} & sys.modules.keys()
+    return tuple(dict.fromkeys(["monarch.actor", *config.value("preload"), *used]))
