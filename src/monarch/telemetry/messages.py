@@ -344,19 +344,11 @@ def _sent(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
-    """The duration of the last calls of each actor and endpoint, in microseconds.
-
-    With them is when the last one ended.
-    """
-    found: dict[tuple[int, str], tuple[list[int], int]] = {}
+def handled() -> Iterator[tuple[int, str, int, int | None, int]]:
+    """Messages that are remembered: actor, endpoint, begin and end in microseconds, weight."""
     for each in _kept():
-        if each.end is not None:
-            key = each.uid, _endpoint(each.meta)
-            times = found[key][0] if key in found else []
-            times.append((each.end - each.begin) // 1000)
-            found[key] = times, each.end // 1000
-    return {key: (times[-most:], at) for key, (times, at) in found.items()}
+        end = each.end // 1000 if each.end is not None else None
+        yield each.uid, _endpoint(each.meta), each.begin // 1000, end, each.weight
 
 
 @produces("history", own_thread=True)

@@ -13,6 +13,7 @@ import types
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from ... import _shared_imports
 from ..wire import pickling
 from ..wire.picklers import is_importable
 
@@ -28,6 +29,7 @@ def _install() -> None:
     if not hasattr(ForkingPickler, "reducer_override"):
         # a method, though not by its type
         ForkingPickler.reducer_override = _reduce  # type: ignore[assignment]
+        _shared_imports.install()
 
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:

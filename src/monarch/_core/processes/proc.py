@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _slow_imports, config
+from ... import _seeds, _slow_imports, config
 from ..._lazy import engine_log
 from ..actors import debugging, log, sampling
 from ..actors.base_cell import BaseCell
@@ -170,6 +170,7 @@ def _settle(spec: ProcSpec) -> None:
     debugging.install()
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
+    _seeds.reseed(spec.config.get("seed"))
     if config.value("file_log_level"):
         engine_log().write_to_file(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting

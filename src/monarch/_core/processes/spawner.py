@@ -21,9 +21,9 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from ... import config
+from ... import _seeds, config
 from ..._namedtuple import compile_constructors
 from ..guards import main_guard
 from ..guards.main_guard import SPEC_VARIABLE
@@ -76,6 +76,7 @@ class Spawner:
         agent = os.getppid()
         signal.signal(signal.SIGCONT, lambda *_: self._continued(agent))
         die_with_parent(agent, signal.SIGCONT)  # which also reaches a process that is stopped
+        _seeds.watch()
         for module in self._preloaded:
             importlib.import_module(module)
         gc.freeze()  # as the agent
@@ -149,6 +150,7 @@ class Spawner:
         # here, not in each fork, which would get a copy of each page that it touches
         if len(self.inherited) != len(sys.modules):
             self.inherited = dict.fromkeys(sys.modules)
+            _seeds.find()
         here = dict(os.environ)
         environ = here if request.environ is None else request.environ
         disarm_finalizers()
@@ -218,7 +220,7 @@ class Spawner:
                 theirs.append(write)
             spec = ProcSpec(
                 address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
-                request.cwd, request.config, request.nesting, request.logging,
+                request.cwd, _seeds.of_rank(request.config, start.rank, start.incarnation), request.nesting, request.logging,
                 tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
             pid = self._fork(*theirs)
@@ -289,7 +291,6 @@ class Spawner:
             if changed:
                 os.environ.clear()
                 os.environ.update(env)
-            _reseed()
         except BaseException as error:
             _die(error)
         return spec
@@ -333,16 +334,6 @@ def _die(error: BaseException) -> NoReturn:
     """End a child that could not become a proc; the agent keeps its last words for the report."""
     os.write(2, f"{type(error).__name__}: {error}\n".encode())
     os._exit(127)
-
-
-def _reseed() -> None:
-    """Ranks that share a preloaded numpy must not share its stream of random numbers.
-
-    (`random` does this itself.)
-    """
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
 
 
 def ignore_interrupt(number: int, frame: object) -> None:
