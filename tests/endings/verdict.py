@@ -23,7 +23,7 @@ NOISE = (
     "internal error",
     "Exception ignored",
     "Exception in thread",
-    "SupervisionError",
+    "monarch.errors.SupervisionError",
     "resource_tracker",
     "monarch:",
 )

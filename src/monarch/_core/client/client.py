@@ -269,6 +269,10 @@ class _Events(OutputStream):
 
 _client: Client | None = None
 _over = False  # the program's exit functions run
+after_the_end: list[Callable[[], object]] = []
+"""What is called at the end of the program, the last first, once it has let go of all its hosts: so
+ends what they run on, without a fault. Forks are not told.
+"""
 _last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
 # what earlier clients of this process were, and used: there may be handles to it
@@ -373,6 +377,7 @@ def settle_faults() -> None:
 def _at_exit() -> None:
     global _client, _over
     faults.ending.leave()
+    faults.ending.over.set()
     faults.quiet_threads()
     with _boot_lock:  # a thread may be about to make one
         leaving, _client, _over = _client, None, True
@@ -380,6 +385,7 @@ def _at_exit() -> None:
         _leave(leaving)
     with suppress(TimeoutError):
         _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
+    _end_the_rest()
     if faults.ending.status is not None:  # what exit functions would still do may not happen
         tell_all()
     faults.ending.conclude()
@@ -387,6 +393,11 @@ def _at_exit() -> None:
         # the interpreter forgets the status of an interrupt when it executes a string, as imports do
         with suppress(KeyboardInterrupt):
             exec("raise KeyboardInterrupt")
+
+
+def _end_the_rest() -> None:
+    while after_the_end:
+        after_the_end.pop()()
 
 
 def _leave(leaving: Client) -> None:
@@ -412,6 +423,7 @@ def _leave_by_force(exit_functions: bool) -> None:
         leaving.printer.close()
     # else it runs them, or nobody does
     if exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing():
+        _end_the_rest()
         atexit.unregister(_at_exit)
         atexit._run_exitfuncs()
 
@@ -422,6 +434,7 @@ def _after_fork() -> None:
     parents, _client, _over = _client, None, False
     _boot_lock = threading.Lock()
     _last_shutdown = completed()
+    after_the_end.clear()
     faults.ending = faults.Ending()
     forget()  # an actor in this process may have forked it
     if parents is not None:
@@ -436,6 +449,11 @@ def install() -> None:
     """Make this process, no proc, a client as soon as the API is used outside of actors."""
     set_fallback(_root_context)
     atexit.register(_at_exit)
+
+
+def end_program(status: int) -> None:
+    """End this program in order, on any thread, as an unhandled fault does."""
+    faults.ending.begin(status, _leave_by_force)
 
 
 def _root_context() -> Context:
