@@ -9,11 +9,11 @@ of a thousand imports this module at the first look: it imports nothing else.
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._core.plane import ControlRequest, ControlService, handles, register
+from .._lazy import whole
 from .._namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class GetPace(NamedTuple):
 @handles(GetPace)
 def _get_pace(service: ControlService, request: ControlRequest, record: GetPace) -> None:
     now = time.time_ns() // 1000
-    spans: Any = sys.modules.get("monarch.telemetry.spans")
-    messages: Any = sys.modules.get("monarch.telemetry.messages")
+    spans, messages = whole("monarch.telemetry.spans"), whole("monarch.telemetry.messages")
     marked = spans.recent_steps(MOST) if spans is not None else {}
     called = messages.recent_calls(MOST) if messages is not None else {}
     found = [Pace(uid, "", tuple(took), now - last) for uid, (took, last) in marked.items()]
