@@ -24,7 +24,7 @@ from .calls.rebuild import read_value
 from .calls.remote_error import read_answer, refusal, supervision_error
 from .calls.told import loss
 from .calls.waiting import block, running_loop
-from .client.client import after_the_end, client
+from .client.client import client
 from .client.faults import before_the_end
 from .hub.black_box import BoxContent, content_of
 from .hub.contracts import Hub

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from .._core.calls.future import Future
+from .._core.calls.pending import is_awaited
 from .._core.calls.promise import Promise
 from .._core.calls.waiting import waited_for
 from .._core.client.client import end_program, is_running
@@ -167,7 +168,7 @@ def start_worker_loop_forever(
             worker.wait()
         except RuntimeError as failed:
             status, error = 1, failed
-        awaited = bool(ended.future._callbacks)
+        awaited = is_awaited(ended.future)
         if status:
             ended.reject(error)
         else:

@@ -28,8 +28,8 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .._core.plane import after_the_end
 from ..actor import attach_to_workers
+from ..actor.attaching import after_the_end
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
 from . import trusted

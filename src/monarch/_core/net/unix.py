@@ -46,16 +46,27 @@ def closed_on_error(sock: socket.socket) -> Iterator[socket.socket]:
         raise
 
 
-def listen(address: ProcAddress, unbound: socket.socket | None = None) -> socket.socket:
+def unbound() -> socket.socket:
+    """A socket for `listen`."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def listens(fd: int) -> bool:
+    """Return whether `listen` was called for a socket, by whichever process has it."""
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def listen(address: ProcAddress, listener: socket.socket | None = None) -> socket.socket:
     """A listening socket under the address's name, which nobody can take over while it lives.
 
     Args:
-        unbound: The socket to use, which another process may have already.
+        listener: The socket to use, which another process may have already.
 
     Raises:
         OSError: Somebody has that name, or no descriptor is left.
     """
-    listener = unbound or socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = listener or unbound()
     try:  # not `closed_on_error`, which takes calls: each proc does this at its start
         listener.setblocking(False)
         listener.bind(f"{_folder(address.host) or _make_folder(address.host)}/{address.proc}")

@@ -11,7 +11,6 @@ import os
 import pickle
 import select
 import signal
-import socket
 import sys
 
 from ..guards.surroundings import explained
@@ -74,10 +73,9 @@ def main() -> None:
 
 def _is_wanted(own: AgentSpec) -> bool:
     """Wait until the listener listens; False if the process that starts this one ends before."""
-    with socket.socket(fileno=os.dup(own.listener)) as listener:
-        while not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            if select.select([own.parent_fd], [], [], _MOMENT)[0]:
-                return False
+    while not unix.listens(own.listener):
+        if select.select([own.parent_fd], [], [], _MOMENT)[0]:
+            return False
     return True
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -45,7 +44,7 @@ def start_agent(
     require_pidfd()
     local_host = local_host or address.host
     name = address._replace(host=local_host)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = unix.unbound()
     parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address,
