@@ -6,6 +6,7 @@ By reading the connection that the answer comes over, or until they are woken.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
 import types
