@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from weakref import WeakSet
 
 from .. import config
 from .._core.plane import SYSTEM, TRACE, ProcAddress, actors_of, begun_by, black_box
+from .._lazy import whole
 from .history import History
 from .ids import actor_id, mesh_id, message_id, proc_id
 from .registry import Asked, produces
@@ -276,7 +276,7 @@ def start(hub: Any, mode: str) -> ActorSampler:
 
 
 def _adapt_to_profiles() -> None:
-    watch: Any = sys.modules.get("monarch.telemetry.watch")  # which the first profile brings
+    watch = whole("monarch.telemetry.watch")  # which the first profile brings
     look_at_all(watch is not None and watch.profiled())
 
 

@@ -11,14 +11,14 @@ of a thousand imports this module at the first look: it imports nothing else.
 
 from __future__ import annotations
 
-import sys
 import time
 from bisect import bisect_right
 from collections import defaultdict
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._core.plane import ControlRequest, ControlService, handles, register
+from .._lazy import whole
 from .._namedtuple import NamedTuple
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ class GetPace(NamedTuple):
 @handles(GetPace)
 def _get_pace(service: ControlService, request: ControlRequest, record: GetPace) -> None:
     now = time.time_ns() // 1000
-    spans: Any = sys.modules.get("monarch.telemetry.spans")
-    messages: Any = sys.modules.get("monarch.telemetry.messages")
+    spans, messages = whole("monarch.telemetry.spans"), whole("monarch.telemetry.messages")
     marked = spans.recent_steps(MOST) if spans is not None else {}
     handled: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
     called: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
@@ -87,7 +86,7 @@ def busy(took: Sequence[int], last: int, handled: Sequence[tuple[int, int, int]]
         while at < len(own) and edges[at] < end:
             own[at] += weight * (min(end, edges[at + 1]) - max(begin, edges[at]))
             at += 1
-    return [min(whole, part) if part > 0 else whole for whole, part in zip(took, own, strict=True)]
+    return [min(step, part) if part > 0 else step for step, part in zip(took, own, strict=True)]
 
 
 register(_get_pace)

@@ -27,6 +27,7 @@ from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
+from ..net.poller import guarded
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, Frame
@@ -215,7 +216,7 @@ class ProcService(ControlService):
             owned = {proc for actor in actors for proc in actor.ownership.processes()}
             self.hub.forget_peers([proc for proc in owned if proc.agent == address], failure)
         for actor in actors:
-            actor.proc_failed(address, failure)
+            guarded(actor.proc_failed, address, failure)
 
 
 class _Refuser:

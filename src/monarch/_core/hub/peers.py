@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Sequence
 
+from ..net.poller import guarded
 from ..supervision.failure import Failure
 from ..supervision.tombstones import Tombstones
 from ..wire.address import AGENT, ProcAddress
@@ -107,13 +108,14 @@ class Peers:
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
         """Tell every hook, for which it may be no news; then these requests, as who is refused must
-        not know more than the owner; then whoever waits for room there.
+        not know more than the owner; then whoever waits for room there. What one raises keeps it
+        from no other.
         """
         for hook in self.peer_lost_hooks:
-            hook(address, failure)
+            guarded(hook, address, failure)
         for number in ended:
             request = self.requests.get(number)
-            if request is not None and request.peer_failed(address, failure):
+            if request is not None and guarded(request.peer_failed, address, failure):
                 self.requests.pop(number, None)
         self.full.process_ended(address)
 

@@ -179,6 +179,8 @@ class LocalHub(MessageHub):
         place.answers = Unlent()
         place._inbound = _Inbound()
 
+    def listen(self) -> None: ...  # links are made by name
+
     def thread(self, **how: Any) -> threading.Thread:
         return self.network.turns.thread(self, **how)
 
