@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 
 from ..supervision.failure import Failure
@@ -31,6 +32,9 @@ class Peers:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._ended: Tombstones[ProcAddress] = Tombstones()
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
+        self.last_death: tuple[ProcAddress, Failure, float] | None = (
+            None  # and when it was heard of
+        )
         self._lock = threading.Lock()
         self.end: Failure | None = None  # why nothing can be sent any more
         # hosts that are known to be gone before anybody asks for them
@@ -109,7 +113,9 @@ class Peers:
         """Tell every hook, for which it may be no news; then these requests, as who is refused must
         not know more than the owner; then whoever waits for room there.
         """
-        for hook in self.peer_lost_hooks:
+        if not failure.is_stop:
+            self.last_death = address, failure, time.monotonic()
+        for hook in tuple(self.peer_lost_hooks):  # which may take itself out
             hook(address, failure)
         for number in ended:
             request = self.requests.get(number)
