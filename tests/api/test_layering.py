@@ -23,6 +23,7 @@ LAYERS = {
     "monarch.errors": 0,
     "monarch.config": 0,
     "monarch._connections": 0,
+    "monarch._own_address": 0,
     "monarch._lazy": 0,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
@@ -144,7 +145,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # decision: say in the commit what the lines are for. What stands on the engine (attaching hosts,
 # repeated calls, drawings of meshes) is in `monarch.actor`, and does not count.
 MOST_LINES_OF_THE_CORE = 30_520
-MOST_LINES_OF_CODE_OF_THE_CORE = 19_173
+MOST_LINES_OF_CODE_OF_THE_CORE = 19_275
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

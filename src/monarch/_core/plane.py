@@ -50,7 +50,7 @@ from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
 from .wire.frame import CANCELLED, DEAD, ERROR, EXPLICIT, VALUE, Frame
 from .wire.pickling import OUT_OF_BAND_SIZE
-from .wire.reducers import Dumped, Reducer, register_lender
+from .wire.reducers import Dumped, OnlyLentError, Reducer, register_lender
 
 if TYPE_CHECKING:
     from .net.peer_credentials import check_same_user

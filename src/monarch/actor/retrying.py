@@ -35,7 +35,7 @@ from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import Failure
 from .._core.wire.address import ProcAddress
 from .._core.wire.frame import CANCELLED, REPLY, VALUE, Bytes, Frame
-from .._core.wire.reducers import Dumped
+from .._core.wire.reducers import NOT_TWICE, Dumped, OnlyLentError
 from ..errors import ActorError, SupervisionError, name_some
 
 if TYPE_CHECKING:
@@ -117,7 +117,10 @@ class RetryingEndpoint(Endpoint[P, R]):
         """
         if not self._options.retries:
             return super()._pickle(args, kwargs, ranks)
-        payload, buffers = self._dump(args, kwargs)
+        try:
+            payload, buffers = self._dump(args, kwargs)
+        except OnlyLentError as error:
+            raise OnlyLentError(f"{self.name} with retries: {NOT_TWICE}") from error
         return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
 

@@ -70,11 +70,15 @@ class Loan:
 
 
 _loans: dict[tuple[str, int], Loan] = {}
+_refused: dict[str, Poison] = {}
 
 
 def loan(uid: str, ticket: int) -> Loan:
     """The loan with a ticket: whoever comes first makes it."""
-    return _loans.setdefault((uid, ticket), Loan())
+    found = _loans.setdefault((uid, ticket), Loan())
+    if uid in _refused:
+        found.open(_refused[uid], keep=False)
+    return found
 
 
 def forget_loan(uid: str, ticket: int) -> None:
@@ -87,6 +91,12 @@ def end_loans(uid: str, why: Poison) -> None:
     for key, each in list(_loans.items()):
         if key[0] == uid:
             each.open(why, keep=False)
+
+
+def refuse_loans(uid: str, why: Poison) -> None:
+    """The worker has lost all that it had, and does nothing more: nothing can be borrowed of it."""
+    _refused[uid] = why
+    end_loans(uid, why)
 
 
 class Lent(NamedTuple):

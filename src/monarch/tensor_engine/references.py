@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import Dumped, ProcAddress, pickling, register_lender
+from .._core.plane import Dumped, OnlyLentError, ProcAddress, pickling, register_lender
 from . import call_sites, loans, local, operand_checks
 from .engine import holder
 from .instructions import MOVE
@@ -58,7 +58,7 @@ def collecting() -> Iterator[FoundTensors]:
         _collecting.found = before
 
 
-class NotCopiedError(TypeError):
+class NotCopiedError(OnlyLentError):
     """A distributed tensor, or what belongs to one, is about to be pickled.
 
     The values are elsewhere. Only an actor that lives with them can borrow them.

@@ -106,7 +106,13 @@ class Workers:
     def _note_gone(self, rank: int, failure: Failure) -> None:
         """Also of one that starts again: what it had of this engine is lost."""
         with self._noting:
+            known = rank in self.gone
             self.gone = {rank: failure, **self.gone}  # others may be reading it
+        for tell in () if known else self._tell_gone:
+            with suppress(RuntimeError):  # the system has no thread to give
+                threading.Thread(
+                    target=tell, args=(rank,), name="monarch-rank-gone", daemon=True
+                ).start()
 
     def _merged(
         self, segments: list[Segment]
@@ -169,20 +175,26 @@ class Workers:
     def _lost(self, address: ProcAddress, failure: Failure) -> None:
         """Tell of a loss; on the poller's thread, or any other that has heard of it."""
         if address in self._addresses:
-            rank = self._addresses.index(address)
-            self._note_gone(rank, failure)
-            for tell in self._tell_gone:
-                with suppress(RuntimeError):  # the system has no thread to give
-                    threading.Thread(
-                        target=tell, args=(rank,), name="monarch-rank-gone", daemon=True
-                    ).start()
+            self._note_gone(self._addresses.index(address), failure)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._cell.hub.poller.call_later(seconds, callback)
 
+    def let_go(self) -> bool:
+        fate = self._cell.hub.process_fate
+        if any(rank not in self.gone and not fate(at) for rank, at in enumerate(self._addresses)):
+            return False
+        self._forget_hook()
+        self._workers.stop("the tensor engine has lost all of its ranks")
+        return True
+
     def stop(self, timeout: float) -> None:
-        self._cell.hub.peer_lost_hooks.remove(self._lost)
+        self._forget_hook()
         self._workers.stop("the tensor engine exited").get(timeout=timeout)
+
+    def _forget_hook(self) -> None:
+        with suppress(ValueError):  # it was, before
+            self._cell.hub.peer_lost_hooks.remove(self._lost)
 
 
 def _extent(ranks: Ranks) -> Extent:

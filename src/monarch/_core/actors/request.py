@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import CallTimeoutError, name_some
 from ..calls.cancelled import cancelled_error
-from ..calls.failed_call import CallSite, FailedCall, Reply
+from ..calls.failed_call import CallSite, FailedCall, Reply, is_of_network
 from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
@@ -29,6 +29,7 @@ from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, VALUE, Frame
 from .answers import AnswersByRank
 from .context import current_hub
+from .deaths import await_death
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -117,7 +118,15 @@ class UnaryCall(PendingOperation, Promise[Any]):
             return
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
-        self.fail(call, lambda: call.error(rank))
+
+        def end(death: Failure | None = None) -> None:
+            call.death = death
+            self.fail(call, lambda: call.cause(rank))
+
+        if is_of_network(reply):
+            await_death(self._hub, self._proc, end)
+        else:
+            end()
 
     def connection(self) -> Lendable | None:
         return _connection_to(self._hub, self._proc)
@@ -235,7 +244,7 @@ class Gather(_PerRank, _MeshCall):
                 # before it is counted: whoever counts last must know
                 call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
-                    self._end_as_failed(call, reply)
+                    self._end_early(call, rank, reply)
             self._left = left = self._left - 1
             if not left:
                 self._all_answered()
@@ -248,6 +257,16 @@ class Gather(_PerRank, _MeshCall):
         elif self._wait_for_all:
             dropped = [reply for reply in self._replies if was_dropped(reply)]
             self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
+
+    def _end_early(self, call: FailedCall, rank: int, reply: Reply) -> None:
+        def end(death: Failure | None = None) -> None:
+            call.death = call.death or death
+            self._end_as_failed(call, reply)
+
+        if is_of_network(reply):
+            await_death(current_hub(), self._procs[rank], end)
+        else:
+            end()
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
         if was_dropped(reply):

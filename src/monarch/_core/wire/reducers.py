@@ -11,6 +11,16 @@ Reducer = Callable[[Any], Any]
 Dumped = tuple[bytes, Sequence[memoryview]]
 """A pickle, and its out-of-band buffers."""
 
+
+class OnlyLentError(TypeError):
+    """Raised for a value that is only lent to who gets a message: see `register_lender`."""
+
+
+NOT_TWICE = (
+    "tensors and groups of a device mesh are lent for one message, which can't be sent again. Leave"
+    " `retries` out"
+)
+
 Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped]
 lender: Lender | None = None
 """Pickles messages that may hold what stays where it is: see `register_lender`."""
