@@ -173,8 +173,10 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             more["reduce"] = copyreg.dispatch_table[cls]
         home = script.globals_of(cls) if cls.__module__ == "__main__" else None
         if home is not None:
-            mentioned = script.mentioned(cls, home) if self.mentions else {}
-            self.mentioned = self.mentioned or bool(mentioned)
+            mentioned = script.mentioned(cls, home)
+            if not self.mentions:
+                mentioned = {name: value for name, value in mentioned.items() if value is cls}
+            self.mentioned |= self.mentions and bool(mentioned)
             # the very dict that its functions get, which cloudpickle begins in the same way
             given = self.globals_ref.setdefault(id(home), {})
             given.update((name, home[name]) for name in _OF_MODULE if name in home)

@@ -39,8 +39,9 @@ def register_reducers(package: str, load: Callable[[], dict[type, Reducer]]) -> 
             time.
     """
     _lazy_reducers[package] = load
-    for kind in [kind for kind, reducer in _reducers.items() if reducer is None]:
-        del _reducers[kind]
+    for kind, reducer in list(_reducers.items()):
+        if reducer in (None, _reduce_held):
+            del _reducers[kind]
 
 
 def register_lender(lend: Lender) -> None:
@@ -97,8 +98,10 @@ def _reduce_held(obj: Any) -> Any:
     if getattr(obj, "__dict__", kind.__basicsize__ > object.__basicsize__):
         return NotImplemented
     modules = [kind.__module__]
-    if kind is object:  # the script last, which may have it from elsewhere
-        modules = sorted(sys.modules, key="__main__".__eq__)
+    if kind is object:  # the script last, which may have it from elsewhere, and goes by two names
+        script = sys.modules["__main__"]
+        modules = [name for name, found in list(sys.modules.items()) if found is not script]
+        modules.append("__main__")
     for module in modules:
         ours = module == "__main__"
         home = script_names() if ours else getattr(sys.modules.get(module), "__dict__", {})

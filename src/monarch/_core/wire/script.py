@@ -58,7 +58,7 @@ class ScriptModule(types.ModuleType):
 def install() -> None:
     """Give this process a `__main__` that stands for the script."""
     if not isinstance(sys.modules["__main__"], ScriptModule):
-        sys.modules["__main__"] = ScriptModule()
+        sys.modules["__main__"] = sys.modules["__mp_main__"] = ScriptModule()
         reducers.script_names = _known
 
 
@@ -70,7 +70,9 @@ def _known() -> Names:
     for cls in reversed(classes):  # what the first one uses, the actor's own, is not replaced
         for part in reversed(brought[cls]):
             names.update(part)
-    names.update((cls.__qualname__, cls) for cls in classes if "." not in cls.__qualname__)
+    for cls in classes:
+        if brought[cls][1].get(cls.__qualname__) is cls:
+            names[cls.__qualname__] = cls
     return names
 
 
@@ -88,12 +90,12 @@ def globals_of(cls: type) -> Names | None:
 def mentioned(cls: type, home: Names) -> Names:
     """Return what a class needs in its module to be found and read there.
 
-    That is the class around it, and what those of its annotations name that are text.
+    That is itself, or the class around it, and what those of its annotations name that are text.
     """
     if cls in brought:
         return brought[cls][1]
     outer, nested, _ = cls.__qualname__.partition(".")
-    wanted = {outer} if nested else set()
+    wanted = {outer} if nested or home.get(outer) is cls else set()
     for annotation in vars(cls).get("__annotations__", {}).values():
         if isinstance(annotation, str) or hasattr(annotation, "__origin__"):
             wanted.update(re.findall(r"[^\W\d]\w*", str(annotation)))

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ._core.wire.picklers import is_importable
+from .._core.wire.picklers import is_importable
 
 
 def _reduce_cached(function: Any) -> Any:
