@@ -114,7 +114,7 @@ def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
 
 @functools.lru_cache
 def _lines_without_file(name: str) -> list[str]:
-    """The source of a cell, or of a file in an archive: nothing that a receiver could read."""
+    """Return the source of a cell, or of a file in an archive, which no receiver could read."""
     if os.path.exists(name):
         return []
     names = reducers.script_names()
@@ -167,7 +167,7 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         return reduced
 
     def _of_script(self, cls: type) -> dict[str, Any]:
-        """What else a class brings: a place in the script's module, how its objects are pickled."""
+        """Return a class's place in the script's module, and how `copyreg` pickles its objects."""
         more: dict[str, Any] = {}
         if cls in copyreg.dispatch_table:
             more["reduce"] = copyreg.dispatch_table[cls]
@@ -189,7 +189,7 @@ _OF_MODULE = ("__package__", "__name__", "__path__", "__file__")
 
 
 def _elsewhere(value: Any) -> Any:
-    """What a class only mentions is not imported on arrival: what has a name is given as bytes."""
+    """Give what has a name as bytes: what a class only mentions is not imported on arrival."""
     named = isinstance(value, types.ModuleType) or (
         isinstance(value, type) and is_importable(value)
     )

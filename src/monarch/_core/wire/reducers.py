@@ -83,8 +83,8 @@ def _reduce_first(obj: Any) -> Any:
 
 
 def _is_plain(kind: type) -> bool:
-    reduces = object.__reduce_ex__, object.__reduce__
-    return (kind.__reduce_ex__, kind.__reduce__) == reduces and not issubclass(kind, type)
+    own = {name for base in kind.__mro__[:-1] for name in vars(base)}
+    return own.isdisjoint(("__reduce__", "__reduce_ex__")) and not issubclass(kind, type)
 
 
 def _reduce_held(obj: Any) -> Any:
@@ -113,7 +113,7 @@ def _reduce_held(obj: Any) -> Any:
     return NotImplemented
 
 
-def _held(module: str, name: str, kind: type | None) -> Any:
+def _held(module: str, name: str, kind: Any) -> Any:
     """Runs in the receiver: what the module holds under this name.
 
     A script that has sent nothing of that name yet gets another object of the kind.

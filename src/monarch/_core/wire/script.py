@@ -64,15 +64,16 @@ def install() -> None:
 
 def _known() -> Names:
     own = reducers.own_classes()
-    found = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID if own is None else own
-    classes = [cls for cls in found.copy().values() if cls in brought]
+    found: Any = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID if own is None else own
+    classes: list[type] = [cls for cls in found.copy().values() if cls in brought]
     names = {name: function for (of, name), function in functions.items() if of == id(own)}
     for cls in reversed(classes):  # what the first one uses, the actor's own, is not replaced
         for part in reversed(brought[cls]):
             names.update(part)
-    for cls in classes:
-        if brought[cls][1].get(cls.__qualname__) is cls:
-            names[cls.__qualname__] = cls
+    for cls in classes:  # the last of a name is the one that the script has
+        own_name = cls.__qualname__
+        if brought[cls][1].get(own_name) is cls:
+            names[own_name] = cls
     return names
 
 
