@@ -85,6 +85,11 @@ _attached.show_progress = lambda *args: _import_module(
     "monarch.actor.attach_progress"
 ).AttachProgress(*args)
 _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
+for _package in ("functools", "weakref"):
+    _register_reducers(
+        _package,
+        lambda name=_package: _import_module("monarch.actor.stdlib_reducers").REDUCERS[name],
+    )
 # sideways, so by name
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)
 _adverbs._kind_for = lambda *args: _import_module("monarch.actor.retrying").kind_for(*args)

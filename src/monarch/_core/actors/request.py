@@ -11,6 +11,7 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...errors import CallTimeoutError, name_some
@@ -20,7 +21,7 @@ from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
-from ..calls.remote_error import read_answer, supervision_error, to_exception
+from ..calls.remote_error import explain, read_answer, supervision_error, to_exception
 from ..calls.waits import running_actor
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh
@@ -37,9 +38,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
+def _read_mesh(call: str, extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
     shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))
-    return ValueMesh(shape, [read_value(frame) for frame in frames])
+    unread = iter(frames)
+    try:
+        return ValueMesh(shape, [read_value(frame) for frame in unread])
+    except Exception as error:
+        point = Point(len(frames) - length_hint(unread) - 1, extent)
+        explain(error, f"what came of {call} on {point!r} could not be read here")
+        raise
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -253,7 +260,9 @@ class Gather(_PerRank, _MeshCall):
     def _all_answered(self) -> None:
         call = self._failed
         if call is None:
-            self._promise.resolve(self._replies, functools.partial(_read_mesh, self._extent))
+            self._promise.resolve(
+                self._replies, functools.partial(_read_mesh, self.name, self._extent)
+            )
         elif self._wait_for_all:
             dropped = [reply for reply in self._replies if was_dropped(reply)]
             self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)

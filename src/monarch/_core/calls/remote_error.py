@@ -168,11 +168,15 @@ def explain(error: Exception, what: str) -> None:
 
 
 def explain_arguments(
-    error: Exception, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    error: Exception,
+    call: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    cls: type | None = None,
 ) -> None:
     """Make the error of arguments that do not pickle name the one that is to blame.
 
-    It also says what to do.
+    It also says what to do. `cls` is the class that travels with them, if one does.
     """
     named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
     named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
@@ -180,7 +184,16 @@ def explain_arguments(
         if not can_be_sent(arg):
             explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
             return
-    explain(error, f"the arguments of {call} cannot be sent")
+    if cls is None or can_be_sent(cls):
+        explain(error, f"the arguments of {call} cannot be sent")
+        return
+    path, part = find_unsendable(cls)
+    way = f"{cls.__qualname__}{path}".replace(_WHICH, " ", 1)
+    explain(error, f"the class of {call} cannot be sent: {way}, {_kind(part)} ({_ADVICE})")
+
+
+_WHICH = ", which "
+_ADVICE = "make it inside the actor, or give its class a __getstate__"
 
 
 def explain_result(error: Exception, call: str, result: Any) -> None:
@@ -190,12 +203,11 @@ def explain_result(error: Exception, call: str, result: Any) -> None:
 
 def _describe_unsendable(value: Any) -> str:
     path, part = find_unsendable(value)
-    where = (
-        f", cannot be sent because of its {path.removeprefix('.')}, {_kind(part)}"
-        if path
-        else " cannot be sent"
+    because = (
+        f"it {path[len(_WHICH) :]}" if path.startswith(_WHICH) else f"of its {path.lstrip('.')}"
     )
-    return f"{_kind(value)}{where} (make it inside the actor, or give its class a __getstate__)"
+    where = f", cannot be sent because {because}, {_kind(part)}" if path else " cannot be sent"
+    return f"{_kind(value)}{where} ({_ADVICE})"
 
 
 def _kind(value: Any) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from types import FunctionType
+from functools import partial
+from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
 from ..wire import pickling
@@ -21,22 +22,24 @@ def find_unsendable(value: Any) -> tuple[str, Any]:
     Args:
         value: What has just failed to pickle.
     """
-    path = ""
-    seen = {id(value)}
-    # another thread changes it, a key has no text: what was found so far is a hint as well
+    # another thread changes it, a key has no text: that it can't be sent is a hint as well
     with suppress(Exception):
-        while (found := _unsendable_part(value, seen)) is not None:
-            step, value = found
-            path += step
-            seen.add(id(value))
-    return path, value
+        return _find(value, set()) or ("", value)
+    return "", value
 
 
-def _unsendable_part(value: Any, seen: set[int]) -> tuple[str, Any] | None:
+def _find(value: Any, seen: set[int]) -> tuple[str, Any] | None:
+    """The way to the innermost part; None if all that is wrong with this one was seen before."""
+    seen.add(id(value))
+    whole = True
     for step, part in _parts(value):
-        if id(part) not in seen and not can_be_sent(part):
-            return step, part
-    return None
+        if can_be_sent(part):
+            continue
+        whole = False
+        found = None if id(part) in seen else _find(part, seen)
+        if found is not None:
+            return step + found[0], found[1]
+    return ("", value) if whole else None
 
 
 def can_be_sent(value: Any) -> bool:
@@ -57,14 +60,44 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"[{index}]", part) for index, part in enumerate(value))
     elif isinstance(value, (set, frozenset)):
         yield from ((f" -> {part!r}", part) for part in value)
+    elif isinstance(value, type):
+        yield from _parts_of_class(value)
     elif isinstance(value, FunctionType):
-        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            yield f" -> {name}", cell.cell_contents
-        for name in value.__code__.co_names:
-            if name in value.__globals__:
-                yield f" -> {name}", value.__globals__[name]
+        yield from _parts_of_function(value)
+    elif isinstance(value, (partial, MethodType)):
+        names = ("func", "args", "keywords", "__func__", "__self__")
+        yield from ((f".{name}", getattr(value, name)) for name in names if hasattr(value, name))
+    elif isinstance(value, property):
+        yield from (("", part) for part in (value.fget, value.fset, value.fdel))
+    elif isinstance(found := getattr(value, "__wrapped__", None), FunctionType):
+        yield "", found  # an endpoint, a method of the class, what `lru_cache` has made
     elif _is_plain(type(value)):
         yield from ((f".{name}", part) for name, part in getattr(value, "__dict__", {}).items())
+        yield ".__class__", type(value)
+
+
+def _parts_of_class(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, part in vars(cls).items():
+        # those are made anew over there
+        if name != "_abc_impl" and not isinstance(
+            part, (GetSetDescriptorType, MemberDescriptorType)
+        ):
+            yield f".{name}", part
+    for base in cls.__bases__:
+        yield f", which inherits {base.__qualname__}", base
+
+
+def _parts_of_function(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    from cloudpickle import cloudpickle  # it is there: it has just failed
+
+    closure = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, closure, strict=True):
+        yield f", which uses {name}", cloudpickle._get_cell_contents(cell)
+    for name in cloudpickle._extract_code_globals(function.__code__):
+        if name in function.__globals__:
+            yield f", which uses the global {name}", function.__globals__[name]
+    for name in ("__defaults__", "__kwdefaults__", "__annotations__", "__dict__"):
+        yield f".{name}", getattr(function, name)
 
 
 def _is_plain(kind: type) -> bool:

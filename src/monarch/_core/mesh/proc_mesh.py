@@ -411,7 +411,7 @@ def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
     try:
         return pickling.dumps((cls, args, kwargs))
     except Exception as error:
-        explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
+        explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs, cls)
         raise
 
 

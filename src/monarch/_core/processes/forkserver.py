@@ -14,7 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 from ... import _shared_imports
-from ..wire import pickling
+from ..wire import pickling, script
 from ..wire.picklers import is_importable
 
 
@@ -41,4 +41,5 @@ def _reduce(_: ForkingPickler, obj: Any) -> Any:
 def _arrive(pickled: bytes) -> Any:
     """Note, in the started process, that what is sent back is of the script, too."""
     _install()
+    script.install()
     return pickling.loads(pickled)

@@ -35,6 +35,7 @@ from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
+from ..wire import script
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
 from . import spawner, stack_dump
@@ -98,6 +99,7 @@ def run(spec: ProcSpec) -> None:
     and finalizers.
     """
     stack_dump.install()
+    script.install()
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
