@@ -120,6 +120,7 @@ def test_an_object_that_refers_to_what_cannot_be_sent_is_named_by_its_path(spawn
         echo.say.call_one({"run": lambda: next(values)})
 
 
+@pytest.mark.processes("the standard input of a process")
 def test_input_in_a_proc_says_where_there_is_a_terminal(spawn: Spawn) -> None:
     maker = spawn(1).spawn("m", Maker)
     with pytest.raises(EOFError, match=r"this_proc\(\)"):

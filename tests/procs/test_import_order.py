@@ -10,6 +10,8 @@ import pytest
 
 from helpers.scripts import run_script
 
+pytestmark = pytest.mark.processes("modules that a process has imported")
+
 SHARE = """
 from monarch.rdma import share_state, pull
 state = {"w": bytearray(3)}

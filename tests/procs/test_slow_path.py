@@ -29,6 +29,8 @@ from monarch.config import configured
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("counts system calls, and threads, of a process")
+
 CALLS = 50
 ROUNDS = 40
 MEGABYTE = 1 << 20
