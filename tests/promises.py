@@ -566,6 +566,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "end of the program after an unhandled fault": (
                 "tests/faults/test_exit_functions.py::test_exit_functions_run_and_files_are_written_where_the_main_thread_is_stuck",
             ),
+            "a process group of a mesh in the making": (
+                "tests/faults/test_torch_groups.py::test_the_others_do_not_wait_for_one_that_dies_as_they_connect",
+                "tests/faults/test_torch_groups.py::test_a_group_is_made_again_however_soon_after_a_death",
+            ),
+            "a call to which a rank answers with an error of the network": (
+                "tests/faults/test_torch_groups.py::test_a_rank_that_dies_in_a_collective_is_named_by_the_call",
+            ),
             "actors that wait in a circle": (
                 "tests/faults/test_deadlocks.py::test_the_default_interval_finds_one_in_seconds",
             ),
