@@ -317,7 +317,7 @@ class Turns:
                     self._ring()
                 job = self._next()
             if job is not None:
-                guarded(job)  # type: ignore[arg-type]  # what it returns is dropped
+                guarded(job)
 
     def _something_to_do(self) -> bool:
         if self._closed:
