@@ -34,8 +34,6 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "process: starts processes; conftest marks these tests")
-    config.addinivalue_line("markers", "promise: holds a promise of the pages (tests/promises.py)")
     option = config.option
     if option.markexpr != BY_DEFAULT:
         return  # `-m` on the command line is a choice as well
