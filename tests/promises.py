@@ -449,6 +449,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "worker shut down by another client": (
                 "tests/faults/test_lost_hosts.py::test_a_host_that_another_client_shuts_down_is_lost_to_this_one",
             ),
+            "workers ended by the program itself, as its last act": (
+                "tests/faults/test_own_ends.py::test_a_program_that_ends_its_own_workers_last_has_its_own_status",
+                "tests/faults/test_own_ends.py::test_a_program_that_goes_on_without_its_workers_is_told",
+            ),
             "agent killed": (
                 "tests/faults/test_lost_hosts.py::test_everybody_who_waits_is_told_and_the_rest_is_of_use[kill]",
             ),

@@ -43,7 +43,10 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+    pytest.mark.processes("torch has one default group in a process"),
+]
 RANKS = 3
 PAUSE = 0.01  # seconds
 ERRORS = (ActorError, SupervisionError)

@@ -17,7 +17,10 @@ from monarch.remotemount import remotemount
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.usefixtures("fuse")
+pytestmark = [
+    pytest.mark.usefixtures("fuse"),
+    pytest.mark.processes("the host agent mounts folders"),
+]
 
 OLD, NEW = b"old content" * 1000, b"new content" * 1000
 

@@ -36,6 +36,8 @@ class Holder:
     numbers = random.Random()
 """
 
+pytestmark = pytest.mark.processes("each process has a state of random numbers of its own")
+
 
 class Draws(Actor):
     @endpoint
