@@ -51,6 +51,7 @@ class Engine:
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
         self.defining = threading.RLock()  # two threads may need the same ones
+        self.lending = threading.RLock()  # a loan, and the message that it is for
         self.meeting: Any = None  # where members of groups find each other
         self.end_meeting: Callable[[], object] | None = None
         self._groups: dict[tuple[tuple[int, ...], int], Ranks] = {}

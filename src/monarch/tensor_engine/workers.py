@@ -16,6 +16,7 @@ from typing import Any
 
 from .._core.plane import (
     EXPLICIT,
+    STOPPED,
     Failure,
     Gather,
     Owner,
@@ -76,6 +77,7 @@ class Workers:
 
     @property
     def is_usable(self) -> bool:
+        self._look_who_is_gone()
         if any(failure.restarts for failure in self.gone.values()):
             return False  # another engine can have these ranks, too
         hub = self._cell.hub
@@ -100,6 +102,9 @@ class Workers:
             if rank in self.gone:
                 continue
             failure = self._cell.hub.fate(address, self.target)
+            # no end is told of one that came while its process was being replaced
+            if failure is None and self._workers._owned.incarnation(rank):
+                failure = Failure(STOPPED, "it was started again", rank=rank, restarts=True)
             if failure is not None:
                 self._note_gone(rank, failure)
 

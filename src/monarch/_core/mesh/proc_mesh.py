@@ -150,6 +150,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         uid = random_uid()
         dump = functools.partial(_dump_init, name, cls, args, kwargs)
         init = dump() if reducers.lender is None else reducers.lender(dump, self._addresses(), uid)
+        if isinstance(init, reducers.Loan):  # no other message goes to them yet
+            with init as init:
+                pass
         extent = self.extent
         procs = cell.ownership.get(self._procs.uid)  # None where another actor owns them
         group = procs.group if procs is not None and gated else None

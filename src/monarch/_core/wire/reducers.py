@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +24,33 @@ NOT_TWICE = (
     " `retries` out"
 )
 
-Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped]
+
+class Loan:
+    """A message with values that are lent for it. It is sent in a ``with``, which gives it.
+
+    Loan and send are one step, so that two threads can't do the one in another order than the
+    other: the values would then wait for one message, and its receiver for those of the other.
+
+    Args:
+        order: A lock, held meanwhile.
+        lend: Makes the loan, when it is first entered; returns what to send.
+    """
+
+    def __init__(self, order: Any, lend: Callable[[], Dumped]) -> None:
+        self._order = order
+        self._lend = functools.cache(lend)
+
+    def __enter__(self) -> Dumped:
+        with self._order:
+            dumped = self._lend()
+            self._order.acquire()
+        return dumped
+
+    def __exit__(self, *_: object) -> None:
+        self._order.release()
+
+
+Lender = Callable[[Callable[[], Dumped], Sequence[ProcAddress], int], Dumped | Loan]
 lender: Lender | None = None
 """Pickles messages that may hold what stays where it is: see `register_lender`."""
 
