@@ -34,6 +34,11 @@ LAYERS = {
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
     "monarch._seeds": 0,
+    "monarch._secret": 0,
+    "monarch._title": 0.5,
+    "monarch._oom_killer": 0,
+    "monarch._guards": 0.5,
+    "monarch._unsendable": 1.5,  # tries what pickles
     "monarch._shared_imports": 0,
     "monarch._slow_imports": 0,
     "monarch._core.shape": 1,
@@ -41,7 +46,6 @@ LAYERS = {
     "monarch._core.wire": 1,
     "monarch._core.routing": 2,
     "monarch._core.net": 2,
-    "monarch._core.guards": 2.5,
     "monarch._core.calls": 3,
     "monarch._core.hub": 3.1,
     "monarch._core.actors": 3.2,
@@ -102,7 +106,7 @@ LAYERS = {
     "monarch": 9,
 }
 
-MAY_IMPORT_CORE = {4.2, 4.5, 5, 5.2, 5.3, 5.5, 5.9, 9}
+MAY_IMPORT_CORE = {1.5, 4.2, 4.5, 5, 5.2, 5.3, 5.5, 5.9, 9}
 PURE = (
     "monarch._core.shape",
     "monarch._core.supervision",
@@ -144,8 +148,8 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # Of `_core`: all lines, and those that are neither blank, comment nor docstring. To raise one is a
 # decision: say in the commit what the lines are for. What stands on the engine (attaching hosts,
 # repeated calls, drawings of meshes) is in `monarch.actor`, and does not count.
-MOST_LINES_OF_THE_CORE = 31_000
-MOST_LINES_OF_CODE_OF_THE_CORE = 19_600
+MOST_LINES_OF_THE_CORE = 30_450
+MOST_LINES_OF_CODE_OF_THE_CORE = 19_150
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

@@ -26,8 +26,6 @@ from monarch._core.calls.future import Future
 from monarch._core.calls.promise import Promise, map_future
 from monarch._core.calls.remote_error import (
     dump_error,
-    explain,
-    explain_arguments,
     format_remote,
     load_error,
     supervision_error,
@@ -37,6 +35,7 @@ from monarch._core.calls.typed_error import actor_error
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire import pickling
 from monarch._core.wire.frame import DEAD, ERROR, EXCEPTION, REPLY, VALUE, Frame
+from monarch._unsendable import explain, explain_arguments
 from monarch.errors import (
     ActorError,
     DeadlockError,

@@ -4,7 +4,7 @@ Read `pools` and `controllers`: what an actor can be used for. `attaching` uses 
 `worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are
 identities to make and compare; `later` leads to planes.
 
-Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.guards`, `_core.hub`, `_core.mesh`,
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`,
 `_core.net`, `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 

@@ -18,11 +18,11 @@ from .._core.calls.pending import is_awaited
 from .._core.calls.promise import Promise
 from .._core.calls.waiting import waited_for
 from .._core.client.client import end_program, is_running
-from .._core.guards.main_guard import refuse_imports
 from .._core.net import unix
 from .._core.processes.agent_process import start_agent
 from .._core.wire.address import AGENT, ProcAddress, random_name
 from .._core.wire.channel import parse_channel
+from .._guards.main_guard import refuse_imports
 
 if TYPE_CHECKING:
     import subprocess

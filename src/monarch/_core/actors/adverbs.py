@@ -11,9 +11,10 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
+from ..._unsendable import explain_arguments
 from ..calls.future import Future
 from ..calls.message import encode_meta
-from ..calls.remote_error import explain_arguments, supervision_error
+from ..calls.remote_error import supervision_error
 from ..shape import ValueMesh
 from ..wire import pickling, reducers
 from ..wire.frame import EXPLICIT

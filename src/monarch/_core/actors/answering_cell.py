@@ -6,9 +6,10 @@ import functools
 from contextlib import suppress
 from typing import Any
 
+from ..._unsendable import explain, explain_result
 from ...errors import BackpressureError
 from ..calls.message import answer_to, decode_meta
-from ..calls.remote_error import dump_error, explain, explain_result
+from ..calls.remote_error import dump_error
 from ..hub import prints
 from ..hub.contracts import Origin
 from ..wire import pickling

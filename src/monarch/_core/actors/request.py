@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..._unsendable import explain
 from ...errors import CallTimeoutError, name_some
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import CallSite, FailedCall, Reply, is_of_network
@@ -21,7 +22,7 @@ from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
-from ..calls.remote_error import explain, read_answer, supervision_error, to_exception
+from ..calls.remote_error import read_answer, supervision_error, to_exception
 from ..calls.waits import running_actor
 from ..net.loan import Lendable
 from ..shape import Extent, Point, Shape, Slice, ValueMesh

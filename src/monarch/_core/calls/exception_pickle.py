@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from ..._unsendable import can_be_sent
 from ...errors import ActorError, RemoteException
 from ..supervision import failure
 from ..wire import pickling
 from .rebuild import rebuild
-from .unsendable import can_be_sent
 
 
 def dump_exception(error: BaseException) -> bytes:

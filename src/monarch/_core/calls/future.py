@@ -15,6 +15,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._unsendable import explain
 from ..._used_as_result import UsedAsResult
 from ..wire.frame import Frame
 from . import pending
@@ -22,7 +23,6 @@ from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
 from .failed_call import Outcome
 from .pending import FutureState, notice, subscribe
-from .remote_error import explain
 from .waiting import LONGEST, needed_loop, running_loop, steps_in_loop, wait
 from .waits import Prelude
 

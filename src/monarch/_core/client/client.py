@@ -17,6 +17,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._guards.main_guard import refuse_imports
+from ..._guards.surroundings import explained, refuse_gevent
 from ..._lazy import engine_log
 from ...errors import SupervisionError
 from ..actors import sampling
@@ -28,8 +30,6 @@ from ..calls.future import Future
 from ..calls.interrupts import LOOK, HeldInterrupts, look
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
-from ..guards.main_guard import refuse_imports
-from ..guards.surroundings import explained, refuse_gevent
 from ..hub.control import SingleAnswer, send_record
 from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from ... import _seeds, config
+from ..._guards.main_guard import Nesting, nest
 from ..._namedtuple import NamedTuple
 from ..actors import log
 from ..actors.base_cell import BaseCell
@@ -22,7 +23,6 @@ from ..calls.pending import Described, PendingCall, operation_of, subscribe
 from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
 from ..client import client
-from ..guards.main_guard import Nesting, nest
 from ..hub.control import send_record
 from ..hub.control_records import CloseGate, OpenGate, RestartProcs, SpawnProcs
 from ..hub.spawn_requests import SpawnRequest, Start

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
+from ..._unsendable import explain_arguments
 from ..actors import sampling
 from ..actors.actor import Actor
 from ..actors.context import context, current_hub
@@ -18,7 +19,7 @@ from ..actors.proc_service import spawn_record
 from ..actors.request import Gather, SpawnCall
 from ..calls.future import Future
 from ..calls.promise import completed
-from ..calls.remote_error import explain_arguments, supervision_error
+from ..calls.remote_error import supervision_error
 from ..client.client import client
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics

@@ -13,7 +13,8 @@ import select
 import signal
 import sys
 
-from ..guards.surroundings import explained
+from ..._guards.surroundings import explained
+from ..._title import set_title
 
 # with which both serve; it brings most of what either needs
 from ..hub import message_hub as message_hub
@@ -22,7 +23,6 @@ from ..wire import picklers as picklers
 from . import spawner
 from .control import control_pair
 from .specs import AgentSpec
-from .title import set_title
 
 _MOMENT = 0.001  # seconds
 

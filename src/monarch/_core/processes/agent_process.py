@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..guards.surroundings import explained, require_pidfd
+from ..._guards.surroundings import explained, require_pidfd
 from ..net import unix
 from ..wire.address import ProcAddress
 from .specs import AgentSpec, write_spec

@@ -16,14 +16,15 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from ... import _seeds, _slow_imports, config
+from ..._guards import main_guard
+from ..._guards.main_guard import SPEC_VARIABLE
 from ..._lazy import engine_log
+from ..._title import set_title
 from ..actors import debugging, log, sampling
 from ..actors.base_cell import BaseCell
 from ..actors.cell import ActorCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
-from ..guards import main_guard
-from ..guards.main_guard import SPEC_VARIABLE
 from ..hub import life, prints
 from ..hub.black_box import BlackBox
 from ..hub.contracts import Origin
@@ -41,7 +42,6 @@ from ..wire.frame import Frame
 from . import spawner, stack_dump
 from .fork_exit import leave
 from .specs import UNNAMED, ProcSpec
-from .title import set_title
 
 
 class BystanderCell(BaseCell):

@@ -24,10 +24,10 @@ from contextlib import suppress
 from typing import NoReturn
 
 from ... import _seeds, config
+from ..._guards import main_guard
+from ..._guards.main_guard import SPEC_VARIABLE
+from ..._guards.surroundings import explain
 from ..._namedtuple import compile_constructors
-from ..guards import main_guard
-from ..guards.main_guard import SPEC_VARIABLE
-from ..guards.surroundings import explain
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix

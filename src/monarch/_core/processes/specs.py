@@ -10,7 +10,7 @@ from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
 
 if TYPE_CHECKING:
-    from ..guards.main_guard import Nesting
+    from ..._guards.main_guard import Nesting
     from ..hub.spawn_requests import LogSettings
     from ..net.trust import Trust
     from ..wire.channel import Channel

@@ -1,4 +1,4 @@
-"""The search for the part that makes a value unpicklable, for the text of an error.
+"""Errors of values that cannot be sent, with the part that makes a value unpicklable.
 
 Callers whose `pickle` has just failed: arguments of a call, results and exceptions of an endpoint.
 """
@@ -11,7 +11,63 @@ from functools import partial
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
-from ..wire import pickling
+from ._core.wire import pickling
+
+
+def explain(error: Exception, what: str) -> None:
+    """Make an error say what was being done when it came up; its class stays."""
+    if len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{what}: {error}",)
+    elif hasattr(error, "add_note"):
+        error.add_note(what)
+
+
+def explain_arguments(
+    error: Exception,
+    call: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    cls: type | None = None,
+) -> None:
+    """Make the error of arguments that do not pickle name the one that is to blame.
+
+    It also says what to do. `cls` is the class that travels with them, if one does.
+    """
+    named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
+    named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
+    for name, arg in named:
+        if not can_be_sent(arg):
+            explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
+            return
+    if cls is None or can_be_sent(cls):
+        explain(error, f"the arguments of {call} cannot be sent")
+        return
+    path, part = find_unsendable(cls)
+    way = f"{cls.__qualname__}{path}".replace(_WHICH, " ", 1)
+    explain(error, f"the class of {call} cannot be sent: {way}, {_kind(part)} ({_ADVICE})")
+
+
+_WHICH = ", which "
+_ADVICE = "make it inside the actor, or give its class a __getstate__"
+
+
+def explain_result(error: Exception, call: str, result: Any) -> None:
+    """Make the error of a result that does not pickle name the part that is to blame."""
+    explain(error, f"the result of {call}, {_describe_unsendable(result)}")
+
+
+def _describe_unsendable(value: Any) -> str:
+    path, part = find_unsendable(value)
+    because = (
+        f"it {path[len(_WHICH) :]}" if path.startswith(_WHICH) else f"of its {path.lstrip('.')}"
+    )
+    where = f", cannot be sent because {because}, {_kind(part)}" if path else " cannot be sent"
+    return f"{_kind(value)}{where} ({_ADVICE})"
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    return f"a {kind.__module__}.{kind.__qualname__}"
 
 
 def find_unsendable(value: Any) -> tuple[str, Any]:
