@@ -5,13 +5,14 @@ Callers whose `pickle` has just failed: arguments of a call, results and excepti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, MethodType
 from typing import Any
 
-from ._core.wire import pickling
+CanBeSent = Callable[[Any], bool]
+"""Tells whether a value pickles."""
 
 
 def explain(error: Exception, what: str) -> None:
@@ -27,6 +28,7 @@ def explain_arguments(
     call: str,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    can_be_sent: CanBeSent,
     cls: type | None = None,
 ) -> None:
     """Make the error of arguments that do not pickle name the one that is to blame.
@@ -37,12 +39,12 @@ def explain_arguments(
     named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
     for name, arg in named:
         if not can_be_sent(arg):
-            explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
+            explain(error, f"{name} of {call}, {_describe_unsendable(arg, can_be_sent)}")
             return
     if cls is None or can_be_sent(cls):
         explain(error, f"the arguments of {call} cannot be sent")
         return
-    path, part = find_unsendable(cls)
+    path, part = find_unsendable(cls, can_be_sent)
     way = f"{cls.__qualname__}{path}".replace(_WHICH, " ", 1)
     explain(error, f"the class of {call} cannot be sent: {way}, {_kind(part)} ({_ADVICE})")
 
@@ -51,13 +53,13 @@ _WHICH = ", which "
 _ADVICE = "make it inside the actor, or give its class a __getstate__"
 
 
-def explain_result(error: Exception, call: str, result: Any) -> None:
+def explain_result(error: Exception, call: str, result: Any, can_be_sent: CanBeSent) -> None:
     """Make the error of a result that does not pickle name the part that is to blame."""
-    explain(error, f"the result of {call}, {_describe_unsendable(result)}")
+    explain(error, f"the result of {call}, {_describe_unsendable(result, can_be_sent)}")
 
 
-def _describe_unsendable(value: Any) -> str:
-    path, part = find_unsendable(value)
+def _describe_unsendable(value: Any, can_be_sent: CanBeSent) -> str:
+    path, part = find_unsendable(value, can_be_sent)
     because = (
         f"it {path[len(_WHICH) :]}" if path.startswith(_WHICH) else f"of its {path.lstrip('.')}"
     )
@@ -70,21 +72,22 @@ def _kind(value: Any) -> str:
     return f"a {kind.__module__}.{kind.__qualname__}"
 
 
-def find_unsendable(value: Any) -> tuple[str, Any]:
+def find_unsendable(value: Any, can_be_sent: CanBeSent) -> tuple[str, Any]:
     """Find the innermost part that cannot be pickled.
 
     Returns how Python would reach it from `value`, and the part itself.
 
     Args:
         value: What has just failed to pickle.
+        can_be_sent: Tries parts of it.
     """
     # another thread changes it, a key has no text: that it can't be sent is a hint as well
     with suppress(Exception):
-        return _find(value, set()) or ("", value)
+        return _find(value, set(), can_be_sent) or ("", value)
     return "", value
 
 
-def _find(value: Any, seen: set[int]) -> tuple[str, Any] | None:
+def _find(value: Any, seen: set[int], can_be_sent: CanBeSent) -> tuple[str, Any] | None:
     """The way to the innermost part; None if all that is wrong with this one was seen before."""
     seen.add(id(value))
     whole = True
@@ -92,19 +95,10 @@ def _find(value: Any, seen: set[int]) -> tuple[str, Any] | None:
         if can_be_sent(part):
             continue
         whole = False
-        found = None if id(part) in seen else _find(part, seen)
+        found = None if id(part) in seen else _find(part, seen, can_be_sent)
         if found is not None:
             return step + found[0], found[1]
     return ("", value) if whole else None
-
-
-def can_be_sent(value: Any) -> bool:
-    """Return whether a value pickles."""
-    try:
-        pickling.dumps_inline(value)
-    except Exception:
-        return False
-    return True
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

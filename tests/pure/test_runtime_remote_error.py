@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._core.calls.exception_pickle import can_be_sent
 from monarch._core.calls.future import Future
 from monarch._core.calls.promise import Promise, map_future
 from monarch._core.calls.remote_error import (
@@ -433,7 +434,9 @@ def test_an_error_of_pickling_says_what_could_not_be_sent_and_keeps_its_class(
 
 def test_an_error_of_arguments_names_the_one_that_is_to_blame() -> None:
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (1, "fine"), {"model": threading.Lock()})
+    explain_arguments(
+        error, "trainers.train()", (1, "fine"), {"model": threading.Lock()}, can_be_sent
+    )
     assert "argument 'model' of trainers.train(), a _thread.lock cannot be sent" in str(error)
 
 
@@ -468,7 +471,7 @@ LOCK = threading.Lock()
 )
 def test_the_error_of_a_nested_value_says_the_path_to_it(value: Any, path: str) -> None:
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (value,), {})
+    explain_arguments(error, "trainers.train()", (value,), {}, can_be_sent)
     assert f"cannot be sent because of its {path}, a _thread.lock" in str(error)
 
 
@@ -476,7 +479,7 @@ def test_a_value_that_contains_itself_has_a_path_as_well() -> None:
     value: list[Any] = [1]
     value += [value, {"x": LOCK}]
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (value,), {})
+    explain_arguments(error, "trainers.train()", (value,), {}, can_be_sent)
     assert "its [2]['x'], a _thread.lock" in str(error)
 
 
@@ -931,7 +934,7 @@ def test_the_error_of_a_class_says_the_way_to_what_cannot_be_sent(way: str) -> N
     exec(CULPRITS, namespace)
     error = TypeError("cannot pickle")
     cls = namespace[re.split(r"\W", way)[0]]
-    explain_arguments(error, "spawn('a', A, ...)", (1,), {}, cls)
+    explain_arguments(error, "spawn('a', A, ...)", (1,), {}, can_be_sent, cls)
     assert str(error).startswith(f"the class of spawn('a', A, ...) cannot be sent: {way}")
 
 
@@ -939,5 +942,5 @@ def test_an_object_whose_class_cannot_be_sent_is_an_error_that_says_the_way() ->
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec(CULPRITS, namespace)
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (namespace["Plain"](),), {})
+    explain_arguments(error, "trainers.train()", (namespace["Plain"](),), {}, can_be_sent)
     assert "because of its __class__.go, which uses the global LOCK, a _thread.lock" in str(error)

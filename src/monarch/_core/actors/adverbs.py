@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
 from ..._unsendable import explain_arguments
+from ..calls.exception_pickle import can_be_sent
 from ..calls.future import Future
 from ..calls.message import encode_meta
 from ..calls.remote_error import supervision_error
@@ -313,7 +314,7 @@ class Endpoint(Generic[P, R]):
         try:
             return pickling.dumps_call(args, kwargs)
         except Exception as error:
-            explain_arguments(error, self.name, args, kwargs)
+            explain_arguments(error, self.name, args, kwargs, can_be_sent)
             raise
 
     def _not_one(self) -> ValueError:

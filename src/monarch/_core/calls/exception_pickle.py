@@ -9,7 +9,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from ..._unsendable import can_be_sent
 from ...errors import ActorError, RemoteException
 from ..supervision import failure
 from ..wire import pickling
@@ -97,3 +96,12 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception as problem:
         return f"<no text: its __str__ raised {type(problem).__name__}>"
+
+
+def can_be_sent(value: Any) -> bool:
+    """Return whether a value pickles."""
+    try:
+        pickling.dumps_inline(value)
+    except Exception:
+        return False
+    return True

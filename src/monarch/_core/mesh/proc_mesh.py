@@ -17,6 +17,7 @@ from ..actors.context import context, current_hub
 from ..actors.endpoint import describe_class
 from ..actors.proc_service import spawn_record
 from ..actors.request import Gather, SpawnCall
+from ..calls.exception_pickle import can_be_sent
 from ..calls.future import Future
 from ..calls.promise import completed
 from ..calls.remote_error import supervision_error
@@ -415,7 +416,9 @@ def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
     try:
         return pickling.dumps((cls, args, kwargs))
     except Exception as error:
-        explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs, cls)
+        explain_arguments(
+            error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs, can_be_sent, cls
+        )
         raise
 
 
