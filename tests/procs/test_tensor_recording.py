@@ -693,7 +693,7 @@ def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
 
 
 def test_each_move_can_be_recorded_but_for_these() -> None:
-    set_up = {"define_groups", "define_routes", "make_groups"}
+    set_up = {"define_groups", "define_routes", "make_groups", "note_end"}
     assert worker_collectives.MOVERS.keys() - instructions.MOVES.keys() == set_up | {
         "lend",
         "export",
