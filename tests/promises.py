@@ -834,6 +834,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_job_trusted.py::test_the_job_that_another_user_has_set_is_not_imported",
                 "tests/pure/test_job_trusted.py::test_no_output_goes_through_links_of_others",
             ),
+            "other users of the machine: to read the output of `monarch run`, or have it written": (
+                "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
+                "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
+            ),
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
             ),
