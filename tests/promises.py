@@ -834,6 +834,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_job_trusted.py::test_the_job_that_another_user_has_set_is_not_imported",
                 "tests/pure/test_job_trusted.py::test_no_output_goes_through_links_of_others",
             ),
+            "other users of the machine: to read the output of `monarch run`, or have it written": (
+                "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
+                "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
+            ),
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
             ),
@@ -865,6 +869,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "who can reach a port of the debugger: to run code in a process": (
                 "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token",
                 "tests/procs/test_debug_adapter.py::test_another_user_of_the_machine_is_refused",
+            ),
+            "who can reach a port of the debugger: to run code in a rank through a port for [editors]": (
+                "tests/procs/test_debug_adapter.py::test_what_a_web_page_posts_is_not_evaluated_in_the_rank",
+                "tests/procs/test_debug_adapter.py::test_with_the_setting_the_client_says_where_editors_attach_to_ranks",
+                "tests/procs/test_debug_adapter_attacks.py::test_what_is_no_message_of_an_editor_reaches_no_rank",
+                "tests/procs/test_debug_adapter_attacks.py::test_an_editor_without_the_token_is_told_and_attaches_to_nothing",
+                "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
             ),
             "who can reach the admin interface, a page in a user's browser among them: to read what a program does, or to stop it": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",
