@@ -882,6 +882,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_admin_security.py::test_a_page_of_another_site_does_nothing",
                 "tests/procs/test_admin.py::test_who_may_look_has_no_tables_of_stacks",
             ),
+            "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
+                "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
+            ),
             "a user's own mistakes: a port open to everybody; a key that others can read; a pickle from a stranger": (
                 "tests/procs/test_workers.py::test_tcp_without_secret_and_certificates_is_refused_at_the_call",
                 "tests/procs/test_command_line.py::test_a_secret_file_is_for_its_owner_alone_and_never_overwritten",
