@@ -885,6 +885,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
                 "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
             ),
+            "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
+                "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
+                "tests/pure/test_job_refusals.py::test_a_mesh_has_no_name_of_an_option_or_of_several_lines",
+                "tests/pure/test_job_refusals.py::test_an_interpreter_is_one_line_and_no_option",
+            ),
             "a user's own mistakes: a port open to everybody; a key that others can read; a pickle from a stranger": (
                 "tests/procs/test_workers.py::test_tcp_without_secret_and_certificates_is_refused_at_the_call",
                 "tests/procs/test_command_line.py::test_a_secret_file_is_for_its_owner_alone_and_never_overwritten",
