@@ -126,9 +126,8 @@ class UnaryCall(PendingOperation, Promise[Any]):
             return
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
-        await_cause(
-            call, self._hub, self._proc, reply, lambda: self.fail(call, lambda: call.cause(rank))
-        )
+        end = functools.partial(self.fail, call, functools.partial(call.cause, rank))
+        await_cause(call, self._hub, self._proc, reply, end)
 
     def connection(self) -> Lendable | None:
         return _connection_to(self._hub, self._proc)
@@ -246,13 +245,8 @@ class Gather(_PerRank, _MeshCall):
                 # before it is counted: whoever counts last must know
                 call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
-                    await_cause(
-                        call,
-                        current_hub(),
-                        self._procs[rank],
-                        reply,
-                        lambda: self._end_as_failed(call, reply),
-                    )
+                    end = functools.partial(self._end_as_failed, call, reply)
+                    await_cause(call, current_hub(), self._procs[rank], reply, end)
             self._left = left = self._left - 1
             if not left:
                 self._all_answered()
