@@ -75,6 +75,18 @@ def _connection_to(hub: MessageHub, proc: ProcAddress) -> Lendable | None:
     return None if peer is None else peer.connection
 
 
+class RankFuture(Future[R]):
+    """The answer of one rank of a mesh: the next that comes of a `stream`, or that of `choose`."""
+
+    __slots__ = ("_rank",)
+    _rank: Point
+
+    @property
+    def rank(self) -> Point | None:
+        """Which rank answered, in the mesh that was called; None until it has."""
+        return getattr(self, "_rank", None) if self.done() else None
+
+
 class UnaryCall(PendingOperation, Promise[Any]):
     """One call to one actor.
 
@@ -102,7 +114,9 @@ class UnaryCall(PendingOperation, Promise[Any]):
         self._hub = hub
         self._rank = rank
         self._extent = extent
-        Promise.__init__(self, self)
+        Promise.__init__(self, self, Future if extent is None else RankFuture)
+        if extent is not None:
+            self.future._rank = Point(rank, extent)  # type: ignore[attr-defined]
 
     def reply(self, frame: Frame) -> bool:
         if frame.flags == VALUE:
@@ -293,18 +307,6 @@ class Gather(_PerRank, _MeshCall):
         return f"{self.name} on {size} ranks; no answer yet from {named}"
 
 
-class StreamFuture(Future[R]):
-    """The next answer to arrive of a `stream`."""
-
-    __slots__ = ("_rank",)
-    _rank: Point | None
-
-    @property
-    def rank(self) -> Point | None:
-        """Which rank answered, in the mesh that was called; None until it has."""
-        return self._rank if self.done() else None
-
-
 class StreamCall(_MeshCall):
     """Each answer completes the next future, and lets go of it."""
 
@@ -320,8 +322,8 @@ class StreamCall(_MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
-        self.futures: deque[StreamFuture[Any]] = deque(
-            Promise(self, StreamFuture).future  # type: ignore[misc]
+        self.futures: deque[RankFuture[Any]] = deque(
+            Promise(self, RankFuture).future  # type: ignore[misc]
             for _ in procs
         )
 
