@@ -402,6 +402,11 @@ def _issue_crossing(
             f"{source!r} and {destination!r}: tensors move between engines only where both have"
             " processes"
         )
+    if engine.executor.in_process:
+        raise NotImplementedError(
+            "between engines tensors move over RDMA, which procs of monarch.testing.local() don't have:"
+            " spawn them on the real this_host()"
+        )
     destination.engine.check_open()  # before memory is set aside for it
     engine.executor.wait_until_there()  # the receivers will ask them
     ticket = next(engine.ids)

@@ -54,6 +54,7 @@ class Executor(Protocol):
         target: The id of the actors that are its workers; 0 for none.
         spread: Whether each stream has a thread of its own; the engine sets it, see
             `Engine.spread`.
+        in_process: Whether all ranks are in this process, for a test: see `in_process`.
     """
 
     uid: str
@@ -61,6 +62,7 @@ class Executor(Protocol):
     name: str
     target: int
     spread: bool
+    in_process: bool
 
     @property
     def procs(self) -> ProcMesh:

@@ -15,7 +15,6 @@ connections, and so those hear of it who wait for this one.
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import socket
@@ -28,10 +27,10 @@ import torch
 import torch.distributed as dist
 
 from .._connections import Connections
+from . import in_process
+from .gloo import LOOPBACK, TIMEOUT, gloo
 from .instructions import Poison
 
-TIMEOUT = datetime.timedelta(minutes=30)
-_LOOPBACK = "127.0.0.1"
 _SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
@@ -42,11 +41,13 @@ class Meeting(NamedTuple):
         path: A file, where all are on one host; else empty.
         host: The controller's host otherwise, and
         port: the port of the store there.
+        engine: The id of the engine, where all ranks are in this process; else empty.
     """
 
     path: str
     host: str = ""
     port: int = 0
+    engine: str = ""
 
     def store(self) -> Any:
         """Connect to the store.
@@ -87,6 +88,9 @@ class Meeting(NamedTuple):
 
     def note_end(self, rank: int) -> None:
         """Note the end of a rank, for which no member needs to wait."""
+        if self.engine:
+            in_process.note_end(self.engine, rank)
+            return
         with suppress(RuntimeError):  # the engine has ended, and with it the store
             self.store().set(f"ended/{rank}", "")
 
@@ -109,24 +113,26 @@ class RankGroup:
         self.index = self.members.index(rank)
         self.size = len(self.members)
         key = f"group/{name}/{'-'.join(map(str, self.members))}"
-        meeting.await_all(key, self.members, rank)
-        self._store = dist.PrefixStore(key, meeting.store())
-        self._one_host = bool(meeting.path)
+        self._one_host = not meeting.host
         self._connections = Connections()
-        with self._connections.made():
-            self.cpu = self._gloo("cpu")
         self._gpu: Any = None
+        self._store: Any
+        self.cpu: Any
+        if meeting.engine:
+            place = in_process.place(meeting.engine, key, self.members, self.index)
+            self._store, self.cpu = place.store, place
+        else:
+            meeting.await_all(key, self.members, rank)
+            self._store = dist.PrefixStore(key, meeting.store())
+            with self._connections.made():
+                self.cpu = self._gloo("cpu")
         self._exchanges = 0
         self.sent = 0  # by a pair: how often this member has sent to the other
         self.received = 0
 
     def _gloo(self, name: str) -> Any:
-        options = dist.ProcessGroupGloo._Options()
-        options._timeout = TIMEOUT
-        options._devices = [self._device()]
-        return dist.ProcessGroupGloo(
-            dist.PrefixStore(name, self._store), self.index, self.size, options
-        )
+        store = dist.PrefixStore(name, self._store)
+        return gloo(store, self.index, self.size, self._device())
 
     def _device(self) -> Any:
         """The network that gloo uses.
@@ -138,7 +144,7 @@ class RankGroup:
         if interface and not self._one_host:
             return dist.ProcessGroupGloo.create_device(interface=interface)
         return dist.ProcessGroupGloo.create_device(
-            hostname=_LOOPBACK if self._one_host else socket.gethostname()
+            hostname=LOOPBACK if self._one_host else socket.gethostname()
         )
 
     def backend(self, device: torch.device) -> Any:

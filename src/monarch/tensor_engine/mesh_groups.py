@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from .._core.plane import row_major_strides
-from . import call_sites
+from . import call_sites, in_process
 from .engine import Engine
 from .groups import Meeting
 from .instructions import MOVE
@@ -36,6 +36,12 @@ def groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
 def public_groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
     """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
     engine = mesh.engine
+    if engine.executor.in_process:
+        raise NotImplementedError(
+            f"{mesh!r} is of monarch.testing.local(), and groups of torch.distributed belong to a"
+            " process of their own: reduce() works here; for process_group() and torch_mesh() spawn"
+            " procs on the real this_host()"
+        )
 
     def define(number: int) -> None:
         engine.check(engine.everyone)  # all of them take part
@@ -115,7 +121,11 @@ def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
 def meeting_of(engine: Engine) -> Meeting:
     """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
-        if len(set(engine.executor.procs._procs.hosts)) == 1:
+        if engine.executor.in_process:
+            in_process.begin(engine.uid)
+            engine.meeting = Meeting("", engine=engine.uid)
+            engine.end_meeting = weakref.finalize(engine, in_process.end, engine.uid)
+        elif len(set(engine.executor.procs._procs.hosts)) == 1:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")
             engine.meeting = Meeting(f"{folder}/store")
             engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)

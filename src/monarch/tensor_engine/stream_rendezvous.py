@@ -9,19 +9,31 @@ device waits as well, for what the other one was told before.
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
+_CLOSED = object()
+
 
 class Rendezvous:
-    """Values given and not taken yet, by ticket; of one ticket first in, first out."""
+    """Values given and not taken yet, by ticket; of one ticket first in, first out.
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._given: dict[int, deque[tuple[Any, Any]]] = {}
+    Args:
+        queue: Makes what a stream waits at for one ticket.
+    """
+
+    def __init__(self, queue: Callable[[], Any]) -> None:
+        self._lock = threading.Lock()
+        self._queue = queue
+        self._given: dict[int, Any] = {}
         self._closed = False
+
+    def _of(self, ticket: int) -> Any:
+        if ticket not in self._given:
+            self._given[ticket] = self._queue()
+        return self._given[ticket]
 
     def give(self, ticket: int, value: Any) -> None:
         """Leave a value as it is after all that this stream has done."""
@@ -29,9 +41,8 @@ class Rendezvous:
         if isinstance(value, torch.Tensor) and value.is_cuda:
             done = torch.cuda.Event()
             done.record()
-        with self._changed:
-            self._given.setdefault(ticket, deque()).append((value, done))
-            self._changed.notify_all()
+        with self._lock:
+            self._of(ticket).put((value, done))
 
     def take(self, ticket: int) -> Any:
         """Wait for a value.
@@ -39,21 +50,26 @@ class Rendezvous:
         Raises:
             RuntimeError: The worker has ended.
         """
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or ticket in self._given)
-            if self._closed:
-                raise RuntimeError("the tensor engine has ended")
-            waiting = self._given[ticket]
-            value, done = waiting.popleft()
-            if not waiting:
-                del self._given[ticket]
+        with self._lock:
+            waiting = self._of(ticket)
+            found = _CLOSED if self._closed else None
+        found = found or waiting.get()
+        if found is _CLOSED:
+            raise RuntimeError("the tensor engine has ended")
+        value, done = found
+        with self._lock:
+            if waiting.empty():
+                self._given.pop(ticket, None)
         if done is not None:
             done.wait()  # the stream of the device, not this thread
         return value
 
     def close(self) -> None:
         """Let everybody go who waits."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._given.clear()
-            self._changed.notify_all()
+            given, self._given = self._given, {}
+        for waiting in given.values():
+            while not waiting.empty():
+                waiting.get()
+            waiting.put(_CLOSED)

@@ -23,7 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .groups import TIMEOUT, Meeting
+from .gloo import TIMEOUT
+from .groups import Meeting
 from .stream_state import StreamState
 
 _INTERFACE = "GLOO_SOCKET_IFNAME"

@@ -11,11 +11,13 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
+from .._core.plane import ProcAddress, current_hub
 from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import engine_transfer, loans, torch_groups
 from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
@@ -43,11 +45,12 @@ class Worker(Actor):
         # after a restart: what it had is lost, and the controller is about to hear of it
         self._lost = context().actor_instance.incarnation > 0
         self._failed: Callable[[BaseException], object] = context()._cell._fail
-        _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
-        workers[uid] = self
+        if not current_hub().in_process:
+            _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
+        workers.add(uid, self)
 
     def __cleanup__(self, error: Exception | None) -> None:
-        workers.pop(self.uid, None)
+        workers.remove(self.uid)
         self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()
@@ -165,8 +168,31 @@ class Worker(Actor):
             runner.close()
 
 
-workers: dict[str, Worker] = {}
-"""The workers in this process, by the id of their engine."""
+class _Workers(Mapping[str, Worker]):
+    """The workers of the proc that the calling thread belongs to, by the id of their engine."""
+
+    def __init__(self) -> None:
+        self._all: WeakValueDictionary[tuple[ProcAddress, str], Worker] = WeakValueDictionary()
+
+    def add(self, uid: str, worker: Worker) -> None:
+        self._all[current_hub().address, uid] = worker
+
+    def remove(self, uid: str) -> None:
+        self._all.pop((current_hub().address, uid), None)
+
+    def __getitem__(self, uid: str) -> Worker:
+        return self._all[current_hub().address, uid]
+
+    def __iter__(self) -> Iterator[str]:
+        if self._all:  # else this may be a program that has no context, and needs none
+            here = current_hub().address
+            yield from [uid for address, uid in list(self._all) if address == here]
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+workers = _Workers()
 
 
 def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...]) -> None:

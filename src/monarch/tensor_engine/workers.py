@@ -57,6 +57,7 @@ class Workers:
             "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
         )
         self.target: int = self._workers._uid
+        self.in_process = self._cell.hub.in_process
         self.spread = False
         self.gone: dict[int, Failure] = {}
         self._noting = threading.Lock()
@@ -173,8 +174,8 @@ class Workers:
             self._note_gone(rank, failure)
             for tell in self._tell_gone:
                 with suppress(RuntimeError):  # the system has no thread to give
-                    threading.Thread(
-                        target=tell, args=(rank,), name="monarch-rank-gone", daemon=True
+                    self._cell.hub.thread(
+                        target=tell, args=(rank,), name="monarch-rank-gone"
                     ).start()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -90,6 +91,8 @@ class MessageHub(Peers):
     pulse: Pulse
     outgoing: Outgoing | None = None  # looks at some of what is sent
     thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
+    queue: Callable[[], Any] = SimpleQueue  # makes what such threads wait at
+    in_process = False  # it is one of several in a process: see `monarch.testing`
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from ..._core.net.poller import Timer
 from ..._core.supervision.failure import Failure, host_lost
 from ..._core.wire.address import ProcAddress
 from .links import LocalLink, Unlent
-from .turns import Lane, Turns
+from .turns import Lane, TurnQueue, Turns
 
 
 class Network:
@@ -162,10 +162,13 @@ class LocalHub(MessageHub):
         root: The client that it belongs to.
     """
 
+    in_process = True
+
     def __init__(
         self, network: Network, address: ProcAddress, root: ProcAddress, local_host: str = ""
     ) -> None:
         self.network = network
+        self.queue = partial(TurnQueue, network.turns)
         self.alive = True
         super().__init__(address, root)
         self.hosts = network.hosts

@@ -24,6 +24,7 @@ from queue import Empty
 from typing import Any
 
 from ..._core.net.poller import Timer, guarded
+from .own_random import OwnRandom
 
 Job = Callable[[], object]
 # seconds that a thread gets which does not wait for the engine, but for something else
@@ -121,6 +122,7 @@ class Turns:
         self._outside = 0  # jobs of such threads that are waited for
         self._rings = 0  # since the thread of the program ran last
         self._closed = False
+        self.random = OwnRandom(self)
         self._thread = threading.Thread(target=self._run, name="monarch-turns", daemon=True)
 
     @property
@@ -149,6 +151,7 @@ class Turns:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        self.random.belongs_to(self)
         _here.turn = None
 
     # threads
@@ -173,6 +176,7 @@ class Turns:
         """The calling thread is that of `turn`, and waits until it gets it."""
         _here.turn = turn
         turn.gate.acquire()
+        self.random.belongs_to(turn.owner)
 
     def leave(self, turn: Turn) -> None:
         """The thread has ended."""
@@ -204,6 +208,7 @@ class Turns:
             turn.gate.acquire()
             if timer is not None:
                 timer.cancel()
+            self.random.belongs_to(turn.owner)
         if turn.killed:
             raise Killed
 
@@ -402,12 +407,18 @@ class TurnQueue:
         if self._reader is not None:
             self._turns.wake(self._reader)
 
-    def get(self) -> Any:
+    def get(self, timeout: float | None = None) -> Any:
         turn = self._reader = my_turn()
         assert turn is not None
+        end = None if timeout is None else self._turns.now + timeout
         while not self._items:
-            self._turns.pause(turn)
+            if end is not None and self._turns.now >= end:
+                raise Empty
+            self._turns.pause(turn, end)
         return self._items.popleft()
+
+    def empty(self) -> bool:
+        return not self._items
 
     def get_nowait(self) -> Any:
         try:
