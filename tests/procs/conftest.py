@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def pair(_booted: None) -> Iterator[ProcMesh]:
-    """Two ranks that the tests of a file share."""
+def pair_of_processes(_booted: None) -> Iterator[ProcMesh]:
+    """Two ranks that the tests of a file with the mark `processes` share."""
     import torch
 
     from monarch import inspect
@@ -29,7 +29,20 @@ def pair(_booted: None) -> Iterator[ProcMesh]:
 
 
 @pytest.fixture
-def mesh(pair: ProcMesh, _process_test: None) -> Iterator[Any]:
+def pair(request: pytest.FixtureRequest, _process_test: None) -> Iterator[ProcMesh]:
+    """Two ranks: in this process, unless the test has the mark `processes`."""
+    from monarch.actor import this_host
+    from monarch.testing import local
+
+    if request.node.get_closest_marker("processes") is not None:
+        yield request.getfixturevalue("pair_of_processes")
+        return
+    with local():
+        yield this_host().spawn_procs(per_host={"gpus": 2})
+
+
+@pytest.fixture
+def mesh(pair: ProcMesh) -> Iterator[Any]:
     """Two ranks, active."""
     with pair.activate() as mesh:
         yield mesh
