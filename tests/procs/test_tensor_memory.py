@@ -67,6 +67,7 @@ def memory() -> int:
     return max(remote(_memory).call().get().values())
 
 
+@pytest.mark.processes("the memory of a process")
 def test_memory_is_given_back_before_the_next_operation(mesh: Any) -> None:
     inspect(torch.ones(1))
     before = memory()

@@ -18,7 +18,10 @@ import torch
 from monarch import inspect, remote
 from monarch.tensor_engine import RemoteException, create_pipe, remote_generator
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+    pytest.mark.processes("a pipe starts processes"),
+]
 
 
 def at(tensor: Any, rank: int) -> Any:

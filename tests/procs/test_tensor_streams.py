@@ -141,6 +141,7 @@ def test_a_fetch_needs_no_active_stream(mesh: Any, other: Stream) -> None:
         fetch_shard([tensor, torch.ones(2)])
 
 
+@pytest.mark.processes("a stream that sleeps holds up no other")
 def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     pass_gate("side by side")  # on main, which stands until the other stream has gone past
     with other.activate():
@@ -148,6 +149,7 @@ def test_streams_work_side_by_side(mesh: Any, other: Stream) -> None:
     fetch_shard(None).get(timeout=60)
 
 
+@pytest.mark.processes("a stream that sleeps holds up no other")
 def test_a_fetch_of_one_stream_does_not_wait_for_another(mesh: Any, other: Stream) -> None:
     pass_gate("not waited for")
     with other.activate():
@@ -167,6 +169,7 @@ def test_operations_of_one_stream_keep_their_order(mesh: Any, other: Stream) -> 
         assert inspect(total).item() == expected
 
 
+@pytest.mark.processes("held on real processes, too")
 def test_an_error_stays_on_its_stream(mesh: Any, other: Stream) -> None:
     with other.activate():
         bad = torch.zeros(2).index_select(0, torch.tensor([5]) * mesh.rank("gpus"))
@@ -195,6 +198,7 @@ def _count() -> int:
 # reductions and moves
 
 
+@pytest.mark.processes("held on real processes, too")
 def test_reductions_of_two_streams_do_not_meet(mesh: Any, other: Stream) -> None:
     """Were there one line of communication for both, either could get what was meant for the
     other.
@@ -221,6 +225,7 @@ def test_a_move_may_arrive_on_another_stream(
     assert inspect(moved).tolist() == [10 * origin, 10 * origin + 1, 10 * origin + 2]
 
 
+@pytest.mark.processes("held on real processes, too")
 def test_moves_there_and_back_at_once(mesh: Any, other: Stream) -> None:
     data = torch.zeros(2) + mesh.rank("gpus")
     there = [

@@ -35,7 +35,10 @@ from monarch.timer import ExecutionTimer
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+    pytest.mark.processes("the profiler of torch is one for a process"),
+]
 
 
 def at(tensor: Any, rank: int) -> Any:

@@ -75,7 +75,7 @@ class _Exchange:
 
 
 class _Group:
-    """What the members of a group share.
+    """A group of ranks, as its members share it.
 
     Attributes:
         members: Their ranks in the engine.
@@ -108,7 +108,9 @@ class _Group:
     def end_what_waits(self) -> None:
         """End what can't become complete any more, as a rank that is missing has ended."""
         for key, exchange in list(self._open.items()):
-            missing = [self.members[index] for index in exchange.parties if index not in exchange.parts]
+            missing = [
+                self.members[index] for index in exchange.parties if index not in exchange.parts
+            ]
             why = next((self._gone[rank] for rank in missing if rank in self._gone), None)
             if why is not None:
                 self._open.pop(key, None)

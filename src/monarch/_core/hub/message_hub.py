@@ -1,7 +1,6 @@
 """The message hub of one process: who is here, who waits for what, and the way to everybody else.
 
-One per process. Its poller runs on one thread: the main one of a proc or an agent, a daemon of the
-client. Callers write calls.
+One per process. Its poller has one thread: the main one of a proc or agent, a daemon of the client.
 
 Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the
 actor's mailbox. Path of a reply: the actor's thread writes to the connection that the call came on

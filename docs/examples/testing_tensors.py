@@ -1,0 +1,27 @@
+"""A test of a tensor program, in the process of the test."""
+
+import torch
+
+from monarch import inspect, no_mesh, reduce
+from monarch.testing import LocalHosts, local
+
+
+# region tensors
+def mean_gradient(hosts: LocalHosts) -> torch.Tensor:
+    """The program under test."""
+    procs = hosts.spawn_procs({"gpus": 2})
+    with procs.activate() as mesh:
+        weight = torch.zeros(3, requires_grad=True)
+        batch = torch.ones(3) + mesh.rank("gpus")  # ones where gpus=0, twos where gpus=1
+        (weight * batch).sum().backward()
+        return inspect(reduce(weight.grad, "gpus", "avg"))
+
+
+def test_gradients_are_averaged_over_the_ranks() -> None:
+    with local() as hosts:
+        gradient = mean_gradient(hosts)
+    with no_mesh.activate():
+        assert gradient.tolist() == [1.5, 1.5, 1.5]
+
+
+# endregion
