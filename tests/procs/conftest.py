@@ -46,3 +46,14 @@ def mesh(pair: ProcMesh) -> Iterator[Any]:
     """Two ranks, active."""
     with pair.activate() as mesh:
         yield mesh
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ranks that a file shares are there before what a test leaves behind is looked at."""
+    for item in items:
+        if (
+            isinstance(item, pytest.Function)
+            and "pair" in item.fixturenames
+            and item.get_closest_marker("processes") is not None
+        ):
+            item.fixturenames.insert(0, "pair_of_processes")
