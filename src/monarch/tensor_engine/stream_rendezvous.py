@@ -52,7 +52,7 @@ class Rendezvous:
         """
         with self._lock:
             waiting = self._of(ticket)
-            found = _CLOSED if self._closed else None
+            found: Any = _CLOSED if self._closed else None
         found = found or waiting.get()
         if found is _CLOSED:
             raise RuntimeError("the tensor engine has ended")
