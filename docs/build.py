@@ -29,6 +29,7 @@ BLOCK = re.compile(
     r" -->\n```(?P<language>\w*)\n(?P<body>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
+MARKER = re.compile(r"^ *<!-- *(?:include|output):.*$", re.MULTILINE)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(
     r"""(?:\]\(|(?:src|href|srcset)=")(?!\w+:)(?P<path>[^)"#\s]*)(?:#(?P<anchor>[^)"\s]+))?"""
@@ -102,6 +103,12 @@ def run_examples() -> list[str]:
 
 def expand(page: str) -> str:
     """The page with the body of each marked block replaced by what its marker asks for."""
+    for marker in MARKER.finditer(page):
+        if not BLOCK.match(page, marker.start()):
+            raise DocsError(
+                f"{marker[0]} shows nothing: it wants a line that begins with ``` after it, and"
+                " one that ends the block"
+            )
 
     def replace(block: re.Match[str]) -> str:
         path = ROOT / block["path"]

@@ -16,7 +16,6 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,6 +27,11 @@ from gate import choice, second_try, shuffle
 HERE = Path(__file__).parent
 PROCESS_TIERS = ("procs", "slow", "faults", "fuzz")
 PROCESSES, LOCAL = "processes", "local"  # what `spawn` starts procs as
+# Fixtures that start processes: a test that asks for one of them besides `spawn` has its procs as
+# processes, too.
+OF_PROCESSES = frozenset(
+    ("_booted", "cluster", "home", "kubernetes", "pair_of_processes", "slurm", "spawn_far", "ssh")
+)
 
 # How long an example takes says more about who else uses the machine than about the code. Examples
 # are random, but not in CI: Hypothesis itself sees to that where the variable CI is set.
@@ -81,11 +85,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line(
         "markers",
-        "also_local: tests that ask for `spawn` run on procs of `monarch.testing.local`, too",
+        "both: tests of what the core promises: with `--all`, `spawn` gives them processes, and then"
+        " procs of `monarch.testing.local`, as it always does to those in tests/promises.py",
     )
     config.addinivalue_line(
         "markers",
-        "processes: one of these that needs processes, a loop of its own, or time that passes by itself",
+        "processes(why): `spawn` gives these tests processes: they need signals, descriptors, memory"
+        " of their own, or what else `monarch.testing.local` can't give",
     )
     choice.configure(config)
     second_try.register(config)
@@ -94,15 +100,44 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "spawn" in metafunc.fixturenames and metafunc.definition.get_closest_marker("also_local"):
-        kinds = [PROCESSES, LOCAL]
-        if metafunc.definition.get_closest_marker("processes"):
-            kinds.remove(LOCAL)
+    from promises import is_promised
+
+    item = metafunc.definition
+    if not _may_be_local(item) or _tier(item) not in PROCESS_TIERS:
+        return
+    promised = is_promised(item.nodeid)  # which is held on processes
+    if promised or item.get_closest_marker("both"):
+        kinds = [PROCESSES, LOCAL] if promised or _runs_everything(item.config) else [LOCAL]
         metafunc.parametrize("spawn", kinds, indirect=True)
 
 
+def _runs_everything(config: pytest.Config) -> bool:
+    return bool(config.option.all)
+
+
+def _may_be_local(item: pytest.Function) -> bool:
+    """Whether what `spawn` gives to a test may be procs of `monarch.testing.local`."""
+    mark = item.get_closest_marker("processes")
+    if mark is not None and not (mark.args and isinstance(mark.args[0], str) and mark.args[0]):
+        raise pytest.UsageError(f"{item.nodeid}: the mark `processes` takes the reason: why")
+    return (
+        mark is None and "spawn" in item.fixturenames and OF_PROCESSES.isdisjoint(item.fixturenames)
+    )
+
+
+def _on_processes(item: pytest.Item) -> bool:
+    """Whether a test may start processes. One that may not, and does, fails:
+    `helpers/in_process.py`."""
+    if _tier(item) not in PROCESS_TIERS:
+        return False
+    if not isinstance(item, pytest.Function) or not _may_be_local(item):
+        return True
+    call = getattr(item, "callspec", None)
+    return call is not None and call.params.get("spawn") == PROCESSES
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    choice.mark(items, lambda item: _uses_processes(item) or _tier(item) == "browser")
+    choice.mark(items, lambda item: _on_processes(item) or _tier(item) == "browser")
     if config.option.shuffle:
         shuffle.shuffle(config.option.shuffle, items)
     elif hasattr(config, "workerinput"):
@@ -115,7 +150,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _turn(item: pytest.Item) -> int:
     if _tier(item) in ("slow", "fuzz", "browser"):
         return 0
-    if not _uses_processes(item):
+    if not _on_processes(item):
         return 3
     # once a host has imported torch, each of its procs costs more
     return 2 if _mentions_torch(item.path) else 1
@@ -138,7 +173,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.exit("the I/O thread of this process does not answer", returncode=70)
     _freeze_modules(item.path)
     _patch.undo()
-    if _uses_processes(item) and not _mentions_torch(item.path):
+    if _on_processes(item) and not _mentions_torch(item.path):
         _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
 
 
@@ -173,7 +208,7 @@ def pytest_runtest_makereport(
     still there.
     """
     report = yield
-    if "Timeout (>" in report.longreprtext and _uses_processes(item):
+    if "Timeout (>" in report.longreprtext and _on_processes(item):
         report.sections.append((f"Stacks of all processes in {call.when}", _stacks()))
     return report
 
@@ -214,10 +249,6 @@ def _native_stacks() -> str:
         found = file.read()
     print(found, file=sys.__stderr__, flush=True)  # at once: the run may never come to its reports
     return found
-
-
-def _uses_processes(item: pytest.Item) -> bool:
-    return _tier(item) in PROCESS_TIERS
 
 
 def _tier(item: pytest.Item) -> str:
@@ -275,8 +306,11 @@ def faults() -> Iterator[Faults]:
 
 @pytest.fixture(autouse=True)
 def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
-    if not _uses_processes(request.node):
-        yield
+    if not _on_processes(request.node):
+        if _tier(request.node) in PROCESS_TIERS:
+            yield from _in_process_test(request)
+        else:
+            yield
         return
     request.getfixturevalue("_booted")
     from helpers.leaks import take_snapshot, wait_settled
@@ -296,10 +330,20 @@ def _process_test(request: pytest.FixtureRequest) -> Iterator[None]:
         assert len(hook) == 0, f"faults that the test did not expect:\n{hook.reports()}"
 
 
+def _in_process_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    from helpers.in_process import without_processes
+
+    hook: Faults = request.getfixturevalue("faults")
+    with without_processes(request.node.nodeid):
+        yield
+    if "faults" not in request.fixturenames:
+        assert len(hook) == 0, f"faults that the test did not expect:\n{hook.reports()}"
+
+
 @pytest.fixture
 def spawn(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Spawn]:
+    from helpers.in_process import local_hosts
     from monarch.actor import this_host
-    from monarch.testing import local
 
     spawned: list[ProcMesh] = []
 
@@ -309,10 +353,13 @@ def spawn(request: pytest.FixtureRequest, _process_test: None) -> Iterator[Spawn
         spawned.append(procs)
         return procs
 
-    with local() if getattr(request, "param", PROCESSES) == LOCAL else nullcontext():
-        yield spawn_procs
-        for procs in reversed(spawned):
-            procs.stop().get(timeout=30)
+    if not _on_processes(request.node):
+        with local_hosts():  # its end is that of the procs
+            yield spawn_procs
+        return
+    yield spawn_procs
+    for procs in reversed(spawned):
+        procs.stop().get(timeout=30)
 
 
 @pytest.fixture

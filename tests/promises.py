@@ -449,6 +449,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "worker shut down by another client": (
                 "tests/faults/test_lost_hosts.py::test_a_host_that_another_client_shuts_down_is_lost_to_this_one",
             ),
+            "workers ended by the program itself, as its last act": (
+                "tests/faults/test_own_ends.py::test_a_program_that_ends_its_own_workers_last_has_its_own_status",
+                "tests/faults/test_own_ends.py::test_a_program_that_goes_on_without_its_workers_is_told",
+            ),
             "agent killed": (
                 "tests/faults/test_lost_hosts.py::test_everybody_who_waits_is_told_and_the_rest_is_of_use[kill]",
             ),
@@ -565,6 +569,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "end of the program after an unhandled fault": (
                 "tests/faults/test_exit_functions.py::test_exit_functions_run_and_files_are_written_where_the_main_thread_is_stuck",
+            ),
+            "a process group of a mesh in the making": (
+                "tests/faults/test_torch_groups.py::test_the_others_do_not_wait_for_one_that_dies_as_they_connect",
+                "tests/faults/test_torch_groups.py::test_a_group_is_made_again_however_soon_after_a_death",
+            ),
+            "a call to which a rank answers with an error of the network": (
+                "tests/faults/test_torch_groups.py::test_a_rank_that_dies_in_a_collective_is_named_by_the_call",
             ),
             "actors that wait in a circle": (
                 "tests/faults/test_deadlocks.py::test_the_default_interval_finds_one_in_seconds",

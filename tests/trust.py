@@ -81,10 +81,10 @@ def main(argv: list[str] | None = None) -> int:
         f"{green} of {given.runs} runs green at a load of {given.load}; seconds:"
         f" {min(times):.0f} to {max(times):.0f}, median {sorted(times)[len(times) // 2]:.0f}"
     )
-    for name, tests in (("failed", failed), ("flaky", flaky)):
-        for test, count in tests.most_common():
-            print(f"{name} {count} times: {test}")
-    return green < given.runs
+    for what, counted in (("failed", failed), ("flaky", flaky)):
+        for test, times_told in counted.most_common():
+            print(f"{what} {times_told} times: {test}")
+    return int(green < given.runs)
 
 
 if __name__ == "__main__":

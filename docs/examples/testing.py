@@ -1,7 +1,10 @@
 """Tests of actors, in the process of the test."""
 
 import asyncio
+import os
+import signal
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -171,3 +174,57 @@ def test_a_block_instead_of_the_fixture() -> None:
 
 if __name__ == "__main__":
     raise SystemExit(pytest.main([__file__, "-q", "-p", "no:cacheprovider"]))
+
+
+# region signals
+class Trainer(Actor):
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
+
+    @endpoint
+    def run_out_of_memory(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_trainer_is_told_as_on_a_cluster(monarch_local: LocalHosts) -> None:
+    trainers = monarch_local.spawn_procs(restart=OneForOne()).spawn("trainers", Trainer)
+    with pytest.raises(SupervisionError, match="SIGKILL"):
+        trainers.slice(hosts=0).run_out_of_memory.call_one().get()
+    assert len(trainers.pid.call().get()) == 2  # both are there again
+
+
+def test_a_trainer_that_stands_still_goes_on(monarch_local: LocalHosts) -> None:
+    trainer = monarch_local.spawn_procs().spawn("trainers", Trainer).slice(hosts=0)
+    pid = trainer.pid.call_one().get()
+    os.kill(pid, signal.SIGSTOP)
+    answer = trainer.pid.call_one()
+    monarch_local.advance(5)
+    assert not answer.done()
+    os.kill(pid, signal.SIGCONT)
+    assert answer.get() == pid
+
+
+# endregion
+
+
+# region sleep
+class Poller(Actor):
+    @endpoint
+    def poll(self, times: int) -> int:
+        for _ in range(times):
+            time.sleep(60)
+        return times
+
+
+def test_a_day_of_polling_passes_at_once(monarch_local: LocalHosts) -> None:
+    pollers = monarch_local.spawn_procs().spawn("pollers", Poller)
+
+    async def main() -> list[int]:
+        return list((await pollers.poll.call(24 * 60)).values())
+
+    assert asyncio.run(main()) == [1440, 1440]
+    assert monarch_local.now == 24 * 3600
+
+
+# endregion

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+_KNOCK = 1.0  # seconds to connect to this very process
 
 
 class Connections:
@@ -42,6 +45,17 @@ class Connections:
             with suppress(OSError):  # closed meanwhile, or not connected
                 _shut_down(descriptor, inode)
 
+    def break_off(self, members: int) -> None:
+        """Shut connections down, and end the wait for those that have yet to come.
+
+        Each member of a gloo group waits for others to connect to it, without a way to break that
+        off. Who connects says which of those it is, by a number below that of the members; so all
+        are said here. Whichever was awaited has come then, and is closed again.
+        """
+        for descriptor, inode in self._known().items():
+            with suppress(OSError):
+                _shut_down(descriptor, inode, members)
+
     def _known(self) -> dict[int, int]:
         before = self._before
         new = {} if before is None else dict(_sockets().items() - before.items())
@@ -59,10 +73,10 @@ def _sockets() -> dict[int, int]:
     return found
 
 
-def _shut_down(descriptor: int, inode: int) -> None:
+def _shut_down(descriptor: int, inode: int, knocks: int = 0) -> None:
     """Shut down a connection through a copy of its descriptor.
 
-    The number may belong to something else at any time.
+    The number may belong to something else at any time. What listens is knocked at.
     """
     number = os.dup(descriptor)
     try:
@@ -79,3 +93,8 @@ def _shut_down(descriptor: int, inode: int) -> None:
         # gloo ends the process when it can't accept
         if not copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
             copy.shutdown(socket.SHUT_RDWR)
+            return
+        address = copy.getsockname()[:2]
+    for number in range(knocks):
+        with socket.create_connection(address, _KNOCK) as visitor:
+            visitor.sendall(struct.pack("=q", number))

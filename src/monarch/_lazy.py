@@ -48,6 +48,16 @@ def shown_by(name: str) -> Callable[[object], str]:
     return show
 
 
+def whole(name: str) -> Any:
+    """The module of that name if it was imported, all of it; else None.
+
+    Another thread may be in the midst of its import, and it lacks names until that is over: who
+    must not wait for that, as the I/O thread, asks here.
+    """
+    module = sys.modules.get(name)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
+
+
 class _Logger:
     def __init__(self, name: str) -> None:
         self._name = name
@@ -80,7 +90,7 @@ def note(area: str, text: str, *args: object) -> None:
         text: One sentence.
         *args: What it has in place of ``%s``, or functions that make it.
     """
-    known = sys.modules.get("logging")
+    known = whole("logging")
     if known is not None and known.getLogger("monarch.engine").level:
         known.getLogger(f"monarch.engine.{area}").info(
             text, *(each() if callable(each) else each for each in args)

@@ -62,6 +62,7 @@ __all__ = [  # for the packages that are built on this one
     "connect",
     "find",
     "procs_of",
+    "start_host",
 ]
 
 PATIENCE = 5.0
@@ -222,11 +223,20 @@ def agents_of(hosts: Sequence[str]) -> list[ProcAddress]:
     return [ProcAddress(host, "").agent for host in hosts]
 
 
-def agents_here() -> Future[list[ProcAddress]]:
-    """The agents of all hosts of this program, whichever of its processes this is."""
+def start_host() -> Hub:
+    """Start the agent of this machine, by which others find the program.
+
+    A program that has spawned nothing may not have it yet. Returns the hub of this process.
+    """
     hub = current_hub()
     if hub.address == hub.root:
-        client().ensure_agent()  # which a program that has spawned nothing may not have yet
+        client().ensure_agent()
+    return hub
+
+
+def agents_here() -> Future[list[ProcAddress]]:
+    """The agents of all hosts of this program, whichever of its processes this is."""
+    hub = start_host()
     agent = hub.root.agent
     return _ask(
         hub, agent, DescribeHost(), lambda reply: agents_of([agent.host, *read_answer(reply).hosts])

@@ -11,9 +11,9 @@ import base64
 import os
 from pathlib import Path
 
-from ._core.net.secret import find_secret as find_secret
-from ._core.net.secret import read_secret_file
 from ._public import publish
+from ._secret import find_secret as find_secret
+from ._secret import read_secret_file
 
 __all__ = ["make_secret", "read_secret_file", "write_secret_file"]
 

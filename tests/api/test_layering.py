@@ -23,6 +23,7 @@ LAYERS = {
     "monarch.errors": 0,
     "monarch.config": 0,
     "monarch._connections": 0,
+    "monarch._own_address": 0,
     "monarch._lazy": 0,
     "monarch._engine_log": 0.5,
     "monarch._namedtuple": 0,
@@ -31,13 +32,21 @@ LAYERS = {
     "monarch._words": 0,
     "monarch._arguments": 0,
     "monarch._selection": 0,
+    "monarch._seeded_forks": 1,
+    "monarch._seeds": 0,
+    "monarch._secret": 0,
+    "monarch._title": 0.5,
+    "monarch._oom_killer": 0,
+    "monarch._guards": 0.5,
+    "monarch._unsendable": 0,
+    "monarch._copying": 0,
+    "monarch._shared_imports": 0,
     "monarch._slow_imports": 0,
     "monarch._core.shape": 1,
     "monarch._core.supervision": 1,
     "monarch._core.wire": 1,
     "monarch._core.routing": 2,
     "monarch._core.net": 2,
-    "monarch._core.guards": 2.5,
     "monarch._core.calls": 3,
     "monarch._core.hub": 3.1,
     "monarch._core.actors": 3.2,
@@ -140,8 +149,8 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # Of `_core`: all lines, and those that are neither blank, comment nor docstring. To raise one is a
 # decision: say in the commit what the lines are for. What stands on the engine (attaching hosts,
 # repeated calls, drawings of meshes) is in `monarch.actor`, and does not count.
-MOST_LINES_OF_THE_CORE = 30_380
-MOST_LINES_OF_CODE_OF_THE_CORE = 19_085
+MOST_LINES_OF_THE_CORE = 30_450
+MOST_LINES_OF_CODE_OF_THE_CORE = 19_130
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

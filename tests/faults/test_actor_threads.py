@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 LIMIT = 1 << 20
 DELIVERY = 0.3  # seconds a sender waits for a receiver that does not read
 
@@ -69,6 +71,7 @@ class StopsReading(Actor):
         return sum(len(future.get()) for future in futures)
 
 
+@pytest.mark.processes("threads that wait outside of the engine, or vanish")
 @pytest.mark.parametrize("kind", [Talks, TalksAsync])
 def test_an_actor_whose_caller_does_not_read_its_answers_serves_on(
     spawn: Spawn, kind: type[Talks]
@@ -340,6 +343,7 @@ def test_a_task_group_works_the_same_before_and_after_a_cancelled_endpoint(spawn
     assert tasks.fail_in_a_group.call_one().get() == "ExceptionGroup"
 
 
+@pytest.mark.processes("threads that wait outside of the engine, or vanish")
 def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(
     spawn: Spawn, faults: Faults
 ) -> None:
@@ -365,6 +369,7 @@ def test_an_actor_for_which_the_system_has_no_thread_has_failed_and_says_so(
     late.stop().get()
 
 
+@pytest.mark.processes("threads that wait outside of the engine, or vanish")
 def test_a_callback_of_a_future_that_exits_does_not_take_the_later_ones_with_it(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,6 +444,7 @@ WAYS = [
 ]
 
 
+@pytest.mark.processes("threads that wait outside of the engine, or vanish")
 @pytest.mark.parametrize("kind", [Vanishing, VanishingAsync])
 def test_a_thread_that_vanishes_is_missed_however_an_actor_waits_for_it(
     spawn: Spawn, faults: Faults, kind: type[Vanishing]

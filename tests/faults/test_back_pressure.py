@@ -26,6 +26,8 @@ from monarch.config import configured
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("bounds of sockets and of memory")
+
 MEGABYTE = 1 << 20
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("what a process leaves behind when it is killed")
+
 
 class Victim(Actor):
     @endpoint

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 
 def waits_for(door: Path) -> Callable[[], None]:
     path = str(door)
@@ -220,6 +222,7 @@ def warm_up_below() -> None:
     assert WARM[0].add.call_one(1).get() == 6
 
 
+@pytest.mark.processes("each process has its own globals")
 @pytest.mark.parametrize(
     "function", [warm_up, warm_up_async, warm_up_below, lambda: warm_up_async()]
 )

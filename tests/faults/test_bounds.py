@@ -34,6 +34,8 @@ from monarch.supervision import OneForOne
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("mailboxes, sockets and segments that are full")
+
 MIB = 1 << 20
 LIMIT = 4 * MIB
 

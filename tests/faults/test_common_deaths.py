@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("several processes that are killed at one time")
+
 
 class OwnsAProc(Actor):
     def __init__(self) -> None:

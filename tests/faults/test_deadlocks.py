@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
     from monarch.actor import ProcMesh
 
+pytestmark = pytest.mark.both
+
 INTERVAL = "50ms"  # between two looks at the waits, where a test is to see many
 
 
@@ -423,6 +425,7 @@ def test_a_call_that_a_third_actor_answers_is_left_alone(spawn: Spawn, tmp_path:
     assert_alive([asker, desk])
 
 
+@pytest.mark.processes("measures time that passes")
 @pytest.mark.parametrize("kind", [Peer, AsyncPeer])
 def test_a_circle_that_a_timeout_breaks_is_left_alone(spawn: Spawn, kind: type[Any]) -> None:
     with configured(deadlock_check_interval=INTERVAL):
@@ -480,6 +483,7 @@ def test_a_process_in_which_nothing_waits_has_no_timer(spawn: Spawn) -> None:
     )
 
 
+@pytest.mark.processes("measures time that passes")
 def test_an_interval_of_zero_never_looks(spawn: Spawn) -> None:
     with configured(
         deadlock_check_interval=0, cleanup_timeout="100ms", process_exit_timeout="100ms"

@@ -17,6 +17,8 @@ from monarch.actor import Actor, SupervisionError, endpoint
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("a process whose sockets are gone")
+
 
 class Careless(Actor):
     @endpoint

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("terminals that debug other processes")
+
 SCRIPT = """
 import os
 from monarch.actor import Actor, endpoint, this_host

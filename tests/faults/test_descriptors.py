@@ -15,6 +15,8 @@ from monarch.actor import Actor, endpoint
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("descriptors of processes, and segments")
+
 LARGE = 400_000  # bytes: such buffers travel as shared memory, whose descriptor is passed on
 KEPT = 150
 

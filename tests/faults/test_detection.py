@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 TRIES = 5
 PROC_BOUND = 0.1
 HOST_BOUND = 1.0
@@ -166,6 +168,7 @@ REASONS = {
 }
 
 
+@pytest.mark.processes("a process that crashes in C")
 @pytest.mark.parametrize(
     ("how", "caller"),
     [
@@ -191,6 +194,7 @@ def test_a_caller_is_told_of_the_death_of_a_proc_at_once(
     faults.wait_for(TRIES)
 
 
+@pytest.mark.processes("how soon a death is told, beside a load")
 @pytest.mark.parametrize("kind", [Waiter, AsyncWaiter])
 def test_an_actor_that_waits_is_told_of_the_death_of_another_proc_at_once(
     kind: type[Any], spawn: Spawn, faults: Faults, tmp_path: Path, table: Table
@@ -210,6 +214,7 @@ def test_an_actor_that_waits_is_told_of_the_death_of_another_proc_at_once(
     faults.wait_for(TRIES)
 
 
+@pytest.mark.processes("how soon a death is told, beside a load")
 def test_the_death_of_a_proc_is_told_at_once_while_others_are_being_spawned(
     spawn: Spawn, faults: Faults, tmp_path: Path, table: Table
 ) -> None:
@@ -319,6 +324,7 @@ def group() -> Iterator[Path]:
     folder.rmdir()
 
 
+@pytest.mark.processes("the memory of a process")
 def test_the_report_on_a_proc_that_ran_out_of_memory_says_so(
     spawn: Spawn, faults: Faults, tmp_path: Path, group: Path
 ) -> None:
@@ -334,6 +340,7 @@ def test_the_report_on_a_proc_that_ran_out_of_memory_says_so(
     assert "out-of-memory killer" in faults.failures[0].report()
 
 
+@pytest.mark.processes("the memory of a process")
 def test_a_memory_error_in_an_endpoint_is_an_ordinary_error(spawn: Spawn, tmp_path: Path) -> None:
     victim = spawn(1).spawn("victim", Victim)
     pid = victim.ready.call_one().get()

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 # actors that own procs and do not end by themselves
 
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 BAD = 1
 """The rank on which things go wrong, of three."""
 
@@ -204,6 +206,7 @@ ROWS = {
 }
 
 
+@pytest.mark.processes("processes that crash in C")
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 def test_what_follows_from(spawn: Spawn, faults: Faults, row: Row) -> None:
     procs = spawn(3)

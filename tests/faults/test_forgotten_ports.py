@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 
 class Forgetful(Actor):
     def __init__(self) -> None:

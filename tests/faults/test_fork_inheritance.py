@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("what children of processes inherit")
+
 needs_numpy = pytest.mark.skipif(
     importlib.util.find_spec("numpy") is None, reason="preloads numpy; not installed"
 )

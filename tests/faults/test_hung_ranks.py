@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 PATIENCE = 30
 
 
@@ -70,6 +72,7 @@ def test_a_hung_rank_is_restarted_and_its_callers_are_told_why(spawn: Spawn) -> 
     assert again[1] != pids[1]
 
 
+@pytest.mark.processes("threads that wait outside of the engine")
 def test_ranks_that_have_not_answered_a_call_are_those_that_are_restarted(spawn: Spawn) -> None:
     procs = spawn({"gpus": 4}, restart=OneForOne())
     workers = procs.spawn("workers", Hangs)
@@ -94,6 +97,7 @@ def test_a_restart_of_procs_that_were_asked_for_just_now_brings_them_up(spawn: S
     assert len(set(workers.pid.call().get(timeout=PATIENCE).values())) == 2
 
 
+@pytest.mark.processes("threads that wait outside of the engine")
 def test_a_proc_that_hangs_at_its_start_is_restarted_and_once_more_meanwhile(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -106,6 +110,7 @@ def test_a_proc_that_hangs_at_its_start_is_restarted_and_once_more_meanwhile(
     assert workers.incarnation.call_one().get(timeout=PATIENCE) == 2
 
 
+@pytest.mark.processes("threads that wait outside of the engine")
 def test_a_kill_of_a_proc_that_hangs_at_its_start_is_a_failure(
     spawn: Spawn, tmp_path: Path, faults: Faults
 ) -> None:

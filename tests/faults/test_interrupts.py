@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("signals to the client while it waits for a socket")
+
 
 class Tick(Exception):
     """What the test's own signal handler raises."""

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 # 1: calling what is dead
 
 
@@ -348,6 +350,7 @@ def test_a_failure_tells_which_rank_of_which_mesh_an_exception_ended(
     assert "my trainers" in repr(failure)
 
 
+@pytest.mark.processes("the last output of a process")
 @pytest.mark.parametrize(
     ("how", "cause", "exit_code", "number"),
     [("exit", "exited", 3, None), ("kill", "killed", None, signal.SIGKILL)],

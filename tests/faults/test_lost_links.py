@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("sockets that break")
+
 
 def test_caller_and_owner_hear_of_a_broken_link_to_a_living_process(
     spawn: Spawn, faults: Faults, tmp_path: Path

@@ -19,7 +19,7 @@ from monarch.supervision import OneForOne
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = needs_another_user
+pytestmark = [needs_another_user, pytest.mark.processes("sockets, and who may use them")]
 
 PATIENCE = 30
 

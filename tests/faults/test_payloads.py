@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("segments of shared memory")
+
 LARGE = 300_000  # bytes: such buffers travel as shared memory
 IN_FLIGHT = 1000
 

@@ -41,6 +41,8 @@ from monarch.rdma.paths.path import Deadline
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("memory of other processes")
+
 SIZE = 1_000_000
 PATHS = pytest.mark.parametrize("path", ["vm", NIXL, "messages"])
 

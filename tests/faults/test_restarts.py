@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 PATIENCE = 30
 
 
@@ -153,6 +155,7 @@ def test_one_for_one_replaces_a_failed_actor_in_its_process(spawn: Spawn, faults
     assert len(faults) == 0
 
 
+@pytest.mark.processes("processes that end while they start")
 def test_a_process_is_replaced_though_nobody_has_talked_to_it_yet(
     spawn: Spawn, faults: Faults
 ) -> None:
@@ -537,6 +540,7 @@ def second_start_waits(
     return command
 
 
+@pytest.mark.processes("processes that end while they start")
 def test_a_mesh_is_initialized_though_one_of_its_procs_was_replaced_meanwhile(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -563,6 +567,7 @@ class Starter(Worker):
         os.system(f"sleep 600 & echo $! > {pid_file}")
 
 
+@pytest.mark.processes("processes that end while they start")
 def test_a_program_that_a_dead_process_left_behind_does_not_hold_its_address(
     spawn: Spawn, tmp_path: Path, faults: Faults
 ) -> None:

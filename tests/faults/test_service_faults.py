@@ -305,6 +305,7 @@ def test_the_death_of_one_rank_replaces_the_whole_replica() -> None:
         assert set(after.values()).isdisjoint(before.values())
 
 
+@pytest.mark.processes("several processes that look at a service")
 def test_a_service_ends_with_its_owner_and_says_so_elsewhere(spawn: Spawn, faults: Faults) -> None:
     owner = spawn().spawn("owner", Owner)
     service = owner.make.call_one().get(timeout=LIMIT)
@@ -316,6 +317,7 @@ def test_a_service_ends_with_its_owner_and_says_so_elsewhere(spawn: Spawn, fault
         service.pid.options(retries=5).call_one().get(timeout=LIMIT)
 
 
+@pytest.mark.processes("several processes that look at a service")
 def test_a_caller_that_dies_holds_up_no_drain(spawn: Spawn, faults: Faults, tmp_path: Path) -> None:
     with Service(this_host(), Sleeper, replicas=2, name="drained") as service:
         service.scale(2).get(timeout=LIMIT)
@@ -339,6 +341,7 @@ def test_a_drain_takes_no_longer_than_it_may(tmp_path: Path) -> None:
             held.get(timeout=LIMIT)
 
 
+@pytest.mark.processes("several processes that look at a service")
 def test_why_says_that_a_call_has_no_replica(spawn: Spawn, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     asker = spawn().spawn("asker", Owner)

@@ -17,6 +17,8 @@ from monarch.actor import SupervisionError, this_host
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("processes that can not be ended")
+
 BLOCKS = {"blocks_on_import.py": "import time\nprint('importing', flush=True)\ntime.sleep(3600)\n"}
 STUCK = """
     import sys, time

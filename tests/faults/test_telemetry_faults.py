@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("telemetry of several processes")
+
 SITE = Path(__file__).parents[1] / "helpers" / "skewed_site"
 HOUR = 3600
 

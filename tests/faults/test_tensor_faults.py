@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+    pytest.mark.processes("ranks of a process group that are killed"),
+]
 
 PREAMBLE = """
 import os, signal, threading, time

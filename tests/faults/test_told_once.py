@@ -6,6 +6,8 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from helpers.actors import Echo, open_channel
 from helpers.scripts import run_script
 from helpers.waiting import wait_gone
@@ -14,6 +16,8 @@ from monarch.actor import Actor, MeshFailure, Port, ProcMesh, context, endpoint
 if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
+
+pytestmark = pytest.mark.both
 
 
 class StopsItself(Actor):

@@ -387,6 +387,43 @@ def test_a_rank_whose_steps_take_longer_is_named_with_by_how_much(tmp_path: Path
         assert "\nstragglers\n  trainers[3] (host " in shown.stdout
 
 
+MARKED_CALLS = """
+    import os, sys, threading, time
+    from monarch.actor import Actor, current_rank, endpoint, this_host
+    from monarch.config import configure
+    from monarch.telemetry import step
+
+    class Trainer(Actor):
+        @endpoint
+        def work(self, number):
+            step(number)
+            time.sleep(0.06 if current_rank().rank == 3 else 0.03)
+
+    def drive(trainers):
+        for number in range(1_000_000):
+            trainers.work.call(number).get()
+
+    if __name__ == "__main__":
+        configure(telemetry="sampled")
+        trainers = this_host().spawn_procs({"gpus": 5}, name="trainers").spawn("trainer", Trainer)
+        threading.Thread(target=drive, args=(trainers,), daemon=True).start()
+        print("go", flush=True)
+        sys.stdin.read()
+        os._exit(0)
+    """
+
+
+def test_a_rank_that_is_busy_longer_is_named_where_the_program_calls_each_step(
+    tmp_path: Path,
+) -> None:
+    with running(MARKED_CALLS, tmp_path) as program:
+        program.wait_for("go")
+        verdict = until(program, says(3, "Slow: trainers[3] (host ", " ms a step where"))
+        [late] = verdict["stragglers"]
+        assert (late["rank"], late["endpoint"]) == (3, "")
+        assert late["seconds"] > 1.2 * late["usual"] > 0.03
+
+
 LOOKS_AT_EQUALS = """
         from collections import Counter
         from monarch.telemetry import read

@@ -34,11 +34,9 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "process: starts processes; conftest marks these tests")
-    config.addinivalue_line("markers", "promise: holds a promise of the pages (tests/promises.py)")
     option = config.option
-    if hasattr(config, "workerinput") or option.markexpr != BY_DEFAULT:
-        return  # a worker has its controller's choice; an own `-m` is a choice as well
+    if option.markexpr != BY_DEFAULT:
+        return  # `-m` on the command line is a choice as well
     if option.rest:
         option.markexpr = f"not ({BY_DEFAULT})"
     elif option.all or config.args_source is pytest.Config.ArgsSource.ARGS:

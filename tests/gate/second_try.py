@@ -118,10 +118,12 @@ class SecondTry:
 
 
 def _is_process_test(report: pytest.TestReport) -> bool:
-    if report.when == "???":  # a worker that crashed: pytest-xdist knows the name of its test alone
-        return "process" in report.nodeid or not report.nodeid.startswith(
-            ("tests/api/", "tests/pure/")
-        )
+    if report.when not in (
+        "setup",
+        "call",
+        "teardown",
+    ):  # a worker that crashed: pytest-xdist knows the name of its test alone
+        return not report.nodeid.startswith(("tests/api/", "tests/pure/", "tests/bench/"))
     return "process" in report.keywords
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from helpers.waiting import wait_until
+from helpers.waiting import NO_PROCESS, wait_until
 from monarch._proc_stat import PARENT, STATE, stat_of
 
 
@@ -29,7 +29,8 @@ def agent_of(proc: int) -> int:
 
 
 def wait_stopped(pid: int) -> None:
-    wait_until(lambda: stat_of(pid)[STATE] == "T", what=f"process {pid} to be stopped")
+    if pid <= NO_PROCESS:  # others stand still at once
+        wait_until(lambda: stat_of(pid)[STATE] == "T", what=f"process {pid} to be stopped")
 
 
 @contextmanager

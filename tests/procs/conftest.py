@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from conftest import Spawn
     from monarch.actor import ProcMesh
 
 
@@ -29,16 +30,12 @@ def pair_of_processes(_booted: None) -> Iterator[ProcMesh]:
 
 
 @pytest.fixture
-def pair(request: pytest.FixtureRequest, _process_test: None) -> Iterator[ProcMesh]:
-    """Two ranks: in this process, unless the test has the mark `processes`."""
-    from monarch.actor import this_host
-    from monarch.testing import local
-
-    if request.node.get_closest_marker("processes") is not None:
-        yield request.getfixturevalue("pair_of_processes")
-        return
-    with local():
-        yield this_host().spawn_procs(per_host={"gpus": 2})
+def pair(request: pytest.FixtureRequest, spawn: Spawn) -> ProcMesh:
+    """Two ranks, of what `spawn` gives to the test: procs in this process, or the shared ones."""
+    if request.node.get_closest_marker("process"):
+        procs: ProcMesh = request.getfixturevalue("pair_of_processes")
+        return procs
+    return spawn(2)
 
 
 @pytest.fixture
@@ -48,12 +45,12 @@ def mesh(pair: ProcMesh) -> Iterator[Any]:
         yield mesh
 
 
+@pytest.hookimpl(trylast=True)  # after the mark `process` is put on
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ranks that a file shares are there before what a test leaves behind is looked at."""
     for item in items:
-        if (
-            isinstance(item, pytest.Function)
-            and "pair" in item.fixturenames
-            and item.get_closest_marker("processes") is not None
-        ):
-            item.fixturenames.insert(0, "pair_of_processes")
+        if isinstance(item, pytest.Function) and item.get_closest_marker("process"):
+            found = item._fixtureinfo.name2fixturedefs.get("pair", ())
+            if found and found[-1].baseid == "tests/procs":  # others have one of their own
+                # a new list: the variants of a test share theirs
+                item.fixturenames = ["pair_of_processes", *item.fixturenames]

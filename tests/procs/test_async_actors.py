@@ -28,9 +28,12 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 PAUSE = 0.2
 
 
+@pytest.mark.processes("measures time that passes")
 def test_an_async_endpoint_finishes_before_the_next_message_starts(spawn: Spawn) -> None:
     actor = spawn(1).spawn("s", Sequential)
     actor.pause.call_one(0).get()

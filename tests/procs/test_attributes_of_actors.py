@@ -64,7 +64,6 @@ class Broken(Actor):
     def say(self) -> None: ...
 
 
-@pytest.mark.processes
 @pytest.mark.parametrize(("error", "tries"), [(AttributeError, 2), (ConnectionError, 4)])
 def test_a_service_gives_up_a_constructor_that_fails_alike_twice(
     error: type[Exception], tries: int, tmp_path: Path

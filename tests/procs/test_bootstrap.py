@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("how processes are started")
+
 
 @pytest.fixture(params=["fork", "exec"])
 def method(request: pytest.FixtureRequest) -> Iterator[str]:

@@ -42,7 +42,7 @@ from monarch.actor import (
     this_host,
 )
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -286,7 +286,6 @@ def test_stream_yields_one_future_for_each_rank(spawn: Spawn) -> None:
     assert sorted(value["gpus"] for value in values) == [0, 1, 2]
 
 
-@pytest.mark.processes
 def test_stream_yields_results_in_the_order_of_arrival(spawn: Spawn, tmp_path: Path) -> None:
     class Waits(Actor):
         @endpoint
@@ -307,7 +306,6 @@ def test_stream_yields_results_in_the_order_of_arrival(spawn: Spawn, tmp_path: P
         next(stream)
 
 
-@pytest.mark.processes
 def test_the_futures_of_a_stream_can_be_awaited_and_read_in_any_order(spawn: Spawn) -> None:
     ranks = spawn(3).spawn("r", Ranks)
 
@@ -393,7 +391,6 @@ def test_send_refuses_an_unknown_selection(spawn: Spawn) -> None:
         send(echo.say, (1,), {}, selection="foo")
 
 
-@pytest.mark.processes
 def test_an_accumulator_folds_the_results_of_all_ranks(spawn: Spawn) -> None:
     counters = spawn(4).spawn("c", Counter, 2)
     total = Accumulator(counters.add, 100, lambda a, b: a + b)
@@ -466,7 +463,6 @@ def test_call_raises_the_error_of_a_failing_rank_and_the_others_go_on(spawn: Spa
     assert failing.alive.call().get().values() == [True] * 4
 
 
-@pytest.mark.processes
 def test_call_does_not_wait_for_slow_ranks_once_one_has_failed(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -495,7 +491,6 @@ def test_an_actor_error_says_which_rank_it_is_about(spawn: Spawn) -> None:
     )
 
 
-@pytest.mark.processes
 def test_an_unread_error_hurts_nobody(spawn: Spawn) -> None:
     failing = spawn(1).spawn("f", Failing)
     with unread_errors() as warned:
@@ -588,7 +583,6 @@ def test_an_endpoint_handle_has_all_adverbs(spawn: Spawn) -> None:
 
 # of torch, which this is the first to import where the test runs alone
 @pytest.mark.may_keep("threads")
-@pytest.mark.processes
 def test_rref_of_an_endpoint_that_does_not_say_its_results_is_refused(spawn: Spawn) -> None:
     pytest.importorskip("torch", reason="distributed tensors need torch")
     say: Any = spawn(1).spawn("e", Echo).say

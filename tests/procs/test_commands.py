@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.jobs import Home
 
+pytestmark = pytest.mark.processes("programs on the ranks")
+
 JOB = "from monarch.job import ProcessJob\njob = ProcessJob({'first': 2, 'second': 1})\n"
 
 

@@ -21,7 +21,7 @@ from monarch.actor import (
     this_proc,
 )
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -190,7 +190,6 @@ def test_a_plain_thread_in_an_actor_acts_as_that_actor(spawn: Spawn) -> None:
     assert answer == "from a thread"
 
 
-@pytest.mark.processes
 def test_what_a_plain_thread_in_an_actor_spawns_belongs_to_the_actor(spawn: Spawn) -> None:
     class Threads(Actor):
         @endpoint

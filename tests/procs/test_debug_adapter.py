@@ -34,6 +34,8 @@ from monarch.debugger.protocol import Attach, Detach
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("debuggers of other processes")
+
 pytest.importorskip("debugpy")
 
 # Calls `step` of rank 1 with each number on its input, and the endpoint that any other line names;

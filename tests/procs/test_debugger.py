@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("terminals that debug other processes")
+
 FILE = Path(stopping.__file__)
 
 

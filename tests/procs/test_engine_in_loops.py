@@ -31,6 +31,7 @@ def in_a_loop(cell: Callable[[], Any]) -> Any:
 def ready() -> None: ...
 
 
+@pytest.mark.processes("telemetry of several processes")
 def test_telemetry_is_read_while_the_loop_stands(spawn: Spawn) -> None:
     spawn(1, name="in_loops")
     found = in_a_loop(lambda: read("procs").get(timeout=LIMIT))

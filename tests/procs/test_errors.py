@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 
 class Raising(Actor):
     """Raises what it is given."""

@@ -18,6 +18,8 @@ from monarch.logs import flush_logs
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("output is read from pipes")
+
 ROUNDS = 20
 
 

@@ -11,7 +11,7 @@ from helpers.actors import Echo
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 
 def test_a_call_without_get_names_the_call_and_get(spawn: Spawn) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("connections of real sockets through a proc")
+
 _PATIENCE = 60.0  # seconds
 Ports = Callable[[int], list[int]]
 MUCH = 256 << 20  # bytes: more than all buffers of the kernel on the way

@@ -23,6 +23,8 @@ from monarch.telemetry import gather
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("threads and loops that wait beside each other")
+
 
 def test_a_timed_out_get_leaves_the_call_running_and_a_later_get_returns_its_value(
     spawn: Spawn, tmp_path: Path

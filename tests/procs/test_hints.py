@@ -115,11 +115,12 @@ def test_an_object_that_refers_to_what_cannot_be_sent_is_named_by_its_path(spawn
     echo = spawn(1).spawn("e", Echo)
     values = (number for number in range(3))
     with pytest.raises(
-        TypeError, match=r"because of its \['run'\] -> values, a builtins\.generator"
+        TypeError, match=r"because of its \['run'\], which uses values, a builtins\.generator"
     ):
         echo.say.call_one({"run": lambda: next(values)})
 
 
+@pytest.mark.processes("the standard input of a process")
 def test_input_in_a_proc_says_where_there_is_a_terminal(spawn: Spawn) -> None:
     maker = spawn(1).spawn("m", Maker)
     with pytest.raises(EOFError, match=r"this_proc\(\)"):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 
 def test_stopping_an_actor_mesh_runs_the_cleanup_of_every_rank(spawn: Spawn) -> None:
     port, receiver = open_channel()
@@ -57,6 +59,7 @@ def test_stopping_procs_runs_cleanups_and_ends_the_processes(spawn: Spawn) -> No
     assert not any(is_alive(pid) for pid in pids)
 
 
+@pytest.mark.processes("the end of an interpreter, and threads that never end")
 def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path: Path) -> None:
     class AtExit(Actor):
         def __init__(self, path: str) -> None:
@@ -73,6 +76,7 @@ def test_the_interpreter_of_a_stopped_proc_ends_in_order(spawn: Spawn, tmp_path:
     assert (tmp_path / "at_exit_ran").exists()
 
 
+@pytest.mark.processes("the end of an interpreter, and threads that never end")
 def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -108,6 +112,7 @@ def test_what_the_modules_of_a_stopped_proc_hold_is_told_of_its_end(
     assert (tmp_path / "told").exists()
 
 
+@pytest.mark.processes("the end of an interpreter, and threads that never end")
 def test_a_daemon_thread_neither_delays_the_end_of_a_proc_nor_hears_of_it(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -161,6 +166,7 @@ def test_a_thread_of_a_library_that_has_logged_does_not_cut_short_the_end_of_a_p
     assert (result.exit_code, result.stdout, result.stderr) == (0, "kept\n", ""), str(result)
 
 
+@pytest.mark.processes("the end of an interpreter, and threads that never end")
 def test_what_a_proc_leaves_in_an_open_file_is_written_when_it_is_stopped(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -413,6 +419,7 @@ def test_a_cleanup_that_raises_does_not_stop_the_stop(spawn: Spawn, faults: Faul
     assert procs.spawn("e", Echo).say.call_one(1).get() == 1
 
 
+@pytest.mark.processes("the end of an interpreter, and threads that never end")
 def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(
     spawn: Spawn,
 ) -> None:
@@ -434,6 +441,7 @@ def test_a_constructor_that_never_returns_does_not_block_the_stop_of_its_procs(
     wait_gone(pid)
 
 
+@pytest.mark.processes("the end of an interpreter, and threads that never end")
 def test_stopping_busy_procs_ends_them_within_the_grace_time_and_is_no_fault(spawn: Spawn) -> None:
     class Busy(Actor):
         @endpoint

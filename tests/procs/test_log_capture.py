@@ -26,6 +26,8 @@ from monarch.logs.line import LogLine
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("output is read from pipes")
+
 Read = Callable[[], list[LogLine]]
 
 

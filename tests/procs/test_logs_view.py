@@ -26,6 +26,8 @@ from monarch.supervision import OneForOne
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("output is read from pipes")
+
 Read = Callable[[], str]
 
 SETTINGS = """

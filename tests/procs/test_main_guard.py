@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("interpreters that import the main module")
+
 HINT = 'if __name__ == "__main__":'
 BOUNDED = {"MONARCH_PROC_NESTING_LIMIT": "2"}
 

@@ -12,7 +12,7 @@ from helpers.actors import Counter, Echo, HostUser, Ranks
 from helpers.waiting import is_alive, wait_gone
 from monarch.actor import Actor, Extent, endpoint, this_host, this_proc
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -41,7 +41,6 @@ def test_slices_number_messages_by_slice_and_instances_by_mesh(
     assert part.instance_rank.call().get().values() == [{"gpus": 1, "z": 0}, {"gpus": 1, "z": 1}]
 
 
-@pytest.mark.processes
 def test_each_proc_is_a_process_of_its_own(spawn: Spawn) -> None:
     pids = spawn(3).spawn("a", Echo).pid.call().get().values()
     assert len({os.getpid(), *pids}) == 4
@@ -164,13 +163,11 @@ def test_actors_in_the_clients_process_get_copies_of_what_they_are_sent() -> Non
         actor.stop().get()
 
 
-@pytest.mark.processes
 def test_an_actor_spawns_procs_on_its_own_host(spawn: Spawn) -> None:
     own, others = spawn(1).spawn("user", HostUser).from_this_host.call_one().get()
     assert len({own, *others}) == 3
 
 
-@pytest.mark.processes
 def test_an_actor_spawns_other_actors_in_its_own_process(spawn: Spawn) -> None:
     own, other = spawn(1).spawn("user", HostUser).from_this_proc.call_one().get()
     assert own == other != os.getpid()
@@ -254,7 +251,7 @@ def test_proc_bind_must_have_one_entry_for_each_proc() -> None:
         this_host().spawn_procs(per_host={"n": 4}, proc_bind=[{"cpus": "0"}])
 
 
-@pytest.mark.processes
+@pytest.mark.processes("the CPUs of a process")
 def test_proc_bind_places_each_proc_on_its_cpus(spawn: Spawn) -> None:
     class Affinity(Actor):
         @endpoint
@@ -266,7 +263,6 @@ def test_proc_bind_places_each_proc_on_its_cpus(spawn: Spawn) -> None:
     assert procs.spawn("a", Affinity).cpus.call_one().get() == [first]
 
 
-@pytest.mark.processes
 def test_a_name_may_be_given_to_a_mesh_and_need_not_be_unique(spawn: Spawn) -> None:
     first = spawn(1, name="my procs")
     second = spawn(1, name="my procs")

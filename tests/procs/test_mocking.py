@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from helpers.mocked import Fake, Original, OtherFake, Real, Replacement, Spawns
 from monarch.actor import Actor, endpoint, patch_actor, this_proc
 
@@ -56,6 +58,7 @@ def test_patch_actor_works_as_a_decorator_and_as_an_async_context_manager(spawn:
     assert procs.spawn("r", Real).who.call_one().get() == "real 0"
 
 
+@pytest.mark.processes("each process has its own classes")
 def test_procs_made_during_a_patch_use_it_for_what_their_own_actors_spawn(spawn: Spawn) -> None:
     with patch_actor(Original, Replacement):
         procs = spawn(1)

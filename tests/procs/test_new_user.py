@@ -106,6 +106,7 @@ def test_an_unpicklable_constructor_argument_is_refused_at_spawn(spawn: Spawn) -
 # modules that are missing in the child
 
 
+@pytest.mark.processes("modules that a process can import")
 def test_a_module_that_is_missing_in_the_child_is_named(spawn: Spawn, faults: Faults) -> None:
     import sys
     import types

@@ -14,7 +14,7 @@ import pytest
 from helpers.actors import AsyncRecorder, Recorder, open_channel
 from monarch.actor import Actor, ActorError, Future, Port, concurrent_endpoint, endpoint, send
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -191,7 +191,6 @@ def test_messages_sent_before_the_constructor_finished_are_handled_in_order_afte
     assert late.recorded.call().get().values() == [["init", *range(50)]] * 2
 
 
-@pytest.mark.processes
 def test_large_and_small_messages_keep_their_order(spawn: Spawn) -> None:
     class Sizes(Actor):
         def __init__(self) -> None:

@@ -19,6 +19,8 @@ from monarch.actor import Channel
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("output is read from pipes")
+
 ROUNDS = 20  # without an order, an answer overtakes a line most of the times
 
 Read = Callable[[], str]

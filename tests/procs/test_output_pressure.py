@@ -19,6 +19,8 @@ from monarch._core.client.client import client
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("output is read from pipes")
+
 LINE = "x" * 1000
 
 

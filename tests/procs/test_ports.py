@@ -15,7 +15,7 @@ from helpers.waiting import wait_until
 from monarch._core.actors.ports import _Claim, _Queue
 from monarch.actor import Actor, Channel, Port, PortReceiver, SupervisionError, endpoint, send
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from conftest import Spawn

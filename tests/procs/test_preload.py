@@ -19,6 +19,8 @@ from monarch.config import configured
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("modules that a host imports for its procs")
+
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="preloads torch; it is not installed"
 )

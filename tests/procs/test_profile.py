@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from helpers.faults import Faults
     from helpers.jobs import Home
 
+pytestmark = pytest.mark.processes("telemetry of several processes")
+
 pytest.importorskip("perfetto")
 
 

@@ -180,6 +180,7 @@ async def _next(queue: Queue[str]) -> str:
     return await queue.get()
 
 
+@pytest.mark.processes("memory of other processes, and files of theirs")
 def test_the_end_of_a_queue_right_after_the_last_item_is_no_error(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +215,7 @@ def test_an_end_of_its_process_ends_the_waits_for_a_queue(spawn: Spawn, faults: 
     faults.wait_for(1)
 
 
+@pytest.mark.processes("memory of other processes, and files of theirs")
 def test_items_are_what_messages_may_hold(spawn: Spawn) -> None:
     queue: Queue[Any] = Queue(spawn(1), maxsize=10)
     workers = spawn(1).spawn("workers", Worker)
@@ -303,6 +305,7 @@ async def _draw(buffer: ReplayBuffer[int]) -> list[int]:
     return await buffer.sample(1)
 
 
+@pytest.mark.processes("memory of other processes, and files of theirs")
 def test_what_memory_does_not_hold_is_on_disk_and_gone_with_the_items(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -333,6 +336,7 @@ def _spilled(pid: int, folder: Path) -> int:
     return found
 
 
+@pytest.mark.processes("the limits of a process")
 def test_a_full_disk_is_told_to_who_adds_and_what_is_there_stays(spawn: Spawn) -> None:
     procs = spawn(1, bootstrap=small_files)
     buffer: ReplayBuffer[bytes] = ReplayBuffer(procs, 10, memory=0)

@@ -37,6 +37,8 @@ from monarch.rdma.transfer import submit
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("memory of other processes")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _libraries_have_their_threads() -> None:

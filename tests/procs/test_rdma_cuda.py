@@ -19,9 +19,12 @@ torch: Any = pytest.importorskip("torch", reason="shares tensors; torch is not i
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="shares memory of a GPU; there is none here"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not torch.cuda.is_available(), reason="shares memory of a GPU; there is none here"
+    ),
+    pytest.mark.processes("memory of other processes"),
+]
 
 SIZE = 5_000_001
 

@@ -19,6 +19,8 @@ from monarch.rdma.leases import Outbox
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("memory of other processes")
+
 
 class Actors(NamedTuple):
     owner: Any

@@ -23,7 +23,7 @@ from monarch.actor import (
     this_host,
 )
 
-pytestmark = pytest.mark.also_local
+pytestmark = pytest.mark.both
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -99,7 +99,6 @@ def test_meshes_inside_containers_and_objects_travel_too(spawn: Spawn) -> None:
     assert procs.slice(gpus=0).spawn("a", Adds).add.call_one({"all": [counters]}).get() == 4
 
 
-@pytest.mark.processes
 def test_just_spawned_procs_and_actors_can_be_sent_before_they_run(spawn: Spawn) -> None:
     user = spawn(1).spawn("u", uses_meshes())
     fresh = spawn(2)
@@ -237,7 +236,6 @@ def test_receivers_and_futures_can_not_be_sent(spawn: Spawn) -> None:
     assert echo.say.call_one(2).get() == 2
 
 
-@pytest.mark.processes
 def test_third_parties_may_call_an_actor_before_its_constructor_has_finished(
     spawn: Spawn, tmp_path: Any
 ) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from conftest import Spawn
 
+pytestmark = pytest.mark.both
+
 PATIENCE = 30.0
 
 
@@ -297,6 +299,7 @@ class Asker(Actor):
         return "no error"
 
 
+@pytest.mark.processes("threads that wait outside of the engine")
 def test_an_actor_may_repeat_calls_with_an_endpoint_that_it_was_sent(
     spawn: Spawn, tmp_path: Path
 ) -> None:
@@ -334,6 +337,7 @@ def test_a_circle_of_repeated_calls_without_a_time_limit_is_a_deadlock(spawn: Sp
         left.ping.call_one().get(timeout=PATIENCE)
 
 
+@pytest.mark.processes("threads that wait outside of the engine")
 def test_nothing_is_kept_of_a_call_that_is_over(spawn: Spawn) -> None:
     mesh = spawn(2).spawn("workers", Worker)
     requests: Any = context()._cell.hub.requests

@@ -306,6 +306,7 @@ def test_a_broadcast_that_can_not_be_sent_counts_nowhere(
     assert set(pair.outstanding().values()) == {0}
 
 
+@pytest.mark.processes("several processes that look at a service")
 def test_a_process_has_a_service_in_mind_from_before_it_asks_until_that_ends(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

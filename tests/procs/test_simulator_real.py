@@ -21,7 +21,10 @@ from monarch import inspect, reduce_, remote
 from monarch.simulator import Machine, Simulator, measure, patch_tensor_engine
 from monarch.simulator.meter import processor_times
 
-pytestmark = pytest.mark.timeout(300)  # to measure a machine that is busy takes long
+pytestmark = [
+    pytest.mark.timeout(300),  # to measure a machine that is busy takes long
+    pytest.mark.processes("compares with real processes"),
+]
 
 if TYPE_CHECKING:
     from conftest import Spawn

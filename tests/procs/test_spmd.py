@@ -18,6 +18,8 @@ from monarch.spmd import SPMDActor, setup_torch_elastic_env, setup_torch_elastic
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("each rank has the environment of its process")
+
 needs_torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="needs torch, which is not installed"
 )

@@ -30,6 +30,8 @@ from monarch.stacks.kernel import look_at
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("stacks of other processes")
+
 ACTORS = """
     import asyncio, ctypes, os, re, signal, sys, threading, time
     from monarch.actor import Actor, attach_to_workers, context, endpoint, this_host

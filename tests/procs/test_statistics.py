@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from monarch.actor import Actor, ProcMesh, endpoint, this_proc
 
 if TYPE_CHECKING:
     from conftest import Spawn
     from monarch._core.hub.statistics import ProcStatistics
+
+pytestmark = pytest.mark.processes("counts what crosses sockets, and descriptors")
 
 CALLS = 100
 PATIENCE = 20.0

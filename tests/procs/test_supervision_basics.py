@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.both
+
 
 def test_an_error_in_a_broadcast_ends_the_actor_and_calls_the_clients_hook_once(
     spawn: Spawn, faults: Faults

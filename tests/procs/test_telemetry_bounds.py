@@ -6,6 +6,8 @@ import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from helpers.actors import Echo
 from helpers.tables import here, tables
 from helpers.waiting import PATIENCE, wait_until
@@ -15,6 +17,8 @@ from monarch.telemetry import TABLES
 
 if TYPE_CHECKING:
     from conftest import Spawn
+
+pytestmark = pytest.mark.processes("telemetry of several processes")
 
 EVENTS = (
     "messages",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("telemetry of several processes")
+
 
 class Asks(Actor):
     """Waits for the answer of another one."""

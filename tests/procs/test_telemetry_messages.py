@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("telemetry of several processes")
+
 
 class Works(Actor):
     @endpoint

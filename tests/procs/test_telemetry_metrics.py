@@ -17,6 +17,8 @@ from monarch.telemetry import Observation, step, traced
 if TYPE_CHECKING:
     from conftest import Spawn
 
+pytestmark = pytest.mark.processes("telemetry of several processes")
+
 
 class Trains(Actor):
     def __init__(self) -> None:

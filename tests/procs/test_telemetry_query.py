@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("telemetry of several processes")
+
 pytest.importorskip("duckdb")
 pytest.importorskip("arro3.core")
 

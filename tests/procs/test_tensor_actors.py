@@ -122,7 +122,7 @@ def keepers(pair: ProcMesh, mesh: Any) -> Iterator[Any]:
     keepers.stop().get()
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_each_actor_gets_the_tensor_of_its_rank(mesh: Any, keepers: Any) -> None:
     x = torch.ones(3) * mesh.rank("gpus")
     assert list(keepers.total.call(x).get().values()) == [0.0, 3.0]
@@ -259,7 +259,7 @@ def test_local_tensors_come_and_go_while_a_mesh_is_active(mesh: Any, keepers: An
         assert torch.equal(answer["given"][1].to_dense(), sparse.to_dense())
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_async_actors_borrow_as_well(pair: ProcMesh, mesh: Any) -> None:
     keepers = pair.spawn("async", AsyncKeeper)
     x = torch.ones(4)

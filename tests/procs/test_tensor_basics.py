@@ -55,7 +55,7 @@ def fails(size: int = 4) -> Any:
 # meshes and activation
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_an_operation_runs_on_every_rank(mesh: Any) -> None:
     total = torch.ones(2, 3) + torch.ones(2, 3)
     assert type(total) is monarch.Tensor
@@ -79,7 +79,7 @@ def test_ranks_differ_by_their_rank(spawn: Spawn) -> None:
             mesh.rank("tp")
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_activations_nest_and_end_with_their_block(pair: ProcMesh) -> None:
     procs = pair
     with pytest.raises(ValueError, match="no device mesh is active"):
@@ -137,7 +137,7 @@ def test_an_engine_starts_on_a_slice(spawn: Spawn) -> None:
     assert inspect(x, gpus=1).item() == 2
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_a_thread_has_its_own_active_mesh(mesh: Any) -> None:
     seen: list[Any] = []
 

@@ -111,7 +111,7 @@ def test_what_is_made_in_a_block_is_used_after_it(mesh: Any) -> None:
     assert inspect(view).tolist() == [302]
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_a_block_that_raises_has_done_nothing(mesh: Any) -> None:
     base = torch.ones(2)
     made, views = [], []
@@ -287,7 +287,7 @@ class Counted:
         return self.recorded(*args, **kwargs)
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_a_recorded_function_is_run_twice_and_then_replayed(mesh: Any) -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> Any:
         for _ in range(10):
@@ -697,7 +697,7 @@ def test_a_process_group_may_be_made_in_a_recording(mesh: Any) -> None:
 
 
 def test_each_move_can_be_recorded_but_for_these() -> None:
-    set_up = {"define_groups", "define_routes", "make_groups"}
+    set_up = {"define_groups", "define_routes", "make_groups", "note_end"}
     assert worker_collectives.MOVERS.keys() - instructions.MOVES.keys() == set_up | {
         "lend",
         "export",

@@ -34,7 +34,7 @@ def scaled(x: Any, factor: float, *, plus: Any = 0) -> Any:
     return x * factor + plus
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_a_function_runs_on_each_rank_with_its_tensors(mesh: Any) -> None:
     x = torch.ones(2) * mesh.rank("gpus")
     y = scaled(x, 3.0, plus=torch.ones(2))
@@ -43,7 +43,7 @@ def test_a_function_runs_on_each_rank_with_its_tensors(mesh: Any) -> None:
     assert inspect((y + 1).sum()).item() == 4.0
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_functions_are_found_by_name_or_sent(mesh: Any) -> None:
     x = torch.full((2,), 4.0)
     offset = 10
@@ -170,7 +170,7 @@ def test_broadcast_is_one_way(mesh: Any) -> None:
     assert inspect(x, gpus=1).item() == 3
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_a_failure_is_told_and_can_be_lived_with(mesh: Any) -> None:
     def fail_on_one(x: Any) -> Any:
         if x.item() == 1:

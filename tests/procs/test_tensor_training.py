@@ -30,7 +30,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 2))
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_gradients_of_gradients_and_hooks(mesh: Any) -> None:
     x = torch.tensor([1.0, 2.0], requires_grad=True)
     seen: list[Any] = []
@@ -154,7 +154,7 @@ def test_a_graph_over_two_meshes_is_derived_piece_by_piece(mesh: Any) -> None:
         torch.testing.assert_close(value, (2 * weight).T.expand(3, 3))
 
 
-@pytest.mark.processes("held on real processes, too")
+@pytest.mark.both
 def test_data_parallel_training_is_that_of_the_whole_batch(mesh: Any) -> None:
     data = [[float(row * 4 + column) / 32 for column in range(4)] for row in range(8)]
     net = network()

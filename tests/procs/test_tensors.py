@@ -316,6 +316,7 @@ class Tagged(torch.Tensor):
     """A subclass with nothing of its own but its name."""
 
 
+@pytest.mark.processes("segments of shared memory")
 def test_subclasses_arrive_as_themselves(spawn: Spawn) -> None:
     sent = torch.ones(LARGE).as_subclass(Tagged)
     got = echo(spawn).call_one(sent).get()
@@ -421,6 +422,7 @@ def test_the_same_object_twice_stays_one_object(spawn: Spawn) -> None:
     assert got[4].data_ptr() == got[1].data_ptr()
 
 
+@pytest.mark.processes("segments of shared memory")
 def test_a_storage_travels_whole_and_once(spawn: Spawn) -> None:
     base = torch.zeros(LARGE)
     worker = spawn(1).spawn("worker", Worker)
@@ -428,6 +430,7 @@ def test_a_storage_travels_whole_and_once(spawn: Spawn) -> None:
     assert 4 * LARGE <= worker.mapped_bytes.call_one().get() < 5 * LARGE
 
 
+@pytest.mark.processes("segments of shared memory")
 def test_what_arrived_keeps_its_memory_alive_and_lets_go_of_it(spawn: Spawn) -> None:
     worker = spawn(1).spawn("worker", Worker)
     worker.hold.call_one(torch.ones(LARGE)[: LARGE // 2]).get()
@@ -491,6 +494,7 @@ def test_actors_of_one_process_do_not_share_what_they_send_each_other(
     assert spawn(1).spawn("here", Here).ask_neighbour.call_one(size).get() == (0, size)
 
 
+@pytest.mark.processes("segments of shared memory")
 @SIZES
 def test_a_receiver_does_not_see_what_the_sender_changes_later(spawn: Spawn, size: int) -> None:
     workers = spawn(2).spawn("workers", Worker)  # not there yet: the first message waits for it
@@ -562,6 +566,7 @@ def test_each_rank_may_write_to_the_array_it_got(spawn: Spawn, size: int) -> Non
     assert sent.sum() == 0
 
 
+@pytest.mark.processes("segments of shared memory")
 @SIZES
 def test_a_receiver_does_not_see_what_the_sender_does_to_its_array_later(
     spawn: Spawn, size: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from monarch.tui.ranks import _COLUMNS
 from monarch.tui.sql import SAVED
 
 _SOURCES = Path(words.__file__).parent
+_CHINESE = json.loads((_SOURCES / "zh.json").read_text("utf-8"))
 
 
 @pytest.fixture
@@ -67,14 +69,22 @@ def test_every_text_of_the_frame_has_its_chinese() -> None:
     wanted |= {*LOOKS, *SAVED, *(column.title for column in _COLUMNS)}
     for source in _SOURCES.glob("*.py"):  # what is said with the text itself
         wanted |= set(re.findall(r'said\(\s*"([^"]+)"', source.read_text()))
-    assert wanted - words.CHINESE.keys() == set()
-    assert words.HELP.keys() == {pane.TITLE for pane in panes}
-    assert all(cell_len(line) <= 72 for text in words.HELP.values() for line in text.splitlines())
+    assert wanted - _CHINESE["texts"].keys() == set()
+    assert _CHINESE["help"].keys() == {pane.TITLE for pane in panes}
+    assert all(cell_len(line) <= 72 for lines in _CHINESE["help"].values() for line in lines)
     assert words.help_of("Now", "text", KEYS) == ("text", KEYS)
 
 
+def test_help_is_of_the_language_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "_spoken", {})  # which is undone
+    words.speak("zh")
+    about, keys = words.help_of("Now", "text", KEYS)
+    assert about.splitlines() == _CHINESE["help"]["Now"]
+    assert keys.splitlines() == _CHINESE["keys"]
+
+
 def test_a_text_keeps_its_places_in_chinese() -> None:
-    for english, chinese in words.CHINESE.items():
+    for english, chinese in _CHINESE["texts"].items():
         assert re.findall(r"\{.*?\}", english) == re.findall(r"\{.*?\}", chinese)
 
 

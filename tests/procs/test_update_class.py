@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
+pytestmark = pytest.mark.processes("each process has its own classes")
+
 LIMIT = 60
 
 

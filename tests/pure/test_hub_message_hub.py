@@ -45,6 +45,7 @@ def timers() -> list[Callable[[], None]]:
 def hub(monkeypatch: pytest.MonkeyPatch, timers: list[Callable[[], None]]) -> Iterator[MessageHub]:
     address = ProcAddress(random_name(), "worker.0")
     hub = MessageHub(address, address)
+    hub.listen()
 
     def call_later(seconds: float, callback: Callable[[], None]) -> Timer:
         timers.append(callback)

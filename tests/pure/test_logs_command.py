@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -315,6 +316,16 @@ def test_an_ended_jobs_shown_hosts_are_named_and_where_others_keep_logs(
 # follow
 
 
+def sleep_here(monkeypatch: pytest.MonkeyPatch, step: Callable[[float], object]) -> None:
+    """Has this thread take a step where it would sleep; other threads of the process sleep."""
+    here, sleep = threading.get_ident(), time.sleep
+
+    def sleeps(seconds: float) -> None:
+        (step if threading.get_ident() == here else sleep)(seconds)
+
+    monkeypatch.setattr(time, "sleep", sleeps)
+
+
 def test_following_goes_on_until_the_job_has_ended(
     monarch: Type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +336,7 @@ def test_following_goes_on_until_the_job_has_ended(
         lambda: write(name, [line(2, "of a new rank", rank=9)]),
         job.kill,
     ]
-    monkeypatch.setattr(time, "sleep", lambda _: steps.pop(0)())
+    sleep_here(monkeypatch, lambda _: steps.pop(0)())
     monkeypatch.setattr(logs, "_CHECK", 0.0)
     said = monarch("logs", "-f", "--json")
     assert texts(said) == ["before", "while it runs", "of a new rank"]
@@ -340,7 +351,7 @@ def test_following_ends_in_order_with_an_interrupt(
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(time, "sleep", interrupt)
+    sleep_here(monkeypatch, interrupt)
     said = monarch("logs", "-f")
     assert said.exit_code == 0 and len(said.out.splitlines()) == 5 and said.err == ""
 
@@ -355,7 +366,7 @@ def test_following_with_merge_shows_what_was_held_back_when_the_job_ends(
         lambda: write(name, [line(now + 1, "step 1", rank=1)]),
         job.kill,
     ]
-    monkeypatch.setattr(time, "sleep", lambda _: steps.pop(0)())
+    sleep_here(monkeypatch, lambda _: steps.pop(0)())
     monkeypatch.setattr(logs, "_CHECK", 0.0)
     assert texts(monarch("logs", "-f", "--merge", "--json")) == ["step 1", "step 1"]
 

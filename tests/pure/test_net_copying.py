@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from monarch._core.net.copying import copy
+from monarch._copying import copy
 
 MIB = 1 << 20
 

@@ -30,7 +30,7 @@ from monarch._core.processes.children import (
     unreaped_status,
 )
 from monarch._core.processes.heartbeat import Pauses, Watchdog
-from monarch._core.processes.oom_killer import count_kills
+from monarch._oom_killer import count_kills
 
 
 @pytest.fixture

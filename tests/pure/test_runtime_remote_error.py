@@ -5,8 +5,10 @@ import builtins
 import copy
 import dataclasses
 import gc
+import importlib
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -20,12 +22,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monarch._core.calls.exception_pickle import can_be_sent
 from monarch._core.calls.future import Future
 from monarch._core.calls.promise import Promise, map_future
 from monarch._core.calls.remote_error import (
     dump_error,
-    explain,
-    explain_arguments,
     format_remote,
     load_error,
     supervision_error,
@@ -35,6 +36,7 @@ from monarch._core.calls.typed_error import actor_error
 from monarch._core.supervision.failure import KILLED, STOPPED, Failure
 from monarch._core.wire import pickling
 from monarch._core.wire.frame import DEAD, ERROR, EXCEPTION, REPLY, VALUE, Frame
+from monarch._unsendable import explain, explain_arguments
 from monarch.errors import (
     ActorError,
     DeadlockError,
@@ -432,7 +434,9 @@ def test_an_error_of_pickling_says_what_could_not_be_sent_and_keeps_its_class(
 
 def test_an_error_of_arguments_names_the_one_that_is_to_blame() -> None:
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (1, "fine"), {"model": threading.Lock()})
+    explain_arguments(
+        error, "trainers.train()", (1, "fine"), {"model": threading.Lock()}, can_be_sent
+    )
     assert "argument 'model' of trainers.train(), a _thread.lock cannot be sent" in str(error)
 
 
@@ -462,12 +466,12 @@ LOCK = threading.Lock()
         ([(1, Holder({"deep": LOCK}))], "[0][1].held['deep']"),
         (Holder(Holder(LOCK)), "held.held"),
         ([Reduced(LOCK), {2: LOCK}], "[1][2]"),
-        ({"f": _nested_lambdas(LOCK)}, "['f'] -> lock"),
+        ({"f": _nested_lambdas(LOCK)}, "['f'], which uses lock"),
     ],
 )
 def test_the_error_of_a_nested_value_says_the_path_to_it(value: Any, path: str) -> None:
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (value,), {})
+    explain_arguments(error, "trainers.train()", (value,), {}, can_be_sent)
     assert f"cannot be sent because of its {path}, a _thread.lock" in str(error)
 
 
@@ -475,7 +479,7 @@ def test_a_value_that_contains_itself_has_a_path_as_well() -> None:
     value: list[Any] = [1]
     value += [value, {"x": LOCK}]
     error = TypeError("cannot pickle")
-    explain_arguments(error, "trainers.train()", (value,), {})
+    explain_arguments(error, "trainers.train()", (value,), {}, can_be_sent)
     assert "its [2]['x'], a _thread.lock" in str(error)
 
 
@@ -853,3 +857,90 @@ def test_a_local_traceback_shows_one_frame_of_the_engine() -> None:
             future.get()
         frames = traceback.extract_tb(caught.value.__traceback__)
         assert len([frame for frame in frames if "/monarch/" in frame.filename]) == 1
+
+
+CULPRITS = """
+import contextvars, functools, threading
+
+LOCK, EVENT, VAR = threading.Lock(), threading.Event(), contextvars.ContextVar("VAR")
+
+def helper(): return EVENT
+
+def guarded(function):
+    lock = threading.Lock()
+    @functools.wraps(function)
+    def inner(*args):
+        with lock: return function(*args)
+    return inner
+
+@functools.lru_cache
+def cached(): return LOCK
+
+@functools.singledispatch
+def shown(x): return 1
+
+@shown.register
+def _(x: int): return LOCK
+
+class Plain:
+    def go(self): return LOCK
+class Nested:
+    def go(self): return [helper() for _ in (lambda: helper())()]
+class Variable:
+    def go(self): return VAR
+class Holds:
+    def itself(self): return Inherits, super()
+    held = {"lock": LOCK}
+class Inherits(Holds):
+    def fine(self): return 1
+class Decorated:
+    @guarded
+    def go(self): return 1
+class Cached:
+    def go(self): return cached()
+class Dispatched:
+    def go(self): return shown(1)
+class Property:
+    __slots__ = ("__x",)
+    @property
+    def go(self): return LOCK
+class Static:
+    @staticmethod
+    def go(default=LOCK): return default
+class Partial:
+    go = functools.partial(print, LOCK)
+"""
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "Plain.go uses the global LOCK, a _thread.lock",
+        "Nested.go uses the global helper, which uses the global EVENT._cond._lock, a _thread.lock",
+        "Variable.go uses the global VAR, a _contextvars.ContextVar",
+        "Holds.held['lock'], a _thread.lock",
+        "Inherits inherits Holds.held['lock'], a _thread.lock",
+        "Decorated.go uses lock, a _thread.lock",
+        "Cached.go uses the global cached, which uses the global LOCK, a _thread.lock",
+        "Dispatched.go uses the global shown, which uses",
+        "Property.go uses the global LOCK, a _thread.lock",
+        "Static.go.__defaults__[0], a _thread.lock",
+        "Partial.go.args[0], a _thread.lock",
+    ],
+)
+def test_the_error_of_a_class_says_the_way_to_what_cannot_be_sent(way: str) -> None:
+    importlib.import_module("monarch.actor")  # brings the reducers of what `functools` makes
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(CULPRITS, namespace)
+    error = TypeError("cannot pickle")
+    cls = namespace[re.split(r"\W", way)[0]]
+    explain_arguments(error, "spawn('a', A, ...)", (1,), {}, can_be_sent, cls)
+    assert str(error).startswith(f"the class of spawn('a', A, ...) cannot be sent: {way}")
+
+
+def test_an_object_whose_class_cannot_be_sent_is_an_error_that_says_the_way() -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(CULPRITS, namespace)
+    error = TypeError("cannot pickle")
+    explain_arguments(error, "trainers.train()", (namespace["Plain"](),), {}, can_be_sent)
+    assert "because of its __class__.go, which uses the global LOCK, a _thread.lock" in str(error)

@@ -154,6 +154,31 @@ def below(node: Any) -> set[Any]:
     return found
 
 
+def test_the_execution_order_of_a_chain_is_that_of_torch() -> None:
+    a, w1, w2, w3 = weights = [torch.ones(2, requires_grad=True) for _ in range(4)]
+    root = ((w1.exp() * w2).exp() * w3).exp() + a
+    assert gradient_execution_order(root.sum(), weights) == [0, 3, 2, 1]
+
+
+@settings(max_examples=60)
+@given(st.lists(step, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_the_execution_order_of_leaves_is_that_in_which_torch_accumulates_them(
+    steps: list[tuple[str, int, int]], random: Any
+) -> None:
+    _, values = graph(steps)
+    # what was made last need not be used last
+    wanting = [value for value in values if value.requires_grad]
+    random.shuffle(wanting)
+    root = sum(value.exp() for value in wanting).sum()  # type: ignore[union-attr]
+    leaves = [value for value in wanting if value.is_leaf]
+    reached: list[int] = []
+    for index, leaf in enumerate(leaves):
+        leaf.register_post_accumulate_grad_hook(lambda _, index=index: reached.append(index))
+    order = gradient_execution_order(root, leaves)
+    root.backward()
+    assert order == reached
+
+
 def test_roots_that_do_not_lead_to_it_come_last_in_execution_order() -> None:
     x, y, unused = (torch.ones(1, requires_grad=True) for _ in range(3))
     assert gradient_execution_order((x * 2 + y).sum(), [unused, x, y])[-1] == 0

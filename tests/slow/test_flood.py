@@ -18,7 +18,7 @@ from monarch.config import configured
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.timeout(240), pytest.mark.processes("messages through sockets")]
 
 SECONDS = shortened(15, 5)  # in which 300 MB would gather if nobody waited, or 100
 PAUSE = 0.0005  # seconds that the consumer takes for each message

@@ -15,7 +15,7 @@ from monarch._proc_stat import SYSTEM_TICKS, USER_TICKS, stat_of
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.processes("what idle processes cost")]
 
 COUNT = 64
 WATCHED = 3.0  # seconds

@@ -16,7 +16,7 @@ from helpers.waiting import is_alive
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.processes("hundreds of processes")]
 
 COUNT = 200
 

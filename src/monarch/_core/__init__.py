@@ -4,8 +4,7 @@ No torch, no HTTP; nothing here is public except through `monarch.actor` and the
 
 Read in this order, in which each imports only those before it: `shape` (geometry, pure), `wire`
 (frames and pickling, pure), `supervision` (failure records and ownership, pure), `routing` (ways
-between hosts, pure), `net` (the only sockets), `guards` (checks before something starts), `calls`
-(futures), `hub` (the messages of a process), `actors`, `processes` (the host agent and its procs),
-`client` (the user's process), `mesh` (what users hold in their hands). `plane` is all that planes
-may import.
+between hosts, pure), `net` (the only sockets), `calls` (futures), `hub` (the messages of a process),
+`actors`, `processes` (the host agent and its procs), `client` (the user's process), `mesh` (what
+users hold in their hands). `plane` is all that planes may import.
 """

@@ -45,12 +45,12 @@ from .processes.stack_dump import FILE as STACK_FILE
 from .processes.stack_dump import SIGNAL as STACK_SIGNAL
 from .shape import Shape, Slice
 from .shape.ndslice import row_major_strides
-from .supervision.failure import Failure
+from .supervision.failure import STOPPED, Failure
 from .wire import pickling
 from .wire.address import SYSTEM, ProcAddress, random_uid
 from .wire.frame import CANCELLED, DEAD, ERROR, EXPLICIT, VALUE, Frame
 from .wire.pickling import OUT_OF_BAND_SIZE
-from .wire.reducers import Dumped, Reducer, register_lender
+from .wire.reducers import Dumped, Loan, OnlyLentError, Reducer, register_lender
 
 if TYPE_CHECKING:
     from .net.peer_credentials import check_same_user

@@ -4,14 +4,16 @@ Read `pools` and `controllers`: what an actor can be used for. `attaching` uses 
 `worker` lets clients in; `retrying` repeats calls; `activities` says what actors do; `ids` are
 identities to make and compare; `later` leads to planes.
 
-Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.guards`, `_core.hub`, `_core.mesh`,
+Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`,
 `_core.net`, `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
 """
 
 from __future__ import annotations
 
+from functools import partial as _partial
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from .._core.actors import adverbs as _adverbs
 from .._core.actors.actor import Actor
@@ -85,6 +87,14 @@ _attached.show_progress = lambda *args: _import_module(
     "monarch.actor.attach_progress"
 ).AttachProgress(*args)
 _greeting.make_default = lambda: _import_module("monarch.logs.keep").keep_logs_of_program()
+
+
+def _stdlib_reducers(package: str) -> _Any:
+    return _import_module("monarch.actor.stdlib_reducers").REDUCERS[package]
+
+
+for _package in ("functools", "weakref"):
+    _register_reducers(_package, _partial(_stdlib_reducers, _package))
 # sideways, so by name
 _register_reducers("torch", lambda: _import_module("monarch.tensor_engine.pickling").REDUCERS)
 _adverbs._kind_for = lambda *args: _import_module("monarch.actor.retrying").kind_for(*args)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from .._core.actors.context import current_hub
 from .._core.calls.future import Future
 from .._core.client import client
-from .._core.guards.main_guard import refuse_imports
+from .._core.client.client import after_the_end as after_the_end
 from .._core.mesh.attachment import Attachment, check_workers
 from .._core.mesh.host_mesh import HostMesh
 from .._core.shape import Extent, Shape
+from .._guards.main_guard import refuse_imports
 
 if TYPE_CHECKING:
     from .._core.net.trust import Trust

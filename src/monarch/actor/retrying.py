@@ -34,8 +34,8 @@ from .._core.calls.rebuild import read_value
 from .._core.shape import Extent, Point, ValueMesh
 from .._core.supervision.failure import Failure
 from .._core.wire.address import ProcAddress
-from .._core.wire.frame import CANCELLED, REPLY, VALUE, Bytes, Frame
-from .._core.wire.reducers import Dumped
+from .._core.wire.frame import CANCELLED, REPLY, VALUE, Frame
+from .._core.wire.reducers import NOT_TWICE, Dumped, Loan, OnlyLentError
 from ..errors import ActorError, SupervisionError, name_some
 
 if TYPE_CHECKING:
@@ -110,14 +110,17 @@ class RetryingEndpoint(Endpoint[P, R]):
 
     def _pickle(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
-    ) -> Dumped:
+    ) -> Dumped | Loan:
         """Pickle arguments as they are now, to be sent any number of times.
 
         Nothing in them is lent, as that is for one receiver.
         """
         if not self._options.retries:
             return super()._pickle(args, kwargs, ranks)
-        payload, buffers = self._dump(args, kwargs)
+        try:
+            payload, buffers = self._dump(args, kwargs)
+        except OnlyLentError as error:
+            raise OnlyLentError(f"{self.name} with retries: {NOT_TWICE}") from error
         return payload, [memoryview(bytearray(buffer)) for buffer in buffers]
 
 
@@ -185,7 +188,7 @@ class _Repeated(PendingOperation):
 
     future: Future[Any]
 
-    def _begin(self, endpoint: Endpoint[..., Any], content: tuple[bytes, Sequence[Bytes]]) -> None:
+    def _begin(self, endpoint: Endpoint[..., Any], content: Dumped | Loan) -> None:
         cell = context()._cell
         self._home = cell.hub
         self._target = endpoint._target
@@ -370,7 +373,7 @@ class Call(_Repeated, Gather):
     """`call`: every rank is asked until it has answered."""
 
     def __init__(
-        self, endpoint: Endpoint[..., Any], site: CallSite, content: tuple[bytes, Sequence[Bytes]]
+        self, endpoint: Endpoint[..., Any], site: CallSite, content: Dumped | Loan
     ) -> None:
         target, options = endpoint._target, endpoint._options
         Gather.__init__(
@@ -418,7 +421,7 @@ class CallToOne(_Repeated, UnaryCall):
         self,
         endpoint: Endpoint[..., Any],
         site: CallSite,
-        content: tuple[bytes, Sequence[Bytes]],
+        content: Dumped | Loan,
         extent: Extent | None,
     ) -> None:
         target = endpoint._target

@@ -10,19 +10,24 @@ import os
 import pickle
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, NoReturn
 
 from .._core.calls.future import Future
+from .._core.calls.pending import is_awaited
 from .._core.calls.promise import Promise
-from .._core.guards.main_guard import refuse_imports
+from .._core.calls.waiting import waited_for
+from .._core.client.client import end_program, is_running
 from .._core.net import unix
 from .._core.processes.agent_process import start_agent
 from .._core.wire.address import AGENT, ProcAddress, random_name
 from .._core.wire.channel import parse_channel
+from .._guards.main_guard import refuse_imports
 
 if TYPE_CHECKING:
     import subprocess
 
+_MOMENT = 0.5  # seconds after its end that a program has to look at a worker
 logger = logging.getLogger("monarch.worker")
 
 
@@ -147,6 +152,10 @@ def start_worker_loop_forever(
 
     It listens when this returns. For arguments and errors see `run_worker_loop_forever`.
 
+    The process ends soon after a client has shut the worker down: in order, with status 0, or with 1
+    where the worker was ended in another way. A program goes on that waits for a future then, has a
+    callback at this one, or is a client as well.
+
     Returns:
         A future that is done when a client has shut the worker down.
     """
@@ -154,12 +163,21 @@ def start_worker_loop_forever(
     ended: Promise[None] = Promise(f"the worker on {worker.name} to be shut down")
 
     def wait() -> None:
+        status = 0
         try:
             worker.wait()
-        except RuntimeError as error:
+        except RuntimeError as failed:
+            status, error = 1, failed
+        awaited = is_awaited(ended.future)
+        if status:
             ended.reject(error)
         else:
             ended.resolve(None)
+        time.sleep(_MOMENT)
+        if not awaited and not waited_for and not is_running():
+            if status:
+                print(f"monarch: {error}", file=sys.stderr, flush=True)
+            end_program(status)
 
     threading.Thread(target=wait, name="monarch-worker", daemon=True).start()
     return ended.future

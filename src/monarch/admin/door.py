@@ -31,6 +31,7 @@ from urllib.parse import quote
 from .. import config, control, trust
 from .._proc_stat import STARTED, stat_of
 from ..actor import this_host
+from ..programs import start_host
 from .address import Address, Tls, listen, names_of, parse, tls_files
 from .keys import ACT, ROLES, Keys
 
@@ -254,7 +255,8 @@ def access(role: str = ACT, addr: str | None = None) -> dict[str, str]:
         raise ValueError(f"a role is one of {', '.join(ROLES)}, not {role!r}")
     with _opening:
         if _open is None or _open.ended.is_set():
-            this_host()  # which others find this program by
+            this_host()
+            start_host()
             _open = Door(os.getpid(), addr)
             control.admin = _open.access
             logger.info(

@@ -50,6 +50,14 @@ _SPAWN_AND_STOP = (
         " environment.",
     ),
     Knob(
+        "seed",
+        count(optional=True),
+        None,
+        "MONARCH_SEED",
+        "What the random numbers of procs derive from, with the name of their mesh, their rank and"
+        " how often they were started; None for others in each run.",
+    ),
+    Knob(
         "proc_nesting_limit",
         count(0),
         16,

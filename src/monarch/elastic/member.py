@@ -253,7 +253,7 @@ class Member(Actor):
     @concurrent_endpoint
     async def open_store(self, one_host: bool) -> tuple[str, int]:
         """Open the store of the next world, as its rank 0; its address."""
-        address = "127.0.0.1" if one_host else own_name()
+        address = "127.0.0.1" if one_host else own_name(hosts=())
         self._store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)
         return address, self._store.port
 

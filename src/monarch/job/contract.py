@@ -20,7 +20,6 @@ their releases, and say which side to upgrade.
 
 from __future__ import annotations
 
-import atexit
 import json
 import logging
 import os
@@ -30,6 +29,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..actor import attach_to_workers
+from ..actor.attaching import after_the_end
 from ..errors import JobError
 from ..trust import read_secret_file, write_secret_file
 from . import trusted
@@ -321,11 +321,12 @@ class WorkersJob(JobTrait):
         """
         if self._cache is None:
             self._ends_with_program = True
-            atexit.register(self._program_ends)
+            after_the_end.append(self._program_ends)
 
     def _outlive_program(self) -> None:
         self._ends_with_program = False
-        atexit.unregister(self._program_ends)
+        if self._program_ends in after_the_end:
+            after_the_end.remove(self._program_ends)
 
     def _kept(self) -> None:
         self._outlive_program()

@@ -33,6 +33,7 @@ class Daemon(Actor):
         self._tree = MountTree({})
         self._serving = threading.Event()
         self._point = ""
+        self._operations: Any = None  # of `fuse`, once it is mounted
 
     @endpoint
     def look(self, point: str) -> FolderPlace:
@@ -76,7 +77,7 @@ class Daemon(Actor):
             if taken or os.path.ismount(self._point):
                 raise MountError(f"{self._point} on {socket.gethostname()} is a mount already")
             self._serving.set()
-            fuse.serve(self._tree, self._point, key, live, self._serving.clear)
+            self._operations = fuse.serve(self._tree, self._point, key, live, self._serving.clear)
 
     @endpoint
     def changed(self, path: str, changes: Changes | None) -> None:
@@ -88,10 +89,13 @@ class Daemon(Actor):
     def refresh(self) -> bool:
         """Look at everything anew.
 
-        It returns whether it is mounted, once the kernel has forgotten what it knew.
+        It returns whether it is mounted, once the kernel has forgotten what it knew. Open files
+        that are others by now are errors from then on.
         """
         for view in self._tree.views.values():
             view.forget()
+        if self._serving.is_set():
+            self._operations.look_again()
         time.sleep(STALE_SECONDS)
         return self._serving.is_set()
 

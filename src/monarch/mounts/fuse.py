@@ -56,8 +56,9 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         self._live = live
         self._threads = threads
         self._ready = ready
-        # with whether it is read by way of the cache
-        self._files: dict[int, tuple[OpenFile, bool]] = {}
+        # with the path where it is read by way of the cache
+        self._files: dict[int, tuple[OpenFile, str | None]] = {}
+        self._fuse = ctypes.c_void_p()  # the library's
         self._numbers = itertools.count(1)
         self._told: dict[str, Attributes] = {}  # what the kernel knows of files
         self._cached: dict[str, Attributes] = {}  # what files were whose content it may have
@@ -69,7 +70,19 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
         # What it reads ahead counts: without this, a dozen such questions that wait hold up all
         # others.
         connection.max_background = connection.congestion_threshold = min(self._threads, 0xFFFF)
+        self._fuse.value = mfusepy._libfuse.fuse_get_context().contents.fuse
         self._ready.set()
+
+    def look_again(self) -> None:
+        """Make open files errors that are others by now; nor has the kernel any more of them.
+
+        Live ones are followed anyway.
+        """
+        if self._live:
+            return
+        for file, path in list(self._files.values()):
+            if not file.is_current() and path is not None:
+                mfusepy._libfuse.fuse_invalidate_path(self._fuse, os.fsencode(path))
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
         attributes = self._tree.stat(path[1:])
@@ -123,7 +136,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
                 self._readers[path] += 1
         info.direct_io = not shared
         info.fh = next(self._numbers)
-        self._files[info.fh] = file, shared
+        self._files[info.fh] = file, path if shared else None
         return 0
 
     def read(self, path: str, size: int, offset: int, info: Any) -> list[memoryview]:
@@ -131,7 +144,7 @@ class Operations(mfusepy.Operations):  # type: ignore[misc]  # it has types for 
 
     def release(self, path: str, info: Any) -> int:
         _, shared = self._files.pop(info.fh)
-        if shared:
+        if shared is not None:
             with self._lock:
                 self._readers[path] -= 1
                 if not self._readers[path]:
@@ -163,7 +176,9 @@ class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
         return filled
 
 
-def serve(tree: MountTree, point: str, key: str, live: bool, ended: Callable[[], None]) -> None:
+def serve(
+    tree: MountTree, point: str, key: str, live: bool, ended: Callable[[], None]
+) -> Operations:
     """Mount a tree, which a thread of this process serves until it is unmounted.
 
     Args:
@@ -172,6 +187,9 @@ def serve(tree: MountTree, point: str, key: str, live: bool, ended: Callable[[],
         key: Stands in the table of mounts.
         live: Whether files are shown as they grow; otherwise a changed file is another one.
         ended: Called on that thread, at the end.
+
+    Returns:
+        What answers the kernel.
 
     Raises:
         MountError: The kernel has refused; the text says what is known of it.
@@ -215,3 +233,4 @@ def serve(tree: MountTree, point: str, key: str, live: bool, ended: Callable[[],
         Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(
             f"{_READ_AHEAD >> 10}\n"
         )
+    return operations

@@ -273,11 +273,14 @@ class OpenFile:
         self._seen: set[int] = set()  # blocks that have been read
         self._last = -1  # block that was read last
         self._ahead = 1  # blocks that are fetched while one is read
+        self._lost = False
         view.memory.files.add(self)
 
     def read(self, offset: int, size: int) -> list[memoryview]:
         """Read, and return the parts to put together; fewer bytes at the end of the file."""
         attributes = self._view.stat(self._path) if self._view.live else self.attributes
+        if self._lost:
+            raise OSError(errno.EIO, "the file is another one by now", self._path)
         if attributes.inode != self.attributes.inode:
             raise OSError(errno.EIO, "the file was replaced by another one", self._path)
         end = min(offset + size, attributes.size)
@@ -301,6 +304,14 @@ class OpenFile:
             if len(data) < stop:  # it has become shorter: what follows does not belong here
                 break
         return parts
+
+    def is_current(self) -> bool:
+        """Return whether what was read is still what the file holds; if not, it is an error."""
+        try:
+            self._check(self._view.stat(self._path))
+        except OSError:
+            self._lost = True
+        return not self._lost
 
     def _check(self, now: Attributes) -> None:
         """Check that a block may stand beside earlier ones, by the state of the file."""

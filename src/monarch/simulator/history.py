@@ -57,6 +57,9 @@ class History:
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._model.call_later(seconds, callback)
 
+    def let_go(self) -> bool:
+        return self._model.let_go()
+
     def stop(self, timeout: float) -> None:
         self._model.stop(timeout)
 

@@ -86,6 +86,10 @@ class Model(Interpreter):
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Never: whatever needs to know asks, and gets all that is waiting first."""
 
+    def let_go(self) -> bool:
+        """True: there is nothing to end."""
+        return True
+
     def stop(self, timeout: float) -> None:
         self.is_usable = False
 

@@ -11,12 +11,12 @@ import runpy
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
+from .. import _own_address
+from .._core.plane import current_hub
+from .._own_address import FAMILIES, IPVersion
 from ..actor import Actor, Point, ProcMesh, context, endpoint
-
-IPVersion = Literal["ipv4", "ipv6"]
-_FAMILIES = {"ipv4": socket.AF_INET, "ipv6": socket.AF_INET6}
 
 
 class SPMDActor(Actor):
@@ -26,21 +26,24 @@ class SPMDActor(Actor):
     """
 
     @endpoint
-    def get_host_port(self, use_ipaddr: IPVersion | None = None) -> tuple[str, int]:
+    def get_host_port(
+        self, use_ipaddr: IPVersion | None = None, hosts: Sequence[str] | None = None
+    ) -> tuple[str, int]:
         """Return a name of this rank's host and a TCP port that is free there.
 
         Args:
             use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind; None for the host's
                 name, or its IPv4 address where the name means nothing to this host itself.
+            hosts: As of `own_name`.
 
         Raises:
             ValueError: `use_ipaddr` is none of these.
         """
-        if use_ipaddr is not None and use_ipaddr not in _FAMILIES:
+        if use_ipaddr is not None and use_ipaddr not in FAMILIES:
             raise ValueError(f"use_ipaddr is 'ipv4', 'ipv6' or None, got {use_ipaddr!r}")
-        with socket.socket(_FAMILIES[use_ipaddr or "ipv4"], socket.SOCK_STREAM) as probe:
+        with socket.socket(FAMILIES[use_ipaddr or "ipv4"], socket.SOCK_STREAM) as probe:
             probe.bind(("", 0))
-            return own_name(use_ipaddr), probe.getsockname()[1]
+            return own_name(use_ipaddr, hosts), probe.getsockname()[1]
 
     @endpoint
     def setup_env(self, master_addr: str, master_port: int) -> None:
@@ -98,6 +101,10 @@ def setup_torch_elastic_env(
     ``LOCAL_WORLD_SIZE``, ``GROUP_RANK``, ``GROUP_WORLD_SIZE``, ``ROLE_RANK``, ``ROLE_WORLD_SIZE``
     and ``ROLE_NAME``.
 
+    Of several hosts, ``MASTER_ADDR`` is the address at which that of rank 0 was attached; if it is
+    the program's own, the one from which it reaches the others. Its name may mean a loopback
+    address there, and nothing to the others.
+
     Args:
         procs: The mesh. Ranks are row-major; the index in the last dimension is the local rank.
         master_addr: Name or address of the host of rank 0; None asks rank 0.
@@ -145,7 +152,10 @@ async def setup_torch_elastic_env_async(
     try:
         if master_addr is None:
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
-            master_addr, master_port = await first.get_host_port.call_one(use_ipaddr)
+            hosts = list(dict.fromkeys(address.host for address in procs._addresses()))
+            master_addr, master_port = await first.get_host_port.call_one(
+                use_ipaddr, hosts if len(hosts) > 1 else None
+            )
         await ranks.setup_env.call(master_addr, master_port)
     finally:
         await ranks.stop("the environment is set")
@@ -178,42 +188,10 @@ def variables(point: Point, master_addr: str, master_port: int) -> dict[str, str
     return {name: str(value) for name, value in values.items()}
 
 
-def own_name(use_ipaddr: IPVersion | None = None) -> str:
-    """Return the name of this host, or its address where the name means nothing to the host itself.
-
-    Args:
-        use_ipaddr: ``"ipv4"`` or ``"ipv6"`` for an address of that kind in any case.
-    """
-    name = socket.gethostname()
-    return (
-        _own_address(_FAMILIES[use_ipaddr or "ipv4"]) if use_ipaddr or not _resolves(name) else name
-    )
+def own_name(use_ipaddr: IPVersion | None = None, hosts: Sequence[str] | None = None) -> str:
+    """Return a name of this host; for arguments see `_own_address.own_name`."""
+    return _own_address.own_name(use_ipaddr, hosts, current_hub().address.host)
 
 
 def _set_environment(master_addr: str, master_port: int) -> None:
     os.environ.update(variables(context().actor_instance.rank, master_addr, master_port))
-
-
-def _resolves(name: str) -> bool:
-    try:
-        return bool(socket.getaddrinfo(name, None))
-    except OSError:
-        return False
-
-
-def _own_address(family: socket.AddressFamily) -> str:
-    """The address from which this host reaches others.
-
-    It is that of the loopback interface where it reaches none.
-    """
-    outside, loopback = (
-        ("192.0.2.1", "127.0.0.1") if family == socket.AF_INET else ("2001:db8::1", "::1")
-    )
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            # sends nothing: it chooses a route. Addresses of RFC 5737 and RFC 3849.
-            probe.connect((outside, 9))
-        except OSError:
-            return loopback
-        address: str = probe.getsockname()[0]
-        return address

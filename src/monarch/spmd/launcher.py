@@ -161,7 +161,7 @@ class Launcher(Actor):
             ranks: Any = procs.spawn("rank", RankProcess, self._options, self._folder)
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
             attempt = Attempt(
-                number, *await first.open_store.call_one(len(hosts) == 1, _STORE_TIMEOUT)
+                number, *await first.open_store.call_one(procs._procs.hosts, _STORE_TIMEOUT)
             )
             self._ranks, self._procs = ranks, procs
             watch = (

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
@@ -133,20 +133,22 @@ class RankProcess(Actor):
         self._ended = 0.0
 
     @endpoint
-    async def open_store(self, only_host: bool, timeout: float) -> tuple[str, int, bool]:
+    async def open_store(self, hosts: Sequence[str], timeout: float) -> tuple[str, int, bool]:
         """Open the store at which ranks find each other.
 
         Returns at once; ranks can connect from then on.
 
         Args:
-            only_host: No rank runs on another host.
+            hosts: The addresses of all hosts on which ranks run.
             timeout: Seconds that ranks wait for each other's keys.
 
         Returns:
             Its host and port; whether it is a store, or just a free port, as torch is not
             installed.
         """
-        address = self._options.master_addr or ("localhost" if only_host else own_name())
+        address = self._options.master_addr or (
+            "localhost" if len(hosts) == 1 else own_name(hosts=hosts)
+        )
         listener = socket.create_server(("", self._options.master_port), backlog=4096)
         port: int = listener.getsockname()[1]
         has_store = find_spec("torch") is not None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from weakref import WeakSet
 
 from .. import config
 from .._core.plane import SYSTEM, TRACE, ProcAddress, actors_of, begun_by, black_box
+from .._lazy import whole
 from .history import History
 from .ids import actor_id, mesh_id, message_id, proc_id
 from .registry import Asked, produces
@@ -276,7 +276,7 @@ def start(hub: Any, mode: str) -> ActorSampler:
 
 
 def _adapt_to_profiles() -> None:
-    watch: Any = sys.modules.get("monarch.telemetry.watch")  # which the first profile brings
+    watch = whole("monarch.telemetry.watch")  # which the first profile brings
     look_at_all(watch is not None and watch.profiled())
 
 
@@ -344,19 +344,11 @@ def _sent(asked: Asked) -> Iterator[Row]:
         )  # fmt: skip
 
 
-def recent_calls(most: int) -> dict[tuple[int, str], tuple[list[int], int]]:
-    """The duration of the last calls of each actor and endpoint, in microseconds.
-
-    With them is when the last one ended.
-    """
-    found: dict[tuple[int, str], tuple[list[int], int]] = {}
+def handled() -> Iterator[tuple[int, str, int, int | None, int]]:
+    """Messages that are remembered: actor, endpoint, begin and end in microseconds, weight."""
     for each in _kept():
-        if each.end is not None:
-            key = each.uid, _endpoint(each.meta)
-            times = found[key][0] if key in found else []
-            times.append((each.end - each.begin) // 1000)
-            found[key] = times, each.end // 1000
-    return {key: (times[-most:], at) for key, (times, at) in found.items()}
+        end = each.end // 1000 if each.end is not None else None
+        yield each.uid, _endpoint(each.meta), each.begin // 1000, end, each.weight
 
 
 @produces("history", own_thread=True)

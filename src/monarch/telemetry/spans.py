@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from .._core.plane import SYSTEM, TRACE, ProcAddress, current_hub, running
+from .._lazy import whole
 from ..actor import context
 from .ids import actor_id, proc_id
 from .metrics import fits
@@ -186,9 +187,8 @@ def trace_context() -> dict[str, str]:
 
 def _outside(here: Any) -> str:
     """Return the parent of a span that no other span of Monarch encloses."""
-    library = sys.modules.get("opentelemetry.trace")
-    # the exporter may be importing it
-    if library is not None and not getattr(library.__spec__, "_initializing", False):
+    library = whole("opentelemetry.trace")  # the exporter may be importing it
+    if library is not None:
         theirs = library.get_current_span().get_span_context()
         if theirs.is_valid:
             return f"00-{theirs.trace_id:032x}-{theirs.span_id:016x}-{theirs.trace_flags:02x}"

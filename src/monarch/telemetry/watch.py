@@ -11,9 +11,9 @@ import importlib
 import sys
 import time
 from functools import partial
-from typing import Any
 
 from .._core.plane import ControlRequest, ControlService, handles, register
+from .._lazy import whole
 from .._namedtuple import NamedTuple
 
 
@@ -77,7 +77,7 @@ def profiled() -> bool:
 
 def _look() -> bool:
     """A process that has not imported that module remembers no messages."""
-    messages: Any = sys.modules.get("monarch.telemetry.messages")
+    messages = whole("monarch.telemetry.messages")
     return messages is not None and bool(messages.look_at_all(profiled()))
 
 

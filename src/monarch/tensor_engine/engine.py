@@ -50,6 +50,8 @@ class Engine:
         self.described: dict[int, KnownTemplate] = {}
         self.meshes: dict[Any, Any] = {}
         self.defined: dict[Any, int] = {}  # groups and routes that the workers know
+        self.defining = threading.RLock()  # two threads may need the same ones
+        self.lending = threading.RLock()  # a loan, and the message that it is for
         self.meeting: Any = None  # where members of groups find each other
         self.end_meeting: Callable[[], object] | None = None
         self._groups: dict[tuple[tuple[int, ...], int], Ranks] = {}
@@ -150,7 +152,7 @@ class Engine:
         if ranks.stream != ALL:
             self.executor.check(ranks)
 
-    def _living(self) -> Ranks:
+    def living(self) -> Ranks:
         """All streams of the ranks that are not known to be gone."""
         gone = self.executor.gone
         return (
@@ -270,7 +272,7 @@ class Engine:
         self._since_settled = 0
         # of a rank that is gone: whoever issues something for it is told
         with suppress(SupervisionError):
-            settling = self.call(self._living(), "settle", ())
+            settling = self.call(self.living(), "settle", ())
             subscribe(settling, functools.partial(notice, settling))
             self._settling.append(settling)
             if len(self._settling) > _AHEAD:
@@ -323,7 +325,7 @@ class Engine:
         if self._closed is not None:
             return
         self.flush()
-        living = self._living()
+        living = self.living()
         poisons: Iterable[Poison | None] = ()
         if living.ranks:
             asked = self.call(living, "finish", (), "exit of the tensor engine")
@@ -338,6 +340,13 @@ class Engine:
         self.plans.clear()
         if self.end_meeting is not None:
             self.end_meeting()
+
+    def let_go(self) -> bool:
+        """End it, if no rank has anything of it any more, or if it has exited; whether that is so.
+
+        It does not wait.
+        """
+        return self._closed is not None or self.executor.let_go()
 
     @property
     def is_usable(self) -> bool:
@@ -414,8 +423,11 @@ def engine_of(procs: ProcMesh) -> Engine:
         found = mine.get(procs._procs.uid)
         if found is None or not found.is_usable:
             procs._check_not_stopped()
-            for uid in [uid for uid, engine in mine.items() if not engine.is_usable]:
-                del mine[uid]
+            for uid, engine in list(mine.items()):
+                if not engine.is_usable:
+                    del mine[uid]
+                    if not engine.let_go():  # ranks of it may still wait for each other
+                        mine[engine.uid] = engine
             found = mine[procs._procs.uid] = new_engine(procs)
         return found
 

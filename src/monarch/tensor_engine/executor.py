@@ -122,6 +122,9 @@ class Executor(Protocol):
         An engine sends that way what waits for more.
         """
 
+    def let_go(self) -> bool:
+        """End it, without a wait, if each rank has lost what it had; whether that is so."""
+
     def stop(self, timeout: float) -> None:
         """End it. Waits for its end, at most for `timeout` seconds."""
 

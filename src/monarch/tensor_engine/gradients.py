@@ -11,6 +11,9 @@ active, so that one graph may go over several of them.
 from __future__ import annotations
 
 import functools
+import heapq
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -89,7 +92,7 @@ def gradient_execution_order(
     roots: torch.Tensor | GradientEdge | Sequence[torch.Tensor | GradientEdge],
     with_respect_to: Sequence[torch.Tensor | GradientEdge],
 ) -> list[int]:
-    """The indices of `with_respect_to` in the order in which a backward pass reaches them.
+    """The indices of `with_respect_to` in the order in which a backward pass of torch reaches them.
 
     Args:
         roots: As for `grad_generator`.
@@ -209,18 +212,17 @@ class _Graph:
     is of no more use.
 
     Attributes:
-        order: Its nodes, each after all that lead to it.
+        order: Its nodes, as torch would run them.
     """
 
     def __init__(self, roots: Sequence[GradientEdge], targets: Iterable[Node] = ()) -> None:
         self._roots = roots
-        self.order = _topological_order([root.node for root in roots])
+        self.order = _execution_order(root.node for root in roots)
         self._place = {node: place for place, node in enumerate(self.order)}
         self._leading: dict[Node, set[Node]] = {}
         for node in self.order:
-            for following, _ in node.next_functions:
-                if following is not None:
-                    self._leading.setdefault(following, set()).add(node)
+            for following in _following(node):
+                self._leading.setdefault(following, set()).add(node)
         self._targets = set(targets)
         self._arrived: dict[Node, dict[int, torch.Tensor]] = {}
         self._hooked: set[Node] = set()
@@ -367,22 +369,37 @@ def _unpack_nothing(_: None) -> torch.Tensor:
     )
 
 
-def _topological_order(roots: Iterable[Node]) -> list[Node]:
-    seen: set[Node] = set()
-    finished: list[Node] = []
-    todo: list[tuple[Node, bool]] = [(node, False) for node in roots]
+def _execution_order(roots: Iterable[Node]) -> list[Node]:
+    """The nodes as the engine of torch runs them.
+
+    Of those whose gradient is complete it takes the one that was made last; leaves at once, as
+    their number is the largest.
+    """
+    todo = list(dict.fromkeys(roots))
+    seen, waits = set(todo), Counter[Node]()
+    ready = todo[:]
     while todo:
-        node, is_finished = todo.pop()
-        if is_finished:
-            finished.append(node)
-        elif node not in seen:
-            seen.add(node)
-            todo.append((node, True))
-            todo.extend(
-                (following, False) for following, _ in node.next_functions if following is not None
-            )
-    finished.reverse()
-    return finished
+        for following in _following(todo.pop()):
+            waits[following] += 1
+            if following not in seen:
+                seen.add(following)
+                todo.append(following)
+    arrivals = itertools.count()  # the first of those that are alike
+    queue = [(-node._sequence_nr(), next(arrivals), node) for node in ready if not waits[node]]
+    heapq.heapify(queue)
+    order = []
+    while queue:
+        node = heapq.heappop(queue)[-1]
+        order.append(node)
+        for following in _following(node):
+            waits[following] -= 1
+            if not waits[following]:
+                heapq.heappush(queue, (-following._sequence_nr(), next(arrivals), following))
+    return order
+
+
+def _following(node: Node) -> list[Node]:
+    return [following for following, _ in node.next_functions if following is not None]
 
 
 def _fitted(gradient: torch.Tensor, node: Node, number: int) -> torch.Tensor:

@@ -15,6 +15,7 @@ connections, and so those hear of it who wait for this one.
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import socket
@@ -31,7 +32,8 @@ from . import in_process
 from .gloo import LOOPBACK, TIMEOUT, gloo
 from .instructions import Poison
 
-_SHORTEST, _LONGEST = 0.0005, 0.05  # seconds between two looks into the store
+_OPENS = datetime.timedelta(seconds=5)  # to open a file, which is at once or never
+SHORTEST, LONGEST = 0.0005, 0.05  # seconds between two looks into the store
 
 
 class Meeting(NamedTuple):
@@ -57,10 +59,16 @@ class Meeting(NamedTuple):
                 open it, and let no other thread of Python run.
         """
         if self.path:
-            if not os.path.isdir(os.path.dirname(self.path)):
-                raise RuntimeError("the tensor engine has ended")
-            return dist.FileStore(self.path, -1)
+            self.check()
+            store = dist.FileStore(self.path, -1)
+            store.set_timeout(_OPENS)
+            return store
         return dist.TCPStore(self.host, self.port, is_master=False, timeout=TIMEOUT)
+
+    def check(self) -> None:
+        """Raises RuntimeError: the engine has ended, and its file with it."""
+        if self.path and not os.path.isdir(os.path.dirname(self.path)):
+            raise RuntimeError("the tensor engine has ended")
 
     def await_all(self, what: str, members: Sequence[int], rank: int) -> None:
         """Wait until all members are here.
@@ -78,13 +86,14 @@ class Meeting(NamedTuple):
         store = self.store()
         store.set(f"here/{what}/{rank}", "")
         wanted = [f"here/{what}/{member}" for member in members]
-        pause = _SHORTEST
+        pause = SHORTEST
         while not store.check(wanted):
             ended = [member for member in members if store.check([f"ended/{member}"])]
             if ended:
                 raise RuntimeError(f"rank {ended[0]} has ended")
+            self.check()
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST)
+            pause = min(2 * pause, LONGEST)
 
     def note_end(self, rank: int) -> None:
         """Note the end of a rank, for which no member needs to wait."""
@@ -92,7 +101,9 @@ class Meeting(NamedTuple):
             in_process.note_end(self.engine, rank)
             return
         with suppress(RuntimeError):  # the engine has ended, and with it the store
-            self.store().set(f"ended/{rank}", "")
+            store = self.store()
+            store.set(f"ended/{rank}", "")
+            store.set("ended", f"rank {rank} has ended")
 
 
 class RankGroup:

@@ -70,11 +70,16 @@ class Loan:
 
 
 _loans: dict[tuple[ProcAddress, str, int], Loan] = {}
+_refused: dict[tuple[ProcAddress, str], Poison] = {}
 
 
 def loan(uid: str, ticket: int) -> Loan:
     """The loan with a ticket: whoever comes first makes it."""
-    return _loans.setdefault((current_hub().address, uid, ticket), Loan())
+    here = current_hub().address
+    found = _loans.setdefault((here, uid, ticket), Loan())
+    if (here, uid) in _refused:
+        found.open(_refused[here, uid], keep=False)
+    return found
 
 
 def forget_loan(uid: str, ticket: int) -> None:
@@ -87,6 +92,12 @@ def end_loans(uid: str, why: Poison) -> None:
     for key, each in list(_loans.items()):
         if key[:2] == (current_hub().address, uid):
             each.open(why, keep=False)
+
+
+def refuse_loans(uid: str, why: Poison) -> None:
+    """The worker has lost all that it had, and does nothing more: nothing can be borrowed of it."""
+    _refused[current_hub().address, uid] = why
+    end_loans(uid, why)
 
 
 class Lent(NamedTuple):

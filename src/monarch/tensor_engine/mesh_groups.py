@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
 import torch
 
 from .._core.plane import row_major_strides
+from .._own_address import own_name
+from ..errors import SupervisionError
 from . import call_sites, in_process
 from .engine import Engine
 from .groups import Meeting
@@ -91,12 +93,13 @@ def _number(engine: Engine, key: Hashable, define: Callable[[int], None]) -> int
 
     A new one is defined there.
     """
-    number = engine.defined.get(key)
-    if number is None:
-        number = len(engine.defined)
-        define(number)
-        engine.defined[key] = number
-    return number
+    with engine.defining:
+        number = engine.defined.get(key)
+        if number is None:
+            number = len(engine.defined)
+            define(number)
+            engine.defined[key] = number
+        return number
 
 
 def _define(engine: Engine, name: str, number: int, who: Any) -> None:
@@ -121,22 +124,35 @@ def positions(mesh: RankMesh, names: Sequence[str]) -> list[int]:
 def meeting_of(engine: Engine) -> Meeting:
     """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
+        hosts = engine.executor.procs._procs.hosts
         if engine.executor.in_process:
             in_process.begin(engine.uid)
             engine.meeting = Meeting("", engine=engine.uid)
             engine.end_meeting = weakref.finalize(engine, in_process.end, engine.uid)
-        elif len(set(engine.executor.procs._procs.hosts)) == 1:
+        elif len(set(hosts)) == 1:
             folder = tempfile.mkdtemp(prefix="monarch-groups-")
             engine.meeting = Meeting(f"{folder}/store")
             engine.end_meeting = weakref.finalize(engine, shutil.rmtree, folder, ignore_errors=True)
             # a fork that ends leaves the folder alone
             os.register_at_fork(after_in_child=engine.end_meeting.detach)
         else:
-            host = socket.gethostname()
+            host = own_name(hosts=hosts)
             store = torch.distributed.TCPStore(host, 0, is_master=True, wait_for_workers=False)
             engine.meeting = Meeting("", host, store.port)
             engine.end_meeting = weakref.finalize(engine, id, store)  # keeps it until then
-        engine.executor.when_gone(engine.meeting.note_end)
+        known = weakref.ref(engine)
+        engine.executor.when_gone(lambda rank: _tell_end(known, rank))
         for rank in engine.executor.gone:
-            engine.meeting.note_end(rank)
+            _tell_end(known, rank)
     return engine.meeting
+
+
+def _tell_end(known: weakref.ref[Engine], rank: int) -> None:
+    """Tell the others of the end of a rank: those who wait in the meeting, and in collectives."""
+    engine = known()
+    if engine is not None:
+        engine.meeting.note_end(rank)
+        if engine.executor.in_process:
+            return  # there are no groups of torch, and that has ended all waits
+        with suppress(RuntimeError, SupervisionError):  # it has exited, or more have ended
+            engine.submit(engine.living(), (MOVE, call_sites.here(), "note_end", (rank,)), now=True)

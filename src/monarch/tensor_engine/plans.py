@@ -8,7 +8,7 @@ the same metadata of tensors and the same other arguments; numbers that cannot c
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from math import prod
 from typing import Any
 
@@ -230,18 +230,22 @@ def make_plan(
             raise error.with_traceback(None) from None
         written = _written(operator, fake_args, fake_kwargs, inputs)
         known = operator.known and all(prod(meta.shape) == 1 for meta in metas)
-        return _plan(result, inputs, written, known, _moved(inputs, metas))
+        return _plan(result, inputs, written, range(len(inputs)), known, _moved(inputs, metas))
 
 
 def plan_of(result: Any, inputs: Sequence[Any], written: tuple[int, ...]) -> Plan:
-    """The plan of something whose results, as fakes, and writes are known."""
-    return _plan(result, inputs, written, known=False, moved=())
+    """The plan of something whose results, as fakes, and writes are known.
+
+    A result that is an input which was not written to says what it looks like, no more.
+    """
+    return _plan(result, inputs, written, written, known=False, moved=())
 
 
 def _plan(
     result: Any,
     inputs: Sequence[Any],
     written: tuple[int, ...],
+    kept: Container[int],
     known: bool,
     moved: tuple[tuple[int, Meta], ...],
 ) -> Plan:
@@ -258,7 +262,7 @@ def _plan(
             return leaf
         for index, fake in enumerate(inputs):
             if leaf is fake:
-                return Same(index)
+                return Same(index) if index in kept else Output(fakes.meta_of(leaf), None)
         return Output(fakes.meta_of(leaf), storages.get(fakes.storage_of(leaf)))
 
     return Plan(describe(result), written, known, moved)

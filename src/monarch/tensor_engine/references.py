@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from .._core.plane import Dumped, ProcAddress, pickling, register_lender
+from .._core.plane import Dumped, Loan, OnlyLentError, ProcAddress, pickling, register_lender
 from . import call_sites, loans, local, operand_checks
 from .engine import holder
 from .instructions import MOVE
@@ -58,14 +58,16 @@ def collecting() -> Iterator[FoundTensors]:
         _collecting.found = before
 
 
-class NotCopiedError(TypeError):
+class NotCopiedError(OnlyLentError):
     """A distributed tensor, or what belongs to one, is about to be pickled.
 
     The values are elsewhere. Only an actor that lives with them can borrow them.
     """
 
 
-def lend_found(dump: Callable[[], Dumped], procs: Sequence[ProcAddress], actor: int) -> Dumped:
+def lend_found(
+    dump: Callable[[], Dumped], procs: Sequence[ProcAddress], actor: int
+) -> Dumped | Loan:
     """Pickle a message; the tensors in it are lent to its receivers."""
     before, found = _collecting.found, FoundTensors()
     _collecting.found = found  # as `collecting`, which costs more than a call may: each passes here
@@ -90,7 +92,7 @@ def lend(
     actor: int,
     engine: Engine | None = None,
     outputs: tuple[tuple[int, ...], tuple[Any, ...]] | None = None,
-) -> Dumped:
+) -> Loan:
     """Lend the tensors in a message to an actor on some procs.
 
     There, instructions that are issued later wait until the actor has handled it.
@@ -130,21 +132,15 @@ def lend(
         tensor._value.storage.known = None  # who borrows it may write to it
     ticket = next(engine.ids)
     inputs = tuple(tensor._value.id for tensor in tensors)
-    engine.submit(
-        engine.group(ranks, stream),
-        (MOVE, call_sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))),
-        now=True,
-    )
+    instruction = call_sites.here(), "lend", (ticket, actor, inputs, *(outputs or (None, ())))
     data, buffers = payload
-    return pickling.dumps(
-        loans.Lent(
-            engine.uid,
-            engine.executor.target,
-            ticket,
-            data,
-            list(map(pickle.PickleBuffer, buffers)),
-        )
-    )
+
+    def make() -> Dumped:
+        engine.submit(engine.group(ranks, stream), (MOVE, *instruction), now=True)
+        views = list(map(pickle.PickleBuffer, buffers))
+        return pickling.dumps(loans.Lent(engine.uid, engine.executor.target, ticket, data, views))
+
+    return Loan(engine.lending, make)
 
 
 def reduce_tensor(tensor: TensorBase) -> Any:

@@ -296,7 +296,8 @@ def remote(function: Any = None, *, propagate: Any = None) -> Any:
 
             * a function with the same arguments, which gets fake tensors and returns fake tensors:
               what it does to its arguments in place, and which of them its results share memory
-              with, counts as well;
+              with, counts as well. An argument that it returns as it is says what a result looks
+              like, not that it is the argument;
             * ``"inspect"``: there are no results;
             * ``None`` or ``"cached"``: found out by the first call with such arguments, which waits
               for the ranks. Other arguments than tensors should be hashable, or every call is a

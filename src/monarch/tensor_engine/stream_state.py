@@ -40,9 +40,11 @@ class Shared:
         programs: What replays each of the programs that were recorded.
         unreported: The last failure, until somebody is told of it.
         failures: Numbers them.
+        is_ending: Whether the worker has been asked to end, whatever a stream of it waits for.
     """
 
-    def __init__(self, rank: int, uid: str) -> None:
+    def __init__(self, rank: int, uid: str, is_ending: Callable[[], bool] = lambda: False) -> None:
+        self.is_ending = is_ending
         self.rank = rank
         self.uid = uid
         self.templates: dict[int, Template] = {}

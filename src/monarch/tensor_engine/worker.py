@@ -20,7 +20,8 @@ import torch
 from .._core.plane import ProcAddress, current_hub
 from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import engine_transfer, loans, torch_groups
-from .instructions import ALL, END, FORGET, MAIN, SPREAD, Instruction, Poison
+from .groups import Meeting
+from .instructions import ALL, END, FORGET, MAIN, MOVE, SPREAD, Instruction, Poison
 from .runner import Runner, here
 from .stream_state import Shared
 
@@ -37,17 +38,21 @@ class Worker(Actor):
     def __init__(self, uid: str, ranks: int, local_ranks: int) -> None:
         self.rank = context().actor_instance.rank.rank
         self.uid = uid
-        self._shared = Shared(self.rank, uid)
+        cell = context()._cell
+        self._shared = Shared(self.rank, uid, lambda: cell.ending is not None)
         self._main = Runner(self._shared, MAIN)
         self._runners = {MAIN: self._main}
         self._ending = threading.Lock()
         self._spread = False
         # after a restart: what it had is lost, and the controller is about to hear of it
         self._lost = context().actor_instance.incarnation > 0
-        self._failed: Callable[[BaseException], object] = context()._cell._fail
-        if not current_hub().in_process:
+        self._failed: Callable[[BaseException], object] = cell._fail
+        if not current_hub().in_process:  # the environment, and groups of torch, are the process's
             _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
+            torch_groups.start(uid)
         workers.add(uid, self)
+        if self._lost:
+            loans.refuse_loans(uid, Poison(-1, self.rank, "the tensor engine", str(self._loss())))
 
     def __cleanup__(self, error: Exception | None) -> None:
         workers.remove(self.uid)
@@ -64,12 +69,22 @@ class Worker(Actor):
     def run(self, batches: list[tuple[int, list[Instruction]]]) -> None:
         """One way: nobody waits for it."""
         if self._lost:
+            self._note_lost(batches)
             return
         for stream, batch in batches:
             if stream == ALL:
                 self._define(batch)
             else:
                 self._submit(self._runner(stream), batch)
+
+    def _note_lost(self, batches: list[tuple[int, list[Instruction]]]) -> None:
+        """Leave word of the end of what was here before, wherever others are to meet it."""
+        for _, batch in batches:
+            for instruction in batch:
+                if instruction[0] == MOVE:
+                    for arg in instruction[3]:
+                        if isinstance(arg, Meeting):
+                            arg.note_end(self.rank)
 
     @endpoint
     def ask(self, stream: int, method: str, args: tuple[Any, ...]) -> Any:

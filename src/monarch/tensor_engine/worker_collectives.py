@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 
 from .._core.plane import current_hub
-from . import engine_transfer, loans, worker_borrows
+from . import engine_transfer, loans, torch_groups, worker_borrows
 from .groups import Meeting, RankGroup
 from .instructions import Expected, Poison, first_poison
 from .stream_state import StreamState
-from .torch_groups import make_groups
+from .torch_groups import make_groups, note_end
 
 _OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -372,6 +372,7 @@ def lend(
             fate = hub.fate(hub.address, actor)
         if fate is not None:
             error = RuntimeError(f"the actor has ended: {fate.reason}")
+        torch_groups.look_for_ends(worker.uid)  # the actor may be in a collective
     loans.forget_loan(worker.uid, ticket)
     if outputs is None:
         return
@@ -388,6 +389,7 @@ _ALL = (
         drop,
         lend,
         make_groups,
+        note_end,
         per_rank,
         random_state,
         receive,

@@ -16,6 +16,7 @@ from typing import Any
 
 from .._core.plane import (
     EXPLICIT,
+    STOPPED,
     Failure,
     Gather,
     Owner,
@@ -77,6 +78,7 @@ class Workers:
 
     @property
     def is_usable(self) -> bool:
+        self._look_who_is_gone()
         if any(failure.restarts for failure in self.gone.values()):
             return False  # another engine can have these ranks, too
         hub = self._cell.hub
@@ -101,13 +103,20 @@ class Workers:
             if rank in self.gone:
                 continue
             failure = self._cell.hub.fate(address, self.target)
+            # no end is told of one that came while its process was being replaced
+            if failure is None and self._workers._owned.incarnation(rank):
+                failure = Failure(STOPPED, "it was started again", rank=rank, restarts=True)
             if failure is not None:
                 self._note_gone(rank, failure)
 
     def _note_gone(self, rank: int, failure: Failure) -> None:
         """Also of one that starts again: what it had of this engine is lost."""
         with self._noting:
+            known = rank in self.gone
             self.gone = {rank: failure, **self.gone}  # others may be reading it
+        for tell in () if known else self._tell_gone:
+            with suppress(RuntimeError):  # the system has no thread to give
+                self._cell.hub.thread(target=tell, args=(rank,), name="monarch-rank-gone").start()
 
     def _merged(
         self, segments: list[Segment]
@@ -170,20 +179,26 @@ class Workers:
     def _lost(self, address: ProcAddress, failure: Failure) -> None:
         """Tell of a loss; on the poller's thread, or any other that has heard of it."""
         if address in self._addresses:
-            rank = self._addresses.index(address)
-            self._note_gone(rank, failure)
-            for tell in self._tell_gone:
-                with suppress(RuntimeError):  # the system has no thread to give
-                    self._cell.hub.thread(
-                        target=tell, args=(rank,), name="monarch-rank-gone"
-                    ).start()
+            self._note_gone(self._addresses.index(address), failure)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         self._cell.hub.poller.call_later(seconds, callback)
 
+    def let_go(self) -> bool:
+        fate = self._cell.hub.process_fate
+        if any(rank not in self.gone and not fate(at) for rank, at in enumerate(self._addresses)):
+            return False
+        self._forget_hook()
+        self._workers.stop("the tensor engine has lost all of its ranks")
+        return True
+
     def stop(self, timeout: float) -> None:
-        self._cell.hub.peer_lost_hooks.remove(self._lost)
+        self._forget_hook()
         self._workers.stop("the tensor engine exited").get(timeout=timeout)
+
+    def _forget_hook(self) -> None:
+        with suppress(ValueError):  # it was, before
+            self._cell.hub.peer_lost_hooks.remove(self._lost)
 
 
 def _extent(ranks: Ranks) -> Extent:

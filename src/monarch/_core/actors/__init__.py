@@ -4,5 +4,5 @@ Lives here: all that runs user code, in whatever process. Read `endpoint` and `a
 begins), `request` (it waits for its answers), `cell` with `sync_cell` and `async_cell` (an actor
 and its thread), `ports`, `context`; `proc_service` is what a process with actors does on request.
 
-Imports `calls`, `guards`, `hub`, `net`, `shape`, `supervision`, `wire`.
+Imports `calls`, `hub`, `net`, `shape`, `supervision`, `wire`.
 """

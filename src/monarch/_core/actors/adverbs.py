@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
+from ..._unsendable import explain_arguments
+from ..calls.exception_pickle import can_be_sent
 from ..calls.future import Future
 from ..calls.message import encode_meta
-from ..calls.remote_error import explain_arguments, supervision_error
+from ..calls.remote_error import supervision_error
 from ..shape import ValueMesh
 from ..wire import pickling, reducers
 from ..wire.frame import EXPLICIT
-from ..wire.reducers import Dumped
+from ..wire.reducers import Dumped, Loan
 from .answers import Answers
 from .context import context
 from .endpoint import ArgumentCheck, EndpointDefinition
@@ -293,12 +296,13 @@ class Endpoint(Generic[P, R]):
         self._check(args, kwargs)
         ranks = range(len(self._target.procs)) if selection == "all" else [self._pick()]
         content = self._pickle(args, kwargs, ranks)
-        for rank in ranks:
-            self._target.cast(self._meta, content, None, [rank], port, self._flags)
+        with nullcontext() if isinstance(content, tuple) else content:  # one loan for all
+            for rank in ranks:
+                self._target.cast(self._meta, content, None, [rank], port, self._flags)
 
     def _pickle(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], ranks: Sequence[int] | None = None
-    ) -> Dumped:
+    ) -> Dumped | Loan:
         """Pickle arguments for some ranks, or for all."""
         if reducers.lender is None:
             return self._dump(args, kwargs)
@@ -310,7 +314,7 @@ class Endpoint(Generic[P, R]):
         try:
             return pickling.dumps_call(args, kwargs)
         except Exception as error:
-            explain_arguments(error, self.name, args, kwargs)
+            explain_arguments(error, self.name, args, kwargs, can_be_sent)
             raise
 
     def _not_one(self) -> ValueError:

@@ -6,9 +6,11 @@ import functools
 from contextlib import suppress
 from typing import Any
 
+from ..._unsendable import explain, explain_result
 from ...errors import BackpressureError
+from ..calls.exception_pickle import can_be_sent
 from ..calls.message import answer_to, decode_meta
-from ..calls.remote_error import dump_error, explain, explain_result
+from ..calls.remote_error import dump_error
 from ..hub import prints
 from ..hub.contracts import Origin
 from ..wire import pickling
@@ -51,7 +53,7 @@ class AnsweringCell(BaseCell):
         try:
             payload, buffers = pickling.dumps_value(result)
         except Exception as error:
-            explain_result(error, f"{self.record.name}.{name}()", result)
+            explain_result(error, f"{self.record.name}.{name}()", result, can_be_sent)
             self._answer_error(origin, frame, name, error)
             return
         try:

@@ -26,15 +26,16 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._guards.surroundings import explained, refuse_gevent
 from ..._namedtuple import NamedTuple
+from ..._unsendable import explain
 from ...errors import BackpressureError
 from ..calls.exception_pickle import dump_exception
 from ..calls.future import Future
 from ..calls.message import SUPERVISE, answer_to, decode_meta
 from ..calls.rebuild import read_value
-from ..calls.remote_error import explain, format_remote
+from ..calls.remote_error import format_remote
 from ..calls.waits import WaitRecord
-from ..guards.surroundings import explained, refuse_gevent
 from ..hub import life
 from ..hub.contracts import Origin
 from ..hub.message_hub import MessageHub

@@ -13,9 +13,9 @@ from contextvars import ContextVar
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..._guards.main_guard import note_importer
 from ..._namedtuple import NamedTuple
 from ..calls.message import NO_EXTENT
-from ..guards.main_guard import note_importer
 from ..shape import Extent, Point
 from ..supervision.failure import ABORTED
 from ..wire import reducers

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._unsendable import explain
 from ..calls.cancelled import cancelled_error
 from ..calls.failed_call import Outcome, Reply
 from ..calls.future import Future
@@ -25,7 +26,7 @@ from ..calls.pending import (
 )
 from ..calls.promise import Promise
 from ..calls.rebuild import read_value
-from ..calls.remote_error import explain, format_remote, to_exception
+from ..calls.remote_error import format_remote, to_exception
 from ..hub import prints
 from ..hub.control import SingleAnswer
 from ..hub.pressure import Pressure

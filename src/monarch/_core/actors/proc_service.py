@@ -27,6 +27,7 @@ from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
+from ..net.poller import guarded
 from ..supervision.failure import MISSING, STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, Frame
@@ -98,9 +99,14 @@ class ProcService(ControlService):
     def _spawn_actor(self, request: ControlRequest, record: SpawnActor) -> None:
         spec, gated = record.spec, record.gated
         stopped = self.hub.fate(self.hub.address, spec.uid)
-        if stopped is not None:  # before it was there
+        known = self._cells.get(spec.uid)
+        # before it was there; or the next incarnation has overtaken it, which is sent urgently
+        if stopped is not None or (known is not None and known.incarnation > spec.incarnation):
             request.answer()
             return
+        if known is not None:  # what was to stop it has overtaken its spawn
+            why = Failure(STOPPED, "it starts again", str(known.record), restarts=True)
+            known.end(why._replace(incarnation=known.incarnation))
         rank = request.rank if spec.rank is None else spec.rank
         cell = self.spawn(spec, record.is_async, rank, (record.payload, record.buffers))
         gate = self._gate
@@ -215,7 +221,7 @@ class ProcService(ControlService):
             owned = {proc for actor in actors for proc in actor.ownership.processes()}
             self.hub.forget_peers([proc for proc in owned if proc.agent == address], failure)
         for actor in actors:
-            actor.proc_failed(address, failure)
+            guarded(actor.proc_failed, address, failure)
 
 
 class _Refuser:

@@ -11,11 +11,13 @@ import functools
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ..._unsendable import explain
 from ...errors import CallTimeoutError, name_some
 from ..calls.cancelled import cancelled_error
-from ..calls.failed_call import CallSite, FailedCall, Reply
+from ..calls.failed_call import CallSite, FailedCall, Reply, is_of_network
 from ..calls.future import Future
 from ..calls.pending import FutureState, PendingCall, PendingOperation
 from ..calls.promise import Promise
@@ -29,6 +31,7 @@ from ..wire.address import ProcAddress
 from ..wire.frame import CANCELLED, VALUE, Frame
 from .answers import AnswersByRank
 from .context import current_hub
+from .deaths import await_death
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
@@ -36,9 +39,15 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
-def _read_mesh(extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
+def _read_mesh(call: str, extent: Extent, frames: list[Frame]) -> ValueMesh[Any]:
     shape = Shape(extent.labels, Slice.new_row_major(extent.sizes))
-    return ValueMesh(shape, [read_value(frame) for frame in frames])
+    unread = iter(frames)
+    try:
+        return ValueMesh(shape, [read_value(frame) for frame in unread])
+    except Exception as error:
+        point = Point(len(frames) - length_hint(unread) - 1, extent)
+        explain(error, f"what came of {call} on {point!r} could not be read here")
+        raise
 
 
 def blocked_by(uid: int, procs: Sequence[ProcAddress], endpoint: str) -> str | None:
@@ -117,7 +126,15 @@ class UnaryCall(PendingOperation, Promise[Any]):
             return
         call = FailedCall(self.name, self._extent, self._site)
         call.add(rank, reply)
-        self.fail(call, lambda: call.error(rank))
+
+        def end(death: Failure | None = None) -> None:
+            call.death = death
+            self.fail(call, lambda: call.cause(rank))
+
+        if is_of_network(reply):
+            await_death(self._hub, self._proc, end)
+        else:
+            end()
 
     def connection(self) -> Lendable | None:
         return _connection_to(self._hub, self._proc)
@@ -235,7 +252,7 @@ class Gather(_PerRank, _MeshCall):
                 # before it is counted: whoever counts last must know
                 call = self._note_failure(rank, reply)
                 if not self._wait_for_all:
-                    self._end_as_failed(call, reply)
+                    self._end_early(call, rank, reply)
             self._left = left = self._left - 1
             if not left:
                 self._all_answered()
@@ -244,10 +261,22 @@ class Gather(_PerRank, _MeshCall):
     def _all_answered(self) -> None:
         call = self._failed
         if call is None:
-            self._promise.resolve(self._replies, functools.partial(_read_mesh, self._extent))
+            self._promise.resolve(
+                self._replies, functools.partial(_read_mesh, self.name, self._extent)
+            )
         elif self._wait_for_all:
             dropped = [reply for reply in self._replies if was_dropped(reply)]
             self._end_as_failed(call, dropped[0] if len(dropped) == len(call.points()) else None)
+
+    def _end_early(self, call: FailedCall, rank: int, reply: Reply) -> None:
+        def end(death: Failure | None = None) -> None:
+            call.death = call.death or death
+            self._end_as_failed(call, reply)
+
+        if is_of_network(reply):
+            await_death(current_hub(), self._procs[rank], end)
+        else:
+            end()
 
     def _end_as_failed(self, call: FailedCall, reply: Reply | None) -> None:
         if was_dropped(reply):

@@ -9,11 +9,11 @@ from ..hub.contracts import Request
 from ..shape import Extent
 from ..supervision.failure import Failure
 from ..wire.address import ProcAddress
-from ..wire.frame import Bytes
 from .context import context
 
 if TYPE_CHECKING:
     from ..hub.message_hub import MessageHub
+    from ..wire.reducers import Dumped, Loan
     from .base_cell import BaseCell
     from .ports import Port
 
@@ -39,7 +39,7 @@ class Target:
     def cast(
         self,
         meta: bytes,
-        content: tuple[bytes, Sequence[Bytes]],
+        content: Dumped | Loan,
         request: Request | None,
         ranks: Sequence[int] | None = None,
         reply_to: Port[Any] | None = None,
@@ -48,7 +48,8 @@ class Target:
     ) -> int:
         """Send a call to some ranks, or to all; return the number of the request.
 
-        The sender is the actor `sender`, by default the current one.
+        The sender is the actor `sender`, by default the current one. A message with a `Loan` is
+        sent as that is made.
         """
         cell = context()._cell if sender is None else sender
         procs = self.procs if ranks is None else [self.procs[rank] for rank in ranks]
@@ -56,7 +57,10 @@ class Target:
             request = reply_to._as_request(procs[0], ranks[0] if ranks else 0)
         if request is None:
             cell.note_unsettled(self.uid, procs)
-        return cell.hub.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
+        if isinstance(content, tuple):
+            return cell.hub.cast(procs, self.uid, meta, content, request, cell.uid, flags, ranks)
+        with content as dumped:
+            return cell.hub.cast(procs, self.uid, meta, dumped, request, cell.uid, flags, ranks)
 
     def known_failure(self, hub: MessageHub) -> Failure | None:
         """Why the first rank that is known to be gone, and for good, is.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from ..._lazy import whole
 
 
 def cancelled_error(what: str) -> Exception:
@@ -16,5 +15,5 @@ def cancelled_error(what: str) -> Exception:
 
 def is_cancelled(error: BaseException | None) -> bool:
     """Return whether `cancelled_error` made this error."""
-    module: Any = sys.modules.get("concurrent.futures")
+    module = whole("concurrent.futures")
     return error is not None and module is not None and isinstance(error, module.CancelledError)

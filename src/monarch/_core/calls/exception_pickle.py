@@ -13,7 +13,6 @@ from ...errors import ActorError, RemoteException
 from ..supervision import failure
 from ..wire import pickling
 from .rebuild import rebuild
-from .unsendable import can_be_sent
 
 
 def dump_exception(error: BaseException) -> bytes:
@@ -97,3 +96,12 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception as problem:
         return f"<no text: its __str__ raised {type(problem).__name__}>"
+
+
+def can_be_sent(value: Any) -> bool:
+    """Return whether a value pickles."""
+    try:
+        pickling.dumps_inline(value)
+    except Exception:
+        return False
+    return True

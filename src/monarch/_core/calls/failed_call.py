@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -20,11 +21,11 @@ from typing import Any, TypeVar
 from ...errors import ActorError, SupervisionError, UnreadErrorWarning, name_some, tell_of_others
 from ..shape import Extent, Point
 from ..supervision.failure import Failure
-from ..wire.frame import CANCELLED, DEAD, Frame
+from ..wire.frame import CANCELLED, DEAD, ERROR, Frame
 from . import told
 from .callbacks import callback_thread
 from .cancelled import is_cancelled
-from .remote_error import said_by, to_exception
+from .remote_error import said_by, supervision_error, to_exception
 
 R = TypeVar("R")
 Reply = Frame | Failure
@@ -57,7 +58,16 @@ class FailedCall:
         site: Where the program made the call.
     """
 
-    __slots__ = ("_errors", "_extent", "_raised", "_replies", "endpoint", "noticed", "site")
+    __slots__ = (
+        "_errors",
+        "_extent",
+        "_raised",
+        "_replies",
+        "death",
+        "endpoint",
+        "noticed",
+        "site",
+    )
 
     def __init__(
         self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None
@@ -68,6 +78,7 @@ class FailedCall:
         self._replies: dict[int, Reply] = {}
         self._errors: dict[int, BaseException] = {}
         self._raised = False
+        self.death: Failure | None = None  # of another process of the mesh, if one is the reason
         # whether the program has read one of them, or was warned that it has not
         self.noticed = False
 
@@ -108,6 +119,21 @@ class FailedCall:
         point = None if self._extent is None else Point(rank, self._extent)
         return to_exception(reply, self.endpoint, point)
 
+    def cause(self, rank: int) -> BaseException:
+        """Return the error of a rank; of one of the network, the death that led to it, if any."""
+        error = self.error(rank)
+        if not is_of_network(self._replies[rank]):
+            return error
+        dead = [each for each in sorted(self._replies) if _is_death(self._replies[each])]
+        if dead:
+            why = self.error(dead[0])
+        elif self.death is not None:
+            why = supervision_error(self.death, self.endpoint)
+        else:
+            return error
+        why.__cause__ = error
+        return why
+
     def root_cause(self) -> BaseException:
         """Return the error of the lowest rank that did not fail because another had.
 
@@ -118,7 +144,7 @@ class FailedCall:
         self._raised = True
         ranks = sorted(self._replies)
         rank = next((rank for rank in ranks if not _is_consequence(self.error(rank))), ranks[0])
-        error = self.error(rank)
+        error = self.cause(rank)
         if isinstance(error, (ActorError, SupervisionError)):
             error.by_rank = ErrorsByRank(self)
             failed = [point for point in self.points() if not _is_stop(self._replies[point.rank])]
@@ -145,6 +171,27 @@ def _is_stop(reply: Reply) -> bool:
     """Return whether the reply says that the rank was stopped on purpose."""
     lost = told.loss(reply)
     return lost is not None and lost.is_stop
+
+
+def _is_death(reply: Reply) -> bool:
+    lost = told.loss(reply)
+    return lost is not None and not lost.is_stop
+
+
+def is_of_network(reply: Reply) -> bool:
+    """Return whether a rank has raised what the loss of a connection leads to."""
+    return (
+        isinstance(reply, Frame)
+        and reply.flags == ERROR
+        and _NETWORK.search(said_by(reply)) is not None
+    )
+
+
+# of Python, torch's stores, gloo and NCCL
+_NETWORK = re.compile(
+    r"\b(Connection\w*|BrokenPipe|DistNetwork|DistStore|DistBackend)Error\b"
+    r"|gloo/transport|Connection (closed|reset) by peer|NCCL"
+)
 
 
 def _is_consequence(error: BaseException) -> bool:

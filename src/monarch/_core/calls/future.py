@@ -15,7 +15,9 @@ from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..._unsendable import explain
 from ..._used_as_result import UsedAsResult
+from ..wire.frame import Frame
 from . import pending
 from .callbacks import callback_thread, continuation_thread
 from .cancelled import is_cancelled
@@ -287,6 +289,10 @@ class Future(FutureState, UsedAsResult, _Coroutine[R]):
             except Outcome as outcome:
                 self._value, self._error = None, outcome.error
             except Exception as error:
+                if isinstance(self._value, Frame):
+                    rank = getattr(self, "_rank", None)
+                    place = "" if rank is None else f" on {rank!r}"
+                    explain(error, f"what came of {self._name}{place} could not be read here")
                 self._value, self._error = None, error.with_traceback(None)
             self._decode = self._decoding = None  # in this order
         finally:

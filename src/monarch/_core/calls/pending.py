@@ -172,6 +172,11 @@ def subscribe(future: FutureState, callback: Callable[[], object]) -> None:
     callback()
 
 
+def is_awaited(future: FutureState) -> bool:
+    """Return whether a thread or task waits for a future, or a callback does."""
+    return bool(future._callbacks)
+
+
 def unsubscribe(future: FutureState, callback: Callable[[], object]) -> None:
     """Take one back that `subscribe` was given, unless it has been called."""
     if future._done:

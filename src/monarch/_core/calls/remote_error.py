@@ -18,7 +18,6 @@ from .cancelled import cancelled_error
 from .exception_pickle import dump_exception, load_exception
 from .rebuild import rebuild
 from .typed_error import actor_error
-from .unsendable import can_be_sent, find_unsendable
 
 if TYPE_CHECKING:
     import traceback
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
 _CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # whose frames are of no interest
 _ENGINE = tuple(
-    os.path.join(os.path.dirname(_CORE), name, "") for name in ("_core", "actor", "debugger")
+    os.path.join(os.path.dirname(_CORE), name, "")
+    for name in ("_core", "_guards", "actor", "debugger")
 )
 _HEADER = "Traceback (most recent call last):"
 _REMOTE_HEADER = "Traceback of where the remote call failed (most recent call last):"
@@ -157,47 +157,3 @@ def with_lines(text: str) -> str:
         text,
         flags=re.MULTILINE,
     )
-
-
-def explain(error: Exception, what: str) -> None:
-    """Make an error say what was being done when it came up; its class stays."""
-    if len(error.args) == 1 and isinstance(error.args[0], str):
-        error.args = (f"{what}: {error}",)
-    elif hasattr(error, "add_note"):
-        error.add_note(what)
-
-
-def explain_arguments(
-    error: Exception, call: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> None:
-    """Make the error of arguments that do not pickle name the one that is to blame.
-
-    It also says what to do.
-    """
-    named = [(f"argument {index + 1}", arg) for index, arg in enumerate(args)]
-    named += [(f"argument {name!r}", arg) for name, arg in kwargs.items()]
-    for name, arg in named:
-        if not can_be_sent(arg):
-            explain(error, f"{name} of {call}, {_describe_unsendable(arg)}")
-            return
-    explain(error, f"the arguments of {call} cannot be sent")
-
-
-def explain_result(error: Exception, call: str, result: Any) -> None:
-    """The same for what an endpoint has returned."""
-    explain(error, f"the result of {call}, {_describe_unsendable(result)}")
-
-
-def _describe_unsendable(value: Any) -> str:
-    path, part = find_unsendable(value)
-    where = (
-        f", cannot be sent because of its {path.removeprefix('.')}, {_kind(part)}"
-        if path
-        else " cannot be sent"
-    )
-    return f"{_kind(value)}{where} (make it inside the actor, or give its class a __getstate__)"
-
-
-def _kind(value: Any) -> str:
-    kind = type(value)
-    return f"a {kind.__module__}.{kind.__qualname__}"

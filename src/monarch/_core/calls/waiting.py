@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+from ..._lazy import whole
 from ..net.loan import Lendable
 from ..net.waiter import put_back, take_waiter
 from . import pending
@@ -240,7 +241,7 @@ def needed_loop(future: FutureState) -> asyncio.AbstractEventLoop:
 
 def running_loop() -> asyncio.AbstractEventLoop | None:
     """The event loop that runs in this thread, if one does."""
-    module: Any = sys.modules.get("asyncio.events")
+    module = whole("asyncio.events")
     loop: asyncio.AbstractEventLoop | None = (
         module._get_running_loop() if module is not None else None
     )
@@ -257,6 +258,6 @@ def _in_a_notebook() -> bool:
 
     One after the other, whatever a cell waits for.
     """
-    kernel: Any = sys.modules.get("ipykernel.kernelapp")
+    kernel = whole("ipykernel.kernelapp")
     is_kernel = kernel is not None and kernel.IPKernelApp.initialized()
     return is_kernel and threading.current_thread() is threading.main_thread()

@@ -4,5 +4,5 @@ Lives here: what a script needs beyond what any process with actors does. Read `
 `faults` (what becomes of a failure that nobody handled), `attached` (the hosts it has taken into
 use), `unshown` (output comes before the answer).
 
-Imports `actors`, `calls`, `guards`, `hub`, `net`, `processes`, `shape`, `supervision`, `wire`.
+Imports `actors`, `calls`, `hub`, `net`, `processes`, `shape`, `supervision`, `wire`.
 """

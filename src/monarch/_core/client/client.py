@@ -17,7 +17,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ... import config
+from ..._guards.main_guard import refuse_imports
+from ..._guards.surroundings import explained, refuse_gevent
 from ..._lazy import engine_log
+from ...errors import SupervisionError
 from ..actors import sampling
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
@@ -27,8 +30,6 @@ from ..calls.future import Future
 from ..calls.interrupts import LOOK, HeldInterrupts, look
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
-from ..guards.main_guard import refuse_imports
-from ..guards.surroundings import explained, refuse_gevent
 from ..hub.control import SingleAnswer, send_record
 from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub
@@ -43,11 +44,10 @@ from ..supervision.failure import STOPPED, Failure, host_lost
 from ..wire import pickling
 from ..wire.address import CLIENT, ROOT, ProcAddress, random_name
 from ..wire.frame import Frame
-from . import faults
+from . import faults, session
 from .attached import AttachedHosts
 from .greeting import Greeting
 from .root_cell import SHUT_DOWN, RootCell
-from .session import at_end_of_cells
 from .unshown import OutputStream, Unshown
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ class Client:
             engine_log().write_to_file("client", address.proc)
         self.hub = self.hub_kind(address, root=address, local_host=local_host)
         self.hub.ended_hosts = _ended_hosts
-        if not host:  # else it only looks at a program
+        if host:  # it only looks at a program, among whose sockets is its own
+            self.hub.listen()
+        else:
             sampling.export(self.hub, lambda: CLIENT, 0)
         self.service = self.service_kind(self.hub)
         self.faults = faults.Faults(lambda: hook_finder(), _leave_by_force)
@@ -111,7 +113,7 @@ class Client:
         self.hub.neighbours.abroad = self._abroad
         self._agent: subprocess.Popen[bytes] | None = None
         self._followed: list[ProcAddress] = []
-        at_end_of_cells(lambda: self.unshown.flush_briefly(self.agents))
+        session.at_end_of_cells(lambda: self.unshown.flush_briefly(self.agents))
         self._lock = threading.Lock()
         self._shutting_down: Promise[None] | None = None
         self._io_thread = threading.Thread(
@@ -125,8 +127,10 @@ class Client:
         with self._lock, HeldInterrupts():  # half a start could not be repeated
             if self._agent is None:
                 stack_dump.install()
-                self._agent = start_agent(self.hub.address.agent, self.hub.address)
-                agent = self.hub.address.agent
+                if self._shutting_down is not None:  # nothing would end what is started now
+                    raise SupervisionError(SHUT_DOWN)
+                agent, then = self.hub.address.agent, self.hub.listen
+                self._agent = start_agent(agent, self.hub.address, then=then)
                 send_record(self.hub, agent, Subscribe(), _Events(self, agent))
                 self.greeting.send([agent])
                 self._watch_agent()
@@ -264,6 +268,11 @@ class _Events(OutputStream):
 
 
 _client: Client | None = None
+_over = False  # the program's exit functions run
+after_the_end: list[Callable[[], object]] = []
+"""What is called at the end of the program, the last first, once it has let go of all its hosts: so
+ends what they run on, without a fault. Forks are not told.
+"""
 _last_shutdown: Future[None] = completed()
 _boot_lock = threading.Lock()
 # what earlier clients of this process were, and used: there may be handles to it
@@ -278,6 +287,8 @@ def client(make: Callable[[], Client] = Client) -> Client:
         _note_forks()  # not before: a spawner, whose forks are procs, is no client
         with _boot_lock, HeldInterrupts():
             if _client is None:
+                if _over and threading.current_thread().daemon:  # nothing would end it
+                    raise SupervisionError("the program has ended")
                 try:
                     _client = make()
                 except RuntimeError as error:
@@ -364,22 +375,34 @@ def settle_faults() -> None:
 
 
 def _at_exit() -> None:
-    global _client
+    global _client, _over
     faults.ending.leave()
-    leaving, _client = _client, None
+    faults.ending.over.set()
+    faults.quiet_threads()
+    with _boot_lock:  # a thread may be about to make one
+        leaving, _client, _over = _client, None, True
     if leaving is not None and leaving.pid == os.getpid():
         _leave(leaving)
     with suppress(TimeoutError):
         _last_shutdown.get(timeout=_EXIT_BOUND)  # nobody may have waited for it
+    _end_the_rest()
     if faults.ending.status is not None:  # what exit functions would still do may not happen
         tell_all()
     faults.ending.conclude()
+    if session.find() is None and getattr(sys, "last_type", None) is KeyboardInterrupt:
+        # the interpreter forgets the status of an interrupt when it executes a string, as imports do
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
+
+
+def _end_the_rest() -> None:
+    while after_the_end:
+        after_the_end.pop()()
 
 
 def _leave(leaving: Client) -> None:
     # a fault's interrupt, or one Ctrl-C too many, must not cut short what follows: it is bounded
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faults.quiet_threads()
     # who pressed Ctrl-C does not want to wait
     if getattr(sys, "last_type", None) is not KeyboardInterrupt:
         if leaving.root.unsettled:
@@ -400,16 +423,18 @@ def _leave_by_force(exit_functions: bool) -> None:
         leaving.printer.close()
     # else it runs them, or nobody does
     if exit_functions and threading.main_thread().is_alive() and not _of_multiprocessing():
+        _end_the_rest()
         atexit.unregister(_at_exit)
         atexit._run_exitfuncs()
 
 
 def _after_fork() -> None:
     """A forked child is not this client: it boots one of its own if it uses the API."""
-    global _client, _boot_lock, _last_shutdown
-    parents, _client = _client, None
+    global _client, _boot_lock, _last_shutdown, _over
+    parents, _client, _over = _client, None, False
     _boot_lock = threading.Lock()
     _last_shutdown = completed()
+    after_the_end.clear()
     faults.ending = faults.Ending()
     forget()  # an actor in this process may have forked it
     if parents is not None:
@@ -424,6 +449,11 @@ def install() -> None:
     """Make this process, no proc, a client as soon as the API is used outside of actors."""
     set_fallback(_root_context)
     atexit.register(_at_exit)
+
+
+def end_program(status: int) -> None:
+    """End this program in order, on any thread, as an unhandled fault does."""
+    faults.ending.begin(status, _leave_by_force)
 
 
 def _root_context() -> Context:

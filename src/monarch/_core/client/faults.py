@@ -36,7 +36,7 @@ from ..calls import told
 from ..calls.promise import Promise
 from ..calls.remote_error import with_lines
 from ..calls.waiting import waited_for
-from ..supervision.failure import MeshFailure
+from ..supervision.failure import WORKER_ENDED, MeshFailure
 from . import session
 
 Hook = Callable[[MeshFailure], object]
@@ -48,6 +48,7 @@ interrupted; each bounds itself.
 
 _MOMENT = 0.1  # seconds without another fault, after which those that came are reported
 _PATIENCE = 1.0  # seconds after which they are, though more keep coming
+_OWN_END = 2.0  # seconds in which a program may end that has ended its workers
 _LAST_STEPS = 5.0  # seconds that an end by force may take to be an orderly one
 _ADVICE = (
     "Catch it where the mesh was created: define __supervise__ there, or set"
@@ -118,7 +119,7 @@ class Faults:
                     fatal.append(item)
                     status = verdict if status is None else status
                 item = self._next(end)
-            if status is not None:
+            if status is not None and not _ends_its_workers(fatal):
                 _end_program(status, fatal, self._leave)
             if item is None:
                 return
@@ -147,6 +148,12 @@ class Faults:
         return 1
 
 
+def _ends_its_workers(faults: Sequence[_Fault]) -> bool:
+    """Return whether this program ends, and has ended its own workers on the way."""
+    told = all(WORKER_ENDED in fault.failure.event.reason for fault in faults)
+    return told and session.find() is None and ending.over.wait(_OWN_END)
+
+
 class Ending:
     """The end of this program, once a fault was not handled.
 
@@ -154,10 +161,12 @@ class Ending:
 
     Attributes:
         status: What the process ends with; None while nothing ends it.
+        over: Set when the script has ended.
     """
 
     def __init__(self) -> None:
         self.status: int | None = None
+        self.over = threading.Event()
         # who has it ends the process, within bounds; `atexit` may call for the main thread again
         self._last = threading.RLock()
         self._told: list[tuple[Any, str]] = []

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ..._lazy import whole
+
 if TYPE_CHECKING:
     from ..supervision.failure import MeshFailure
 
@@ -41,7 +43,7 @@ class Prompt:
 
 
 def _shell() -> Any:
-    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    get_shell = getattr(whole("IPython"), "get_ipython", None)
     return get_shell() if get_shell is not None else None
 
 

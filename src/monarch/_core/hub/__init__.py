@@ -7,5 +7,5 @@ everything else knows it), `peers` (who else is there, or has ended), `local_pee
 says so). What processes ask of each other themselves is in `control_records`; `control` sends it,
 `control_service` takes it.
 
-Imports `calls`, `guards`, `net`, `routing`, `shape`, `supervision`, `wire`.
+Imports `calls`, `net`, `routing`, `shape`, `supervision`, `wire`.
 """

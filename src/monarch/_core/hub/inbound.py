@@ -32,7 +32,6 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
 
     Args:
         poller: That of this process.
-        listener: Listens already; owned by this object.
         serve: Makes a connection of a socket.
         dispatch: Takes the frames that come after the greeting.
         lost: Told of each process whose connection is lost, on the poller's thread.
@@ -41,7 +40,6 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
     def __init__(
         self,
         poller: Poller,
-        listener: socket.socket,
         serve: Callable[[socket.socket, FrameHandler, CloseHandler], Connection],
         dispatch: FrameHandler,
         lost: Callable[[ProcAddress], None],
@@ -49,13 +47,19 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
         self._serve = serve
         self._dispatch = dispatch
         self._tell_lost = lost
-        self._door = Door(poller, listener, logger, self._let_in)
+        self._poller = poller
+        self._door: Door | None = None
+
+    def open(self, listener: socket.socket) -> None:
+        """Let in those who connect to a socket that listens; owned by this object from now on."""
+        self._door = Door(self._poller, listener, logger, self._let_in)
 
     def _let_in(self, sock: socket.socket) -> None:
         self[self._serve(sock, self._greeted, self._lost)] = None
 
     def _greeted(self, connection: Connection, frame: Frame) -> None:
         """The first frame of a connection says who connects; nothing is unpickled before."""
+        assert self._door is not None
         host, separator, proc = frame.meta.decode(errors="replace").partition("\0")
         if frame.kind != HELLO or frame.flags != PROTOCOL_VERSION or not separator:
             self._door.warn(
@@ -72,12 +76,13 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
         address = self.pop(connection, None)
         if address is not None:
             self._tell_lost(address)
-        else:
+        elif self._door is not None:
             self._door.stranger_left()
 
     def shut(self, timeout: float) -> None:
         """Let in no new caller, who would get no answer, and write what is queued."""
-        self._door.close()
+        if self._door is not None:
+            self._door.close()
         for connection in list(self):
             connection.flush(timeout)
 
@@ -89,4 +94,5 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
         """Let go of every descriptor in a forked child, and send nothing."""
         for connection in self:
             connection.abandon()
-        self._door.abandon()
+        if self._door is not None:
+            self._door.abandon()

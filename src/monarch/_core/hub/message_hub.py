@@ -81,7 +81,7 @@ class MessageHub(Peers):
     Args:
         address: This process.
         root: The client process that everything here belongs to.
-        listener: Already listening under the address's name; made here when None.
+        listener: Already listening under the address's name; None where `listen` makes one later.
         local_host: What the host is called where its sockets are, whatever others call it; by
             default the same.
     """
@@ -132,10 +132,15 @@ class MessageHub(Peers):
         self.poller = Poller()
         # the connections that requests go out over, and answers come back
         self.answers = Group(self.poller)
-        listener = listener or unix.listen(self.local(self.address))
-        self._inbound = Inbound(
-            self.poller, listener, self._serve, self.dispatch, self.requester_gone
-        )
+        self._inbound = Inbound(self.poller, self._serve, self.dispatch, self.requester_gone)
+        if listener is not None:
+            self._inbound.open(listener)
+
+    def listen(self) -> None:
+        """Listen under the address's name: a client does once there is an agent, which removes what
+        it leaves if it is killed.
+        """
+        self._inbound.open(unix.listen(self.local(self.address)))
 
     @property
     def others(self) -> RemoteRouter:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 
+from ..net.poller import guarded
 from ..supervision.failure import Failure
 from ..supervision.tombstones import Tombstones
 from ..wire.address import AGENT, ProcAddress
@@ -31,6 +33,9 @@ class Peers:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._ended: Tombstones[ProcAddress] = Tombstones()
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
+        self.last_death: tuple[ProcAddress, Failure, float] | None = (
+            None  # and when it was heard of
+        )
         self._lock = threading.Lock()
         self.end: Failure | None = None  # why nothing can be sent any more
         # hosts that are known to be gone before anybody asks for them
@@ -107,13 +112,16 @@ class Peers:
 
     def tell(self, address: ProcAddress, failure: Failure, ended: Collection[int] = ()) -> None:
         """Tell every hook, for which it may be no news; then these requests, as who is refused must
-        not know more than the owner; then whoever waits for room there.
+        not know more than the owner; then whoever waits for room there. What one raises keeps it
+        from no other.
         """
-        for hook in self.peer_lost_hooks:
-            hook(address, failure)
+        if not failure.is_stop:
+            self.last_death = address, failure, time.monotonic()
+        for hook in tuple(self.peer_lost_hooks):  # which may take itself out
+            guarded(hook, address, failure)
         for number in ended:
             request = self.requests.get(number)
-            if request is not None and request.peer_failed(address, failure):
+            if request is not None and guarded(request.peer_failed, address, failure):
                 self.requests.pop(number, None)
         self.full.process_ended(address)
 

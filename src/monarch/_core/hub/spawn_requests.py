@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Any
 
+from ..._guards.main_guard import Nesting
 from ..._namedtuple import NamedTuple
-from ..guards.main_guard import Nesting
 from ..shape import Extent, Point
 from ..wire.address import ActorAddress, ProcAddress
 

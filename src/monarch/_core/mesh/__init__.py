@@ -7,6 +7,6 @@ it when it ends.
 Read `proc_mesh` and `actor_mesh`, then `launch` and `owned` (what a spawn does, and what it leaves
 to its owner), `host_mesh`.
 
-Imports `actors`, `calls`, `client`, `guards`, `hub`, `net`, `processes`, `shape`, `supervision`,
+Imports `actors`, `calls`, `client`, `hub`, `net`, `processes`, `shape`, `supervision`,
 `wire`.
 """

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ... import config
+from ..._guards.main_guard import refuse_imports
 from ..actors.context import context
 from ..calls.future import Future
 from ..calls.promise import completed
 from ..client import client
-from ..guards.main_guard import refuse_imports
 from ..hub.spawn_requests import Start
 from ..processes.specs import UNNAMED
 from ..shape import Extent, Point, Region, Shape, Slice

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ... import config
+from ... import _seeds, config
+from ..._guards.main_guard import Nesting, nest
 from ..._namedtuple import NamedTuple
 from ..actors import log
 from ..actors.base_cell import BaseCell
@@ -22,7 +23,6 @@ from ..calls.pending import Described, PendingCall, operation_of, subscribe
 from ..calls.promise import Promise
 from ..calls.remote_error import relay_error, supervision_error
 from ..client import client
-from ..guards.main_guard import Nesting, nest
 from ..hub.control import send_record
 from ..hub.control_records import CloseGate, OpenGate, RestartProcs, SpawnProcs
 from ..hub.spawn_requests import SpawnRequest, Start
@@ -52,8 +52,9 @@ def launch(
     cell = context()._cell
     group = cell.restart_group(restart) if restart is not None else None
     how = _Launch(
-        cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None
-    )
+        cell, procs, extent, starts, _working_directory(), first, nest(), restart is not None,
+        _seeds.of_mesh(config.value("seed"), cell.record, procs.name),
+    )  # fmt: skip
     addresses = [procs.address(rank) for rank in range(extent.nelements)]
     _ensure_agents(cell, addresses)
     owned = OwnedProcs(cell, procs.uid, procs.name, addresses, extent, group, how.start_again)
@@ -76,6 +77,7 @@ class _Launch(NamedTuple):
     first: Callable[[], Any] | None
     nesting: Nesting
     restarts: bool
+    seed: dict[str, int]
 
     def start(self, kind: type[SpawnProcs | RestartProcs], starts: Sequence[Start]) -> Future[bool]:
         """Ask the agents; done when the procs run.
@@ -103,8 +105,8 @@ class _Launch(NamedTuple):
         environ = dict(os.environ) if host in cell.hub.hosts else None
         return SpawnRequest(
             procs.uid, procs.name, dict(self.extent), procs.per_host, tuple(starts), cell.address, cell.hub.root,
-            list(sys.path), self.cwd, environ, _preload(), config.exported(), self.nesting, self.restarts,
-            log.settings(),
+            list(sys.path), self.cwd, environ, _preload(), config.exported() | self.seed, self.nesting,
+            self.restarts, log.settings(),
         )  # fmt: skip
 
     def start_again(self, incarnations: dict[int, int]) -> list[Future[bool]]:
@@ -219,7 +221,5 @@ def _preload() -> tuple[str, ...]:
 
     This package, configured ones, and torch if the caller uses it.
     """
-    wanted = ["monarch.actor", *config.value("preload")]
-    if "torch" in sys.modules and "torch" not in wanted:
-        wanted.append("torch")
-    return tuple(wanted)
+    used = {"torch"} & sys.modules.keys()
+    return tuple(dict.fromkeys(["monarch.actor", *config.value("preload"), *used]))

@@ -106,8 +106,10 @@ class OwnedActors(Owned):
             )
             _, init = self.successors.get(rank, ("", self.init))
             record = spawn_record(again, self._is_async, init)
+            # urgent: it is for this incarnation of the process. If that ends first, the next plan
+            # starts another actor there, and this one must not wait for it
             send_record(
-                self._cell.hub, procs[index], record, request, self._cell.uid, ranks=[index]
+                self._cell.hub, procs[index], record, request, self._cell.uid, URGENT, [index]
             )
         return [request.future]
 

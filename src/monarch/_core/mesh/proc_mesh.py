@@ -10,15 +10,17 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..._namedtuple import NamedTuple
+from ..._unsendable import explain_arguments
 from ..actors import sampling
 from ..actors.actor import Actor
 from ..actors.context import context, current_hub
 from ..actors.endpoint import describe_class
 from ..actors.proc_service import spawn_record
 from ..actors.request import Gather, SpawnCall
+from ..calls.exception_pickle import can_be_sent
 from ..calls.future import Future
 from ..calls.promise import completed
-from ..calls.remote_error import explain_arguments, supervision_error
+from ..calls.remote_error import supervision_error
 from ..client.client import client
 from ..hub.control import send_record
 from ..hub.control_records import GetStatistics
@@ -150,6 +152,9 @@ class ProcMesh(ExpendableMesh, DrawnMesh):
         uid = random_uid()
         dump = functools.partial(_dump_init, name, cls, args, kwargs)
         init = dump() if reducers.lender is None else reducers.lender(dump, self._addresses(), uid)
+        if isinstance(init, reducers.Loan):  # no other message goes to them yet
+            with init as init:
+                pass
         extent = self.extent
         procs = cell.ownership.get(self._procs.uid)  # None where another actor owns them
         group = procs.group if procs is not None and gated else None
@@ -411,7 +416,9 @@ def _dump_init(name: str, cls: type, args: Any, kwargs: Any) -> reducers.Dumped:
     try:
         return pickling.dumps((cls, args, kwargs))
     except Exception as error:
-        explain_arguments(error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs)
+        explain_arguments(
+            error, f"spawn({name!r}, {cls.__qualname__}, ...)", args, kwargs, can_be_sent, cls
+        )
         raise
 
 

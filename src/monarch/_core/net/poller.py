@@ -14,6 +14,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 from ..._lazy import lazy_logger
 
@@ -179,11 +181,12 @@ class Poller:
             pass
 
 
-def guarded(callback: Callable[..., None], *args: int) -> None:
-    """Call what one connection, or timer, has left to be called; a bug there must not end those of
-    others.
+def guarded(callback: Callable[..., object], *args: object) -> Any:
+    """Call what one connection, or timer, or owner, has left to be called; a bug there must not end
+    those of others.
     """
     try:
-        callback(*args)
+        return callback(*args)
     except Exception:
-        logger.exception("internal error in a handler of the I/O loop; please report it")
+        with suppress(Exception):  # `logging` may be half imported
+            logger.exception("internal error in a handler of the I/O loop; please report it")

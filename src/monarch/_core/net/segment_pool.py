@@ -22,8 +22,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
+from ..._copying import copy
 from ..wire.frame import Bytes, segment_offsets
-from .copying import copy
 from .segment import Segment, make_segment, new_file, warn_of_shortage, write_file
 
 POOLED_SIZE = 1024 * 1024

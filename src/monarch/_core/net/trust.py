@@ -62,8 +62,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..._secret import find_secret
 from ..wire.channel import Channel, parse_channel
-from .secret import find_secret
 
 TRUST_ALL = "trust_all_connections"
 PROOF_SIZE = 32

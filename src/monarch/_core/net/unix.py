@@ -6,8 +6,9 @@ process that has died. In the abstract namespace they could do both, and no secr
 as anybody may list them in ``/proc/net/unix``. Not in ``$XDG_RUNTIME_DIR``, which is emptied when
 the user logs out, nor by preference in ``/dev/shm``, which may be, too: programs run on.
 
-The agent, and who started it, remove the folder when they end. What is left when all were killed at
-once, the next agent of this user finds and removes.
+The agent, and who started it, remove the folder when they end. An agent that was killed has the
+spawner for that, and a client that was killed the agent, which is there before the folder is. What
+is left when all were killed at once, the next agent of this user finds and removes.
 """
 
 from __future__ import annotations
@@ -45,17 +46,31 @@ def closed_on_error(sock: socket.socket) -> Iterator[socket.socket]:
         raise
 
 
-def listen(address: ProcAddress) -> socket.socket:
+def unbound() -> socket.socket:
+    """A socket for `listen`."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def listens(fd: int) -> bool:
+    """Return whether `listen` was called for a socket, by whichever process has it."""
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+def listen(address: ProcAddress, listener: socket.socket | None = None) -> socket.socket:
     """A listening socket under the address's name, which nobody can take over while it lives.
+
+    Args:
+        listener: The socket to use, which another process may have already.
 
     Raises:
         OSError: Somebody has that name, or no descriptor is left.
     """
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener = listener or unbound()
     try:  # not `closed_on_error`, which takes calls: each proc does this at its start
+        listener.setblocking(False)
         listener.bind(f"{_folder(address.host) or _make_folder(address.host)}/{address.proc}")
         listener.listen(BACKLOG)
-        listener.setblocking(False)
     except BaseException:
         listener.close()
         raise

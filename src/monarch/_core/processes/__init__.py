@@ -3,5 +3,5 @@
 Lives here: `fork`, `exec`, signals, pids. Read `agent_main` and `agent` (makes, watches and reaps
 procs), `spawner` (forks them), `proc` (runs actors).
 
-Imports `actors`, `calls`, `guards`, `hub`, `net`, `routing`, `shape`, `supervision`, `wire`.
+Imports `actors`, `calls`, `hub`, `net`, `routing`, `shape`, `supervision`, `wire`.
 """

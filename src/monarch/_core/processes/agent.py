@@ -48,7 +48,7 @@ from ..hub.control_service import ControlRequest, ControlService, handles
 from ..hub.message_hub import MessageHub
 from ..hub.prints import NOBODY
 from ..hub.spawn_requests import SpawnRequest
-from ..supervision.failure import MISSING, Failure, host_lost
+from ..supervision.failure import MISSING, WORKER_ENDED, Failure, host_lost
 from ..wire.address import AGENT, ProcAddress, random_name
 from ..wire.frame import Frame
 from .black_boxes import DeadProc
@@ -366,7 +366,7 @@ class Agent(ControlService):
 
     def parent_gone(self, pidfd: int, pid: int) -> None:
         self.hub.poller.remove(pidfd)
-        reason = f"process {pid}, which started this host's agent, is gone"
+        reason = f"process {pid}, {WORKER_ENDED}"
         self._shut_down(reason, _orphan_grace(), self.hub.root, self.hub.poller.stop)
 
     def _shut_down(

@@ -9,17 +9,22 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import select
+import signal
 import sys
 
-from ..guards.surroundings import explained
+from ..._guards.surroundings import explained
+from ..._title import set_title
 
 # with which both serve; it brings most of what either needs
 from ..hub import message_hub as message_hub
+from ..net import unix
 from ..wire import picklers as picklers
 from . import spawner
 from .control import control_pair
 from .specs import AgentSpec
-from .title import set_title
+
+_MOMENT = 0.001  # seconds
 
 
 def main() -> None:
@@ -27,9 +32,11 @@ def main() -> None:
     _open_standard_streams()
     with os.fdopen(int(sys.argv[1]), "rb") as file:
         own: AgentSpec = pickle.load(file)
-    parent = os.pidfd_open(own.parent)
-    if os.getppid() != own.parent:
-        return  # it was gone before we could watch it
+    if not _is_wanted(own):
+        unix.release_all(own.local_host)
+        return
+    # which also reaches a process that is stopped
+    spawner.hear_of_parents_end(signal.SIGCONT)
     here, there = control_pair()
     this = os.getpid()
     try:
@@ -46,22 +53,30 @@ def main() -> None:
         # what is imported stays: the first collection would look at all of it, for 5 ms
         gc.freeze()
         gc.enable()  # see `start_agent`
-        agent_run.run(own, parent, here, spawner_pid)
+        agent_run.run(own, here, spawner_pid)
         return
     here.close()
     inherited = own.channel.listening.fd if own.channel is not None else -1
-    for fd in (own.listener, parent, own.report, inherited):
+    for fd in (own.listener, own.report, inherited):
         if fd >= 0:
             os.close(fd)
     spawner.die_with_parent(this)
     set_title("monarch spawner")
     from . import proc
 
-    forks = spawner.Spawner(there, own.local_host, own.preload)
+    forks = spawner.Spawner(there, own.local_host, own.preload, own.parent_fd)
     spec = forks.serve()
     there.close()
     if spec is not None:
         proc.run_forked(spec, forks.inherited)
+
+
+def _is_wanted(own: AgentSpec) -> bool:
+    """Wait until the listener listens; False if the process that starts this one ends before."""
+    while not unix.listens(own.listener):
+        if select.select([own.parent_fd], [], [], _MOMENT)[0]:
+            return False
+    return True
 
 
 def _open_standard_streams() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ... import config
-from ..guards.surroundings import explained, require_pidfd
+from ..._guards.surroundings import explained, require_pidfd
 from ..net import unix
 from ..wire.address import ProcAddress
 from .specs import AgentSpec, write_spec
@@ -28,10 +29,12 @@ def start_agent(
     trust: Trust | None = None,
     report: int = -1,
     local_host: str = "",
+    then: Callable[[], object] = lambda: None,
 ) -> subprocess.Popen[bytes]:
     """Start the agent of this host; it need not be up yet to be called.
 
-    For the arguments see `AgentSpec`; `local_host` is by default that of `address`.
+    For the arguments see `AgentSpec`; `local_host` is by default that of `address`. `then` is called
+    when it may be connected to; what that raises ends it.
 
     Raises:
         RuntimeError: The system does not allow what it needs; the text says what.
@@ -41,11 +44,13 @@ def start_agent(
     require_pidfd()
     local_host = local_host or address.host
     name = address._replace(host=local_host)
-    listener = unix.listen(name)
+    listener = unix.unbound()
+    parent = os.pidfd_open(os.getpid())
     own = AgentSpec(
         address,
         root,
         os.getpid(),
+        parent,
         listener.fileno(),
         config.exported(),
         _NEEDED,
@@ -69,15 +74,25 @@ def start_agent(
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     adopted = channel.listening.fd if channel is not None else -1
     try:
-        return subprocess.Popen(
+        agent = subprocess.Popen(
             [sys.executable, *flags, "-c", code, str(spec)],
             stdin=subprocess.DEVNULL,
-            pass_fds=[fd for fd in (listener.fileno(), spec, report, adopted) if fd >= 0],
+            pass_fds=[fd for fd in (listener.fileno(), spec, parent, report, adopted) if fd >= 0],
             start_new_session=True,  # Ctrl-C in the terminal is for the client alone
         )
+        try:
+            # now that there is a process which removes it, should this one be killed
+            unix.listen(name, listener)
+            then()
+        except BaseException:
+            agent.kill()
+            agent.wait()
+            unix.release(name)  # for another try
+            raise
+        return agent
     except OSError as error:
-        unix.release(name)  # for another try
         raise explained(error, "the host agent") from error
     finally:
-        listener.close()
-        os.close(spec)
+        for fd in (listener.detach(), spec, parent):
+            if fd >= 0:  # `listen` closes the socket that it can't use
+                os.close(fd)

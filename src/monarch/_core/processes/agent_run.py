@@ -25,11 +25,10 @@ _WARNED = 1.0  # seconds after a warning that a host without a client ends
 _SETTLED = 10.0  # seconds after which there is time to look for what others have left behind
 
 
-def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -> None:
+def run(own: AgentSpec, control: socket.socket, spawner_pid: int) -> None:
     """Serve until there is nothing left to serve.
 
     Args:
-        parent: Pidfd of the process that it ends with.
         control: Socket to the spawner.
         spawner_pid: Its process, a child of this one.
     """
@@ -46,7 +45,7 @@ def run(own: AgentSpec, parent: int, control: socket.socket, spawner_pid: int) -
         signal.signal(
             signal.SIGTERM, lambda *_: hub.poller.call_soon(lambda: agent.end_when_unused(_WARNED))
         )
-    hub.poller.add(parent, lambda events: agent.parent_gone(parent, own.parent))
+    hub.poller.add(own.parent_fd, lambda events: agent.parent_gone(own.parent_fd, own.parent))
     hub.poller.call_later(_SETTLED, unix.release_abandoned)
     if own.channel is None or _let_others_in(agent, own):
         hub.poller.run()

@@ -13,7 +13,8 @@ import types
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from ..wire import pickling
+from ... import _shared_imports
+from ..wire import pickling, script
 from ..wire.picklers import is_importable
 
 
@@ -28,6 +29,7 @@ def _install() -> None:
     if not hasattr(ForkingPickler, "reducer_override"):
         # a method, though not by its type
         ForkingPickler.reducer_override = _reduce  # type: ignore[assignment]
+        _shared_imports.install()
 
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:
@@ -39,4 +41,5 @@ def _reduce(_: ForkingPickler, obj: Any) -> Any:
 def _arrive(pickled: bytes) -> Any:
     """Note, in the started process, that what is sent back is of the script, too."""
     _install()
+    script.install()
     return pickling.loads(pickled)

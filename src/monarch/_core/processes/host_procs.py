@@ -17,6 +17,7 @@ from typing import Any
 
 from ... import config
 from ..._lazy import note
+from ..._oom_killer import OutOfMemory
 from ..calls.pending import countdown
 from ..hub import life
 from ..hub.contracts import Hub
@@ -33,7 +34,6 @@ from .children import unreaped_status
 from .control import Kill
 from .heartbeat import Pauses
 from .leftovers import Leftovers
-from .oom_killer import OutOfMemory
 from .proc_entry import ASKED, ProcEntry, SpawnedMesh
 from .proc_output import ProcOutput, Publish
 from .resolver import Resolver

@@ -15,15 +15,16 @@ import sys
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from ... import _slow_imports, config
+from ... import _seeds, _slow_imports, config
+from ..._guards import main_guard
+from ..._guards.main_guard import SPEC_VARIABLE
 from ..._lazy import engine_log
+from ..._title import set_title
 from ..actors import debugging, log, sampling
 from ..actors.base_cell import BaseCell
 from ..actors.cell import ActorCell
 from ..actors.context import Context, forget, set_fallback
 from ..actors.proc_service import ProcService
-from ..guards import main_guard
-from ..guards.main_guard import SPEC_VARIABLE
 from ..hub import life, prints
 from ..hub.black_box import BlackBox
 from ..hub.contracts import Origin
@@ -35,12 +36,12 @@ from ..hub.spawn_requests import CreatorInstance, SpawnSpec
 from ..shape import Extent, Point
 from ..supervision.failure import STOPPED, Failure
 from ..supervision.ownership import OwnedMesh
+from ..wire import script
 from ..wire.address import ROOT, ProcAddress
 from ..wire.frame import Frame
 from . import spawner, stack_dump
 from .fork_exit import leave
 from .specs import UNNAMED, ProcSpec
-from .title import set_title
 
 
 class BystanderCell(BaseCell):
@@ -98,6 +99,7 @@ def run(spec: ProcSpec) -> None:
     and finalizers.
     """
     stack_dump.install()
+    script.install()
     spawner.prefer_forkserver()
     # a program that this one starts, and leaves behind, must not hold its address
     os.set_inheritable(spec.listener, False)
@@ -170,6 +172,7 @@ def _settle(spec: ProcSpec) -> None:
     debugging.install()
     builtins.input = _input
     config.inherit(spec.config, drop_configured=True)
+    _seeds.reseed(spec.config.get("seed"))
     if config.value("file_log_level"):
         engine_log().write_to_file(sys.argv[0], spec.root.proc)
     main_guard.nesting = spec.nesting

@@ -21,13 +21,13 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from ... import config
+from ... import _seeds, config
+from ..._guards import main_guard
+from ..._guards.main_guard import SPEC_VARIABLE
+from ..._guards.surroundings import explain
 from ..._namedtuple import compile_constructors
-from ..guards import main_guard
-from ..guards.main_guard import SPEC_VARIABLE
-from ..guards.surroundings import explain
 from ..hub import prints
 from ..hub.spawn_requests import Command, SpawnRequest, Start
 from ..net import unix
@@ -41,6 +41,8 @@ from .specs import ProcSpec, needs_exec, write_spec
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+# seconds after the end of the client that the agent has to end; it has bounds of its own
+_AGENT_BOUND = 8
 _SETTLED = 200  # milliseconds after which the first proc has answered, if it was in a hurry
 
 
@@ -51,9 +53,13 @@ class Spawner:
         control: Socket to the agent.
         host: The host's name.
         preload: Modules that every proc needs, imported while nothing has been asked for yet.
+        client: Pidfd of the process that the agent ends with.
     """
 
-    def __init__(self, control: socket.socket, host: str, preload: tuple[str, ...]) -> None:
+    def __init__(
+        self, control: socket.socket, host: str, preload: tuple[str, ...], client: int
+    ) -> None:
+        self._client = client
         self._control = control
         self._host = host
         self._preloaded = preload
@@ -76,6 +82,7 @@ class Spawner:
         agent = os.getppid()
         signal.signal(signal.SIGCONT, lambda *_: self._continued(agent))
         die_with_parent(agent, signal.SIGCONT)  # which also reaches a process that is stopped
+        _seeds.watch()
         for module in self._preloaded:
             importlib.import_module(module)
         gc.freeze()  # as the agent
@@ -83,6 +90,7 @@ class Spawner:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(children.fd, select.POLLIN)
+        poll.register(self._client, select.POLLIN)
         reader = ControlReader(self._control)
         while True:
             ready = {
@@ -90,6 +98,10 @@ class Spawner:
             }
             if not ready:
                 self._warm_up()
+            if self._client in ready:
+                poll.unregister(self._client)
+                signal.signal(signal.SIGALRM, lambda *_: _end_agent(agent))
+                signal.alarm(_AGENT_BOUND)
             try:
                 if children.fd in ready:
                     children.clear()
@@ -123,7 +135,8 @@ class Spawner:
             os._exit(1)
 
     def _end_groups(self) -> None:
-        """Procs end with this process, but not what they have started."""
+        """Procs end with this process, but not what they have started, nor their sockets."""
+        unix.release_all(self._host)  # the agent may have been killed
         for pid, ends in list(self._groups.items()):
             if ends:
                 signal_group(pid, signal.SIGKILL)
@@ -149,6 +162,7 @@ class Spawner:
         # here, not in each fork, which would get a copy of each page that it touches
         if len(self.inherited) != len(sys.modules):
             self.inherited = dict.fromkeys(sys.modules)
+            _seeds.find()
         here = dict(os.environ)
         environ = here if request.environ is None else request.environ
         disarm_finalizers()
@@ -218,7 +232,7 @@ class Spawner:
                 theirs.append(write)
             spec = ProcSpec(
                 address, self._host, request.root, request.mesh, request.name, start.rank, listener, request.sys_path,
-                request.cwd, request.config, request.nesting, request.logging,
+                request.cwd, _seeds.of_rank(request.config, start.rank, start.incarnation), request.nesting, request.logging,
                 tuple(os.fstat(fd).st_ino for fd in theirs[1:]), start.log_level,
             )  # fmt: skip
             pid = self._fork(*theirs)
@@ -263,6 +277,7 @@ class Spawner:
     def _become_child(parent: int, out: int, err: int, listener: int) -> None:
         ChildWatch.forget()
         signal.signal(signal.SIGCONT, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         main_guard.forks_procs = False
         os.setpgid(0, 0)  # Ctrl-C in the terminal is for the client
         die_with_parent(parent)
@@ -289,7 +304,6 @@ class Spawner:
             if changed:
                 os.environ.clear()
                 os.environ.update(env)
-            _reseed()
         except BaseException as error:
             _die(error)
         return spec
@@ -335,16 +349,6 @@ def _die(error: BaseException) -> NoReturn:
     os._exit(127)
 
 
-def _reseed() -> None:
-    """Ranks that share a preloaded numpy must not share its stream of random numbers.
-
-    (`random` does this itself.)
-    """
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-
-
 def ignore_interrupt(number: int, frame: object) -> None:
     """Ctrl-C is for the client.
 
@@ -372,9 +376,22 @@ def _adopt_orphans() -> None:
     libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def hear_of_parents_end(number: signal.Signals) -> None:
+    """Have the kernel send this process a signal when its parent ends, or the thread of it that has
+    started this process.
+    """
+    libc().prctl(_PR_SET_PDEATHSIG, number)
+
+
+def _end_agent(agent: int) -> None:
+    """The agent has not ended with its client: it is stopped, or stuck."""
+    if os.getppid() == agent:
+        os.kill(agent, signal.SIGKILL)  # of which this process is told as of any other end
+
+
 def die_with_parent(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
     """Have the kernel send this process a signal when its parent ends, or has ended already."""
-    libc().prctl(_PR_SET_PDEATHSIG, number)
+    hear_of_parents_end(number)
     if os.getppid() != parent:
         os._exit(1)
 

@@ -10,7 +10,7 @@ from ..._namedtuple import NamedTuple
 from ..wire.address import ProcAddress
 
 if TYPE_CHECKING:
-    from ..guards.main_guard import Nesting
+    from ..._guards.main_guard import Nesting
     from ..hub.spawn_requests import LogSettings
     from ..net.trust import Trust
     from ..wire.channel import Channel
@@ -27,7 +27,8 @@ class AgentSpec(NamedTuple):
         address: Its address.
         root: The client that starts it; itself where a worker does.
         parent: The process that it ends with.
-        listener: Descriptor that listens under its address.
+        parent_fd: A pidfd of that.
+        listener: Descriptor that is about to listen under its address.
         config: Configuration it inherits.
         preload: Modules that every proc needs.
         local_host: What its host is called where its sockets are.
@@ -39,6 +40,7 @@ class AgentSpec(NamedTuple):
     address: ProcAddress
     root: ProcAddress
     parent: int
+    parent_fd: int
     listener: int
     config: dict[str, object]
     preload: tuple[str, ...]

@@ -140,6 +140,9 @@ load_exception: Callable[[bytes], BaseException | None] = _no_loader
 HOST_LOST = "the host agent is gone, and every process of that host with it"
 
 
+WORKER_ENDED = "which started this host's agent, is gone"
+"""In the reason for which the host of a worker is gone that was ended, by a signal say."""
+
 NOT_ATTACHED = "the host could not be attached"
 
 

@@ -13,11 +13,15 @@ from __future__ import annotations
 
 import _collections_abc
 import builtins
+import copyreg
 import functools
 import io
+import linecache
+import os
 import pickle
 import sys
 import types
+import typing
 import weakref
 from collections import ChainMap
 from collections.abc import Callable
@@ -26,7 +30,7 @@ from typing import Any
 import cloudpickle
 from cloudpickle import cloudpickle as _cloudpickle
 
-from . import reducers
+from . import reducers, script
 from .reducers import reduce_extension
 
 # pickle knows them, `builtins` does not name them
@@ -61,8 +65,18 @@ def dump(
         return stream.getvalue()
     except _ByValue:
         again()
-    stream = io.BytesIO()  # outside, so that errors do not show the first attempt
-    _ValuePickler(stream, protocol=5, buffer_callback=in_band).dump(obj)
+    # outside, so that errors do not show the first attempt
+    for mentions in (True, False):
+        stream = io.BytesIO()
+        pickler = _ValuePickler(stream, protocol=5, buffer_callback=in_band)
+        pickler.mentions = mentions
+        try:
+            pickler.dump(obj)
+            break
+        except Exception:
+            if not pickler.mentioned:
+                raise
+            again()
     return stream.getvalue()
 
 
@@ -93,7 +107,24 @@ def _reduce_code(code: types.CodeType) -> tuple[Any, ...]:
     bytes wherever it is defined. Tracebacks, breakpoints and stacks of ranks need the real name.
     """
     make, arguments = _cloudpickle._code_reduce(code)
-    return make, (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
+    arguments = (*arguments[:_FILENAME], code.co_filename, *arguments[_FILENAME + 1 :])
+    lines = _lines_without_file(code.co_filename)
+    return (_make_code, (lines, *arguments)) if lines else (make, arguments)
+
+
+@functools.lru_cache
+def _lines_without_file(name: str) -> list[str]:
+    """Return the source of a cell, or of a file in an archive, which no receiver could read."""
+    if os.path.exists(name):
+        return []
+    names = reducers.script_names()
+    return linecache.getlines(name, names if names.get("__file__") == name else None)
+
+
+def _make_code(lines: list[str], *arguments: Any) -> types.CodeType:
+    name = arguments[_FILENAME]
+    linecache.cache.setdefault(name, (sum(map(len, lines)), None, lines, name))
+    return types.CodeType(*arguments)
 
 
 _FILENAME = 10
@@ -104,6 +135,10 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
     """cloudpickle, with classes that are set up once per receiver."""
 
     dispatch_table = ChainMap({types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+    mentions = True
+    """Whether to send what classes of the script only mention in annotations, too."""
+    mentioned = False
+    """Whether there was any."""
 
     def reducer_override(self, obj: Any) -> Any:
         reduced = reduce_extension(type(obj), obj)
@@ -112,6 +147,7 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
         reduced = super().reducer_override(obj)
         if type(obj) is types.FunctionType and reduced is not NotImplemented:
             _note_submodules(obj, reduced[2][1])
+            return (*reduced[:5], _set_function)
         if (
             type(reduced) is tuple
             and len(reduced) == 6
@@ -120,9 +156,44 @@ class _ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle i
             if obj in _HIDDEN_TYPES:
                 return _hidden_type, (_HIDDEN_TYPES[obj],)
             _applied.add(obj)  # here it is complete already; it may come back
-            make, described, *rest = reduced
-            return (_make_class_once, (make, *described), *rest[:3], _set_class_once)
+            make, described, (attributes, _), *rest = reduced
+            if make is _cloudpickle._make_skeleton_class:
+                described[3]["__qualname__"] = obj.__qualname__
+                # only now: they can't be added later. A `NamedTuple` sets its own
+                if "__slots__" in vars(obj) and typing.NamedTuple not in described[2]:
+                    described[3]["__slots__"] = obj.__slots__
+            state = attributes, self._of_script(obj)
+            return (_make_class_once, (make, *described), state, *rest[:2], _set_class_once)
         return reduced
+
+    def _of_script(self, cls: type) -> dict[str, Any]:
+        """Return a class's place in the script's module, and how `copyreg` pickles its objects."""
+        more: dict[str, Any] = {}
+        if cls in copyreg.dispatch_table:
+            more["reduce"] = copyreg.dispatch_table[cls]
+        home = script.globals_of(cls) if cls.__module__ == "__main__" else None
+        if home is not None:
+            mentioned = script.mentioned(cls, home)
+            if not self.mentions:
+                mentioned = {name: value for name, value in mentioned.items() if value is cls}
+            self.mentioned |= self.mentions and bool(mentioned)
+            # the very dict that its functions get, which cloudpickle begins in the same way
+            given = self.globals_ref.setdefault(id(home), {})
+            given.update((name, home[name]) for name in _OF_MODULE if name in home)
+            more["home"] = given
+            more["mentioned"] = {name: _elsewhere(value) for name, value in mentioned.items()}
+        return more
+
+
+_OF_MODULE = ("__package__", "__name__", "__path__", "__file__")
+
+
+def _elsewhere(value: Any) -> Any:
+    """Give what has a name as bytes: what a class only mentions is not imported on arrival."""
+    named = isinstance(value, types.ModuleType) or (
+        isinstance(value, type) and is_importable(value)
+    )
+    return dump(value, None, lambda: None) if named else value
 
 
 def _note_submodules(function: types.FunctionType, slots: dict[str, Any]) -> None:
@@ -223,5 +294,17 @@ def _set_class_once(cls: type, state: Any) -> type:
     """Runs in the receiver: fill a class that came by value, unless an earlier message did."""
     if cls not in _applied:
         _cloudpickle._class_setstate(cls, state)
+        more = state[1]
+        if "home" in more:
+            script.brought[cls] = more["home"], more["mentioned"]
+        if "reduce" in more:
+            copyreg.pickle(cls, more["reduce"])
         _applied.add(cls)
     return cls
+
+
+def _set_function(function: types.FunctionType, state: Any) -> None:
+    """Runs in the receiver: fill a function that came by value."""
+    _cloudpickle._function_setstate(function, state)
+    if function.__module__ == "__main__":
+        script.functions[id(reducers.own_classes()), function.__qualname__] = function

@@ -3,7 +3,7 @@
 They are the same actors, on procs that are objects of this process, with messages through memory.
 
 Read `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
-agents and procs, `cells` actors.
+agents and procs, `cells` actors, `surroundings` what a proc has of its process.
 
 Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
 `_core.processes`, `_core.shape`, `_core.supervision`, `_core.wire`.
@@ -25,6 +25,7 @@ from ..._core.mesh.host_mesh import HostMesh
 from ..._core.shape import Shape, Slice
 from .hub import Network
 from .root import HOME, LocalClient
+from .surroundings import surroundings
 from .turns import TurnLock, TurnQueue, Turns
 
 _GRACE = 1.0  # seconds, of the clock of the hosts, that actors get to clean up when the block ends
@@ -133,11 +134,12 @@ def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
     try:
         for thread in threads:
             _continue(turns, thread)
-        running = client._client = LocalClient(network)
-        try:
-            yield _hosts(network, names)
-        finally:
-            _end(running, network)
+        with surroundings(network):
+            running = client._client = LocalClient(network)
+            try:
+                yield _hosts(network, names)
+            finally:
+                _end(running, network)
     finally:
         client._client = outside
         turns.end()
@@ -160,6 +162,7 @@ def _continue(turns: Turns, thread: CallbackThread) -> None:
 
 
 def _end(running: LocalClient, network: Network) -> None:
+    network.turns.ending = True
     client.settle_faults()
     with suppress(TimeoutError):
         running.stop_own_actors().get(timeout=_GRACE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -16,6 +17,8 @@ from ..._core.hub.message_hub import MessageHub
 from ..._core.supervision.failure import Failure
 from .hub import LocalHub
 from .turns import Killed, Turn, TurnQueue, Turns, my_turn
+
+_LOOK = 0.001  # seconds between two looks at what is outside
 
 
 class Quiet:
@@ -112,8 +115,12 @@ class _Selector:
         self.turns.wake(self._turn)
 
     def select(self, timeout: float | None = None) -> Any:
-        if timeout is None or timeout > 0:
-            self.turns.pause(self._turn, None if timeout is None else self.turns.now + timeout)
+        real = len(self._real.get_map()) > 1  # sockets, beside what `wake` stands for
+        found = self._real.select(_LOOK if real and timeout != 0 else 0)
+        if found or (timeout is not None and timeout <= 0):
+            return found
+        limit = min(_LOOK if real else math.inf, math.inf if timeout is None else timeout)
+        self.turns.pause(self._turn, None if limit == math.inf else self.turns.now + limit)
         return self._real.select(0)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import signal
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from ..._core.hub.control_records import MeshNamed, ProcReady, StopProc
 from ..._core.hub.control_service import ControlRequest, handles
 from ..._core.hub.spawn_requests import SpawnRequest, SpawnSpec, Start
 from ..._core.processes.agent import Agent
+from ..._core.processes.heartbeat import Pauses
 from ..._core.processes.host_procs import HostProcs
 from ..._core.processes.proc_entry import ProcEntry
 from ..._core.processes.specs import UNNAMED
@@ -25,7 +24,12 @@ from ..._core.wire.address import SYSTEM, ProcAddress
 from .cells import LocalService
 from .hub import LocalHub, Network
 
-_numbers = itertools.count(1)  # which stand for the pids of procs
+
+class LocalPauses(Pauses):
+    """Believes what it is told: there is nothing to look at."""
+
+    def _check(self, pid: int, timeout: float) -> None:
+        self._frozen(pid, timeout)
 
 
 class LocalProc(LocalService):
@@ -62,6 +66,10 @@ class LocalProcs(HostProcs):
 
     _hub: LocalHub
 
+    def __init__(self, hub: Any, *args: Any) -> None:
+        super().__init__(hub, *args)
+        self._pauses = LocalPauses(hub.poller, self._frozen)
+
     def start(self, request: SpawnRequest, answer: Callable[[Exception | None], None]) -> None:
         error = next((why for start in request.starts if (why := _impossible(start))), None)
         if error is not None:
@@ -81,14 +89,18 @@ class LocalProcs(HostProcs):
             self._make(mesh.procs[start.rank], request)
 
     def _make(self, entry: ProcEntry, request: SpawnRequest) -> None:
-        number = next(_numbers)
         hub = LocalHub(self._hub.network, entry.address, request.root)
+        number = hub.network.add(hub)
         self._running[number] = entry, -1
-        hub.on_stop = partial(self._hub.poller.call_soon, partial(self._ended, number, hub, 0))
+        hub.on_stop = partial(self._poller.call_soon, partial(self._ended, number, hub, 0))
+        hub.on_death = partial(self._ended, number, hub)
+        hub.on_still = lambda still: self._poller.call_soon(
+            partial(self._pauses.changed, number, still)
+        )
         LocalProc(hub, request.mesh, request.name)
         life.remember(entry.address, SYSTEM, life.CREATED)
         self._follow(entry, entry.forked(number, time.monotonic()))
-        send_record(hub, entry.address.agent, ProcReady(os.getpid(), -1))
+        send_record(hub, entry.address.agent, ProcReady(number, -1))
 
     def _kill(self, entry: ProcEntry) -> None:
         hub = self._hub.network.hubs.get(entry.address)
@@ -99,6 +111,7 @@ class LocalProcs(HostProcs):
         entry, _ = self._running.pop(number, (None, 0))
         if entry is not None:
             hub.end_at_once()
+            self._pauses.changed(number, False)
             # not here: what has to be done first was said before
             self._poller.call_soon(
                 lambda: self._follow(entry, entry.exited(status, "", time.monotonic()))
@@ -117,7 +130,7 @@ class LocalAgent(Agent):
         root: The client that it belongs to.
     """
 
-    procs_kind = LocalProcs
+    procs_kind: Any = LocalProcs
 
     def __init__(self, network: Network, host: str, root: ProcAddress) -> None:
         super().__init__(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ..._core.hub.local_peer import LocalPeer
 from ..._core.hub.message_hub import MessageHub
 from ..._core.net.asked import Asked
 from ..._core.net.poller import Timer
 from ..._core.supervision.failure import Failure, host_lost
 from ..._core.wire.address import ProcAddress
 from .links import LocalLink, Unlent
-from .turns import Lane, TurnQueue, Turns
+from .turns import Lane, TurnCondition, TurnQueue, Turns, my_turn
+
+_FIRST_PID = 2**22 + 1  # no process of Linux has it
 
 
 class Network:
@@ -24,12 +28,16 @@ class Network:
         turns: The schedule.
         hubs: Those that take connections.
         hosts: The names of the hosts.
+        procs: The hubs of the procs that run, by pid.
     """
 
     def __init__(self, turns: Turns, hosts: set[str]) -> None:
         self.turns = turns
         self.hubs: dict[ProcAddress, LocalHub] = {}
         self.hosts = hosts
+        self.procs: dict[int, LocalHub] = {}
+        self._pids = itertools.count(_FIRST_PID)
+        self._still: set[ProcAddress] = set()
         self._lane = Lane(turns)
         self._cuts: dict[str, Timer] = {}  # by host, until it is lost
         self._lost: dict[str, Failure] = {}
@@ -70,12 +78,33 @@ class Network:
         self.hubs[hub.address] = hub
         self._tell(hub)
 
-    def connected(self, link: LocalLink, one: ProcAddress, other: ProcAddress) -> None:
-        """Note a new link."""
-        link.hold(self._crosses(one, other))
+    def add(self, proc: LocalHub) -> int:
+        """Give a pid to a proc that begins to run."""
+        proc.pid = next(self._pids)
+        self.procs[proc.pid] = proc
+        return proc.pid
 
-    def _crosses(self, one: ProcAddress, other: ProcAddress) -> bool:
-        return one.host != other.host and not self._cuts.keys().isdisjoint((one.host, other.host))
+    def own_proc(self) -> LocalHub | None:
+        """The proc that the calling thread belongs to, or acts for."""
+        turn, turns = my_turn(), self.turns
+        acting = turns.acting if threading.get_ident() == turns.thread_id else None
+        owner = acting if turn is None else turn.owner
+        return owner if isinstance(owner, LocalHub) and owner.pid else None
+
+    def had(self, pid: int) -> bool:
+        """Return whether it was that of a proc."""
+        return pid >= _FIRST_PID
+
+    def stand_still(self, hub: LocalHub, still: bool) -> None:
+        """Hold up all that a hub does, and what is sent to it; or no longer."""
+        (self._still.add if still else self._still.discard)(hub.address)
+        self.turns.stand_still(hub, still)
+        self._hold()
+
+    def connected(self, link: LocalLink, one: ProcAddress, other: ProcAddress) -> None:
+        """Note a new link, by the end that is at `one`."""
+        cut = one.host != other.host and not self._cuts.keys().isdisjoint((one.host, other.host))
+        link.hold(cut or one in self._still, cut or other in self._still)
 
     def _links(self) -> list[tuple[LocalLink, ProcAddress, ProcAddress]]:
         """Every link, by the end that was called, and whose it and the other end are."""
@@ -87,7 +116,7 @@ class Network:
 
     def _hold(self) -> None:
         for link, one, other in self._links():
-            link.hold(self._crosses(one, other))
+            self.connected(link, one, other)
 
     def _lose(self, host: str, limit: float) -> None:
         why = f"nothing was heard from it for {limit:g}s"
@@ -114,11 +143,12 @@ class LocalPoller:
 
     wakeups = 0
 
-    def __init__(self, turns: Turns, stopped: Callable[[], None]) -> None:
+    def __init__(self, hub: object, turns: Turns, stopped: Callable[[], None]) -> None:
         self._turns = turns
-        self._lane = Lane(turns)
+        self._lane = Lane(turns, hub)
         self._stopped = stopped
         self.call_soon = self.call_when_read = self._lane.put
+        self.hold = self._lane.hold
         self.stop = stopped
 
     @property
@@ -133,6 +163,9 @@ class LocalPoller:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self._turns.at(self._lane, self._turns.now + seconds, callback)
+
+    def give_way(self) -> None:
+        """Do nothing: one thread at a time runs."""
 
     def run(self) -> None:
         """The schedule does that."""
@@ -173,17 +206,29 @@ class LocalHub(MessageHub):
         super().__init__(address, root)
         self.hosts = network.hosts
         self.overdue.watching = True  # for ever: no thread vanishes here
+        self.pid = 0  # of a proc
         self.on_stop: Callable[[], None] = self.end_at_once
+        self.on_death: Callable[[int], None]  # of a proc: with its exit status, as of a process
+        self.on_still: Callable[[bool], None]
         network.joined(self)
 
     def _open(self, listener: socket.socket | None) -> None:
         place: Any = self  # these stand for what reads sockets
-        place.poller = LocalPoller(self.network.turns, lambda: self.on_stop())
+        place.poller = LocalPoller(self, self.network.turns, lambda: self.on_stop())
         place.answers = Unlent()
         place._inbound = _Inbound()
 
+    def listen(self) -> None: ...  # links are made by name
+
     def thread(self, **how: Any) -> threading.Thread:
         return self.network.turns.thread(self, **how)
+
+    def _way_to(self, address: ProcAddress) -> Any:
+        way: Any = super()._way_to(address)
+        if isinstance(way, LocalPeer):
+            # where a thread waits that has sent too much before the process is up
+            way._backlog._room = TurnCondition(self.network.turns, way._lock)
+        return way
 
     def connect(self, address: ProcAddress, on_close: Callable[..., None]) -> Any:
         there = self.network.hubs.get(address)
@@ -191,10 +236,10 @@ class LocalHub(MessageHub):
             raise ConnectionRefusedError(f"{address} does not listen")
         turns = self.network.turns
         mine = LocalLink(
-            turns, address, self.dispatch, on_close, self.traffic, Asked(self.requests)
+            self, turns, address, self.dispatch, on_close, self.traffic, Asked(self.requests)
         )
         theirs = LocalLink(
-            turns, self.address, there.dispatch, there._asker_lost, there.traffic, None
+            there, turns, self.address, there.dispatch, there._asker_lost, there.traffic, None
         )
         mine.join(theirs)
         there.callers[theirs] = self.address
@@ -213,6 +258,12 @@ class LocalHub(MessageHub):
         if address is not None:
             self.requester_gone(address)
 
+    def stand_still(self, still: bool) -> None:
+        """Do nothing more, as a process that is stopped; or go on."""
+        self.network.stand_still(self, still)
+        self.poller.hold(still)  # type: ignore[attr-defined]
+        self.on_still(still)
+
     def end_at_once(self, failure: Failure | None = None) -> None:
         """End a proc as if it were killed.
 
@@ -222,6 +273,8 @@ class LocalHub(MessageHub):
             return
         self.alive = False
         self.network.hubs.pop(self.address, None)
+        self.network.procs.pop(self.pid, None)
+        self.network.stand_still(self, False)
         self.end = failure or Failure("stopped", "its process has ended", proc=self.address.proc)
         for link in [peer.connection for peer in self._all_peers()]:
             if link is not None:

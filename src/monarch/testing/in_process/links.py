@@ -37,10 +37,11 @@ class LocalLink(Unlent):
     """One end of a link, in the place of a `Connection`.
 
     Args:
+        owner: The hub at this end.
         turns: The schedule.
         peer: The process at the other end.
         on_frame: Called for each frame, on the I/O thread.
-        on_close: Called once, when the other end is closed, with the reason.
+        closed: Called once, when the other end is closed, with the reason.
         asked: Told of each request, at the end that asks.
         log: Adds up what the links of a hub count.
     """
@@ -48,7 +49,7 @@ class LocalLink(Unlent):
     called = None  # by another host
 
     def __init__(
-        self, turns: Turns, peer: object, on_frame: FrameHandler, on_close: CloseHandler, log: TrafficLog, asked: Asked | None
+        self, owner: object, turns: Turns, peer: object, on_frame: FrameHandler, closed: CloseHandler, log: TrafficLog, asked: Asked | None
     ) -> None:  # fmt: skip
         self.peer = peer
         self.parting = ""
@@ -56,17 +57,17 @@ class LocalLink(Unlent):
         self.other: LocalLink | None = None
         self.closed = False
         self._on_frame = on_frame
-        self._on_close = on_close
-        self._lane = Lane(turns)
+        self._on_close = closed
+        self._lane = Lane(turns, owner)
         self._log = log
         self._sent = self._sent_bytes = self._read = self._read_bytes = 0
         log.opened(self)
 
-    def hold(self, held: bool) -> None:
-        """Hold up what is on its way, in both directions; or no longer."""
+    def hold(self, here: bool, there: bool) -> None:
+        """Hold up what is on its way to this end, and to the other one; or no longer."""
         assert self.other is not None
-        self._lane.hold(held)
-        self.other._lane.hold(held)
+        self._lane.hold(here)
+        self.other._lane.hold(there)
 
     def fail(self, reason: str) -> None:
         """Both ends lose the link, with all that is on its way."""

@@ -16,7 +16,9 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -52,10 +54,12 @@ class Lane:
 
     Args:
         turns: Who does them.
+        owner: On whose behalf.
     """
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, owner: object = None) -> None:
         self.turns = turns
+        self.owner = owner
         self.jobs: deque[Job] = deque()
         self.held = False
         self._closed = False
@@ -87,6 +91,7 @@ class Turn:
     def __init__(self, turns: Turns, owner: object) -> None:
         self.turns = turns
         self.owner = owner
+        self.thread: threading.Thread | None = None
         self.killed = False
         self.asleep = True
         self.woken = False
@@ -107,10 +112,14 @@ class Turns:
 
     Attributes:
         now: Seconds since the beginning.
+        acting: On whose behalf the I/O thread does what it does.
+        ending: Whether the block ends, which does not wait for what nothing could end.
     """
 
     def __init__(self, seed: int | None) -> None:
         self.now = 0.0
+        self.acting: object = None
+        self.ending = False
         self._chance = None if seed is None else random.Random(seed)
         self._changed = threading.Condition()
         self._ready: list[Lane] = []
@@ -175,6 +184,7 @@ class Turns:
     def enter(self, turn: Turn) -> None:
         """The calling thread is that of `turn`, and waits until it gets it."""
         _here.turn = turn
+        turn.thread = threading.current_thread()
         turn.gate.acquire()
         self.random.belongs_to(turn.owner)
 
@@ -205,7 +215,9 @@ class Turns:
                 self._holders.discard(turn)
                 self._changed.notify_all()
         if waits:
-            turn.gate.acquire()
+            limit = _END_BOUND if self.ending and turn.owner is self else -1
+            if not turn.gate.acquire(timeout=limit):
+                raise RuntimeError(self._why_stuck())
             if timer is not None:
                 timer.cancel()
             self.random.belongs_to(turn.owner)
@@ -226,6 +238,21 @@ class Turns:
         for turn in [turn for turn in self._turns if turn.owner is owner]:
             self._end_turn(turn)
 
+    def stand_still(self, owner: object, still: bool) -> None:
+        """Let no thread of `owner` come to its turn; or let them again."""
+        for turn in [turn for turn in self._turns if turn.owner is owner]:
+            turn.lane.hold(still)
+
+    def _why_stuck(self) -> str:
+        """Return who has had the turn for all of `_END_BOUND`, and where it stands."""
+        frames = sys._current_frames()
+        threads = [turn.thread for turn in self._holders if turn.thread]
+        stacks = [
+            f"{thread.name}:\n{''.join(traceback.format_stack(frames.get(thread.ident or 0)))}"
+            for thread in threads
+        ]
+        return f"local() can't end: an actor waits, or works on, outside of it:\n{''.join(stacks)}"
+
     def _end_turn(self, turn: Turn) -> None:
         turn.killed = True
         self.wake(turn)
@@ -237,6 +264,7 @@ class Turns:
             raise RuntimeError(
                 "this thread takes no turns with those of local(): only its test and its actors do"
             )
+        self.pause(turn, end)  # once at least: others come to their turn
         while self.now < end:
             self.pause(turn, end)
 
@@ -294,7 +322,7 @@ class Turns:
                     self._ring()
                 job = self._next()
             if job is not None:
-                guarded(job)  # type: ignore[arg-type]  # what it returns is dropped
+                guarded(job)
 
     def _something_to_do(self) -> bool:
         if self._closed:
@@ -313,6 +341,7 @@ class Turns:
         )
         if not lane.jobs:  # it was closed
             return None
+        self.acting = lane.owner
         job = lane.jobs.popleft()
         if lane.jobs:
             self._ready.append(lane)
@@ -392,6 +421,42 @@ class TurnLock:
         self._real.release()
         if self._sleeper is not None:
             self._turns.wake(self._sleeper)
+
+
+class TurnCondition(threading.Condition):
+    """A condition whose waits give up the turn.
+
+    Args:
+        turns: The schedule.
+        lock: As of any condition.
+    """
+
+    def __init__(self, turns: Turns, lock: Any) -> None:
+        super().__init__(lock)
+        self._turns = turns
+        self._sleepers: list[Turn] = []
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """Wait until it is true, or the time is up; return whether it is true."""
+        turn = my_turn()
+        if turn is None:
+            return super().wait_for(predicate, timeout)
+        end = None if timeout is None else self._turns.now + timeout
+        while not (true := predicate()) and (end is None or self._turns.now < end):
+            self._sleepers.append(turn)
+            self.release()
+            try:
+                self._turns.pause(turn, end)
+            finally:
+                self.acquire()
+        return true
+
+    def notify_all(self) -> None:
+        """Wake all that wait."""
+        super().notify_all()
+        sleepers, self._sleepers = self._sleepers, []
+        for turn in sleepers:
+            self._turns.wake(turn)
 
 
 class TurnQueue:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from ..._proc_stat import ARG_END, ARG_START, stat_of
+from ._proc_stat import ARG_END, ARG_START, stat_of
 
 _area: tuple[int, int] | None = None  # a fork has it where its parent has it
 

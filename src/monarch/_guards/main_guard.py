@@ -17,8 +17,8 @@ import sys
 import threading
 from types import FrameType
 
-from ... import config
-from ..._namedtuple import NamedTuple
+from .. import config
+from .._namedtuple import NamedTuple
 
 SPEC_VARIABLE = "MONARCH_PROC_SPEC"
 """Environment variable that names the descriptor from which an executed proc reads its

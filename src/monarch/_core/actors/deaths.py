@@ -1,0 +1,47 @@
+"""Deaths that are under way when a call is told of what came of them.
+
+A rank that dies in a collective breaks connections of its neighbours, and what they raise comes a
+few milliseconds before the news of the death, which takes the way over the agent. So an error of
+the network waits a moment for a death of the same mesh, unless one has just been heard of: that is the
+reason of the failure.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..supervision.failure import Failure
+from ..wire.address import ProcAddress
+
+if TYPE_CHECKING:
+    from ..hub.message_hub import MessageHub
+
+_GRACE = 0.1  # seconds; what the news of the death of a process takes, at most
+_JUST_NOW = 1.0
+
+
+def await_death(
+    hub: MessageHub, mate: ProcAddress, then: Callable[[Failure | None], object]
+) -> None:
+    """Call `then` once: with the death of a process of the mesh of `mate`, or without, in time."""
+    last = hub.last_death
+    if last and last[0].mesh == mate.mesh and time.monotonic() - last[2] < _JUST_NOW:
+        then(last[1])
+        return
+    settling = threading.Lock()  # two threads may come, and one of them settles it
+
+    def settle(death: Failure | None = None) -> None:
+        if settling.acquire(blocking=False):
+            hub.peer_lost_hooks.remove(hear)
+            timer.cancel()
+            then(death)
+
+    def hear(address: ProcAddress, failure: Failure) -> None:
+        if address.mesh == mate.mesh and not failure.is_stop:
+            settle(failure)
+
+    timer = hub.poller.call_later(_GRACE, settle)
+    hub.peer_lost_hooks.append(hear)

@@ -1,0 +1,103 @@
+"""The script's module as procs have it: `__main__`, which never runs there.
+
+It has the names that travel: the classes of the script that came to the running actor, what stands
+in their globals, and what their annotations mention. So `pickle` and `torch.save` find a class by
+its name, `typing.get_type_hints` what its annotations say, and `inspect` the file of its source.
+What came to several actors of a process may differ; each sees its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+import types
+import weakref
+from contextlib import suppress
+from importlib.machinery import ModuleSpec
+from typing import Any
+
+from cloudpickle import cloudpickle
+
+from . import reducers
+
+Names = dict[str, Any]
+
+brought: weakref.WeakKeyDictionary[type, tuple[Names, Names]] = weakref.WeakKeyDictionary()
+"""The globals of the script with which each class has arrived, and the names that it mentions.
+
+The latter are bytes where they are to be imported once somebody asks for them.
+"""
+functions: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+"""The functions of the script that arrived last, by the table of the actor's classes, and name."""
+
+
+class ScriptModule(types.ModuleType):
+    """`__main__` of a process that does not run the script."""
+
+    def __init__(self) -> None:
+        super().__init__("__main__")
+        # under this name, children of `multiprocessing` run nothing in its place
+        self.__spec__ = ModuleSpec("__main__", None)
+
+    @property
+    def __dict__(self) -> Names:  # type: ignore[override]
+        names = {**super().__dict__}
+        for name, value in _known().items():
+            with suppress(ImportError, AttributeError):  # those are missed by whoever needs them
+                names[name] = _read(value)
+        return names
+
+    def __getattr__(self, name: str) -> Any:
+        known = _known()
+        if name not in known:
+            raise AttributeError(f"module '__main__' of a proc has no {name!r}: none was sent here")
+        return _read(known[name])
+
+
+def install() -> None:
+    """Give this process a `__main__` that stands for the script."""
+    if not isinstance(sys.modules["__main__"], ScriptModule):
+        sys.modules["__main__"] = sys.modules["__mp_main__"] = ScriptModule()
+        reducers.script_names = _known
+
+
+def _known() -> Names:
+    own = reducers.own_classes()
+    found: Any = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID if own is None else own
+    classes: list[type] = [cls for cls in found.copy().values() if cls in brought]
+    names = {name: function for (of, name), function in functions.items() if of == id(own)}
+    for cls in reversed(classes):  # what the first one uses, the actor's own, is not replaced
+        for part in reversed(brought[cls]):
+            names.update(part)
+    for cls in classes:  # the last of a name is the one that the script has
+        own_name = cls.__qualname__
+        if brought[cls][1].get(own_name) is cls:
+            names[own_name] = cls
+    return names
+
+
+def _read(value: Any) -> Any:
+    return pickle.loads(value) if type(value) is bytes else value
+
+
+def globals_of(cls: type) -> Names | None:
+    """Return the globals of the script for a class of it; None where this process has none."""
+    main = sys.modules["__main__"]
+    here = None if isinstance(main, ScriptModule) else vars(main)
+    return brought[cls][0] if cls in brought else here
+
+
+def mentioned(cls: type, home: Names) -> Names:
+    """Return what a class needs in its module to be found and read there.
+
+    That is itself, or the class around it, and what those of its annotations name that are text.
+    """
+    if cls in brought:
+        return brought[cls][1]
+    outer, nested, _ = cls.__qualname__.partition(".")
+    wanted = {outer} if nested or home.get(outer) is cls else set()
+    for annotation in vars(cls).get("__annotations__", {}).values():
+        if isinstance(annotation, str) or hasattr(annotation, "__origin__"):
+            wanted.update(re.findall(r"[^\W\d]\w*", str(annotation)))
+    return {name: home[name] for name in sorted(wanted) if name in home}
