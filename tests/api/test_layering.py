@@ -150,7 +150,7 @@ SOCKETS_BETWEEN_PARENT_AND_CHILD = {
 # decision: say in the commit what the lines are for. What stands on the engine (attaching hosts,
 # repeated calls, drawings of meshes) is in `monarch.actor`, and does not count.
 MOST_LINES_OF_THE_CORE = 30_450
-MOST_LINES_OF_CODE_OF_THE_CORE = 19_130
+MOST_LINES_OF_CODE_OF_THE_CORE = 19_145
 
 # Where a layer below must call upward by name, or an import is put off for the sake of the start-up
 # time. Keep it small.

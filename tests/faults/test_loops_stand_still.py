@@ -48,9 +48,10 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         def guarded(*args: Any, **kwargs: Any) -> Any:
             if waiting.running_loop() is not None:
                 frames = traceback.extract_stack()[:-1]
-                # a thread that is started is waited for, some microseconds
-                starts = any(frame.name.startswith("start") for frame in frames[-2:])
-                if not starts and any("/monarch/" in frame.filename for frame in frames[-4:]):
+                # microseconds: a thread that is started is waited for, and who makes many calls
+                # gives way to those who answer
+                brief = any(frame.name.startswith(("start", "give_way")) for frame in frames[-2:])
+                if not brief and any("/monarch/" in frame.filename for frame in frames[-4:]):
                     stacks.append("".join(traceback.format_list(frames[-8:])))
             return real(*args, **kwargs)
 

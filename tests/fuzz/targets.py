@@ -248,6 +248,7 @@ class Doors:
         _ = self._net
         address = ProcAddress(random_name(), "proc.0")
         hub = MessageHub(address, address)
+        hub.listen()
         thread = threading.Thread(target=hub.poller.run, name="fuzzed-hub")
         thread.start()
 

@@ -10,7 +10,7 @@ HANGS = Path(__file__).with_name("time_limit.py")
 
 
 def test_a_test_that_runs_into_its_time_limit_tells_where_the_ranks_are() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HANGS)]
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", str(HANGS)]
     ended = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=50
     )

@@ -6,6 +6,8 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from monarch.actor import Actor, Channel, Port, endpoint
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ class Hangs(Actor):
         threading.Event().wait()
 
 
+@pytest.mark.processes("stacks are those of processes")
 def test_that_runs_into_its_time_limit(spawn: Spawn) -> None:
     port, about_to = Channel[str].open()
     answer = spawn({"gpus": 2}).spawn("hangs", Hangs).hang_in_here.call(port)

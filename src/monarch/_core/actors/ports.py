@@ -284,6 +284,7 @@ class _Queue:
     def __init__(self, once: bool) -> None:
         cell = context()._cell
         self._hub = cell.hub
+        self._hub.listen()  # a client that has no procs may be sent to
         self._once = once
         self._claimed = False
         self._lock = threading.RLock()  # what is called back may ask for the next value

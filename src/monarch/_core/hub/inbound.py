@@ -50,6 +50,11 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
         self._poller = poller
         self._door: Door | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether callers are let in, or were."""
+        return self._door is not None
+
     def open(self, listener: socket.socket) -> None:
         """Let in those who connect to a socket that listens; owned by this object from now on."""
         self._door = Door(self._poller, listener, logger, self._let_in)

@@ -133,14 +133,19 @@ class MessageHub(Peers):
         # the connections that requests go out over, and answers come back
         self.answers = Group(self.poller)
         self._inbound = Inbound(self.poller, self._serve, self.dispatch, self.requester_gone)
+        self._opening = threading.Lock()
         if listener is not None:
             self._inbound.open(listener)
 
     def listen(self) -> None:
         """Listen under the address's name: a client does once there is an agent, which removes what
-        it leaves if it is killed.
+        it leaves if it is killed, or before it first speaks to a process of another's.
         """
-        self._inbound.open(unix.listen(self.local(self.address)))
+        if self._inbound.is_open:
+            return
+        with self._opening:
+            if not self._inbound.is_open:
+                self._inbound.open(unix.listen(self.local(self.address)))
 
     @property
     def others(self) -> RemoteRouter:
@@ -315,6 +320,7 @@ class MessageHub(Peers):
         Raises:
             OSError: Nobody listens, or not at this moment.
         """
+        self.listen()  # for answers, and what is sent to ports of this process
         sock = unix.connect(self.local(address))
         connection = self._serve(sock, self.dispatch, on_close, self.answers, Asked(self.requests))
         connection.peer = address
