@@ -834,6 +834,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/pure/test_job_trusted.py::test_the_job_that_another_user_has_set_is_not_imported",
                 "tests/pure/test_job_trusted.py::test_no_output_goes_through_links_of_others",
             ),
+            "other users of the machine: to read the output of `monarch run`, or have it written": (
+                "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
+                "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
+            ),
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
             ),
@@ -866,10 +870,25 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token",
                 "tests/procs/test_debug_adapter.py::test_another_user_of_the_machine_is_refused",
             ),
+            "who can reach a port of the debugger: to run code in a rank through a port for [editors]": (
+                "tests/procs/test_debug_adapter.py::test_what_a_web_page_posts_is_not_evaluated_in_the_rank",
+                "tests/procs/test_debug_adapter.py::test_with_the_setting_the_client_says_where_editors_attach_to_ranks",
+                "tests/procs/test_debug_adapter_attacks.py::test_what_is_no_message_of_an_editor_reaches_no_rank",
+                "tests/procs/test_debug_adapter_attacks.py::test_an_editor_without_the_token_is_told_and_attaches_to_nothing",
+                "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
+            ),
             "who can reach the admin interface, a page in a user's browser among them: to read what a program does, or to stop it": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",
                 "tests/pure/test_admin_security.py::test_a_page_of_another_site_does_nothing",
                 "tests/procs/test_admin.py::test_who_may_look_has_no_tables_of_stacks",
+            ),
+            "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
+                "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
+            ),
+            "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
+                "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
+                "tests/pure/test_job_refusals.py::test_a_mesh_has_no_name_of_an_option_or_of_several_lines",
+                "tests/pure/test_job_refusals.py::test_an_interpreter_is_one_line_and_no_option",
             ),
             "a user's own mistakes: a port open to everybody; a key that others can read; a pickle from a stranger": (
                 "tests/procs/test_workers.py::test_tcp_without_secret_and_certificates_is_refused_at_the_call",

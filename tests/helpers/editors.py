@@ -15,9 +15,11 @@ _PATIENCE = 60.0  # seconds
 class Editor:
     """Args:
     address: Of the adapter, ``host:port``.
+    token: Which it asks for.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, token: str = "") -> None:
+        self._token = token
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=_PATIENCE)
         self._file = self.socket.makefile("rb")
@@ -59,16 +61,20 @@ class Editor:
         message: Message | None = json.loads(self._file.read(size)) if size else None
         return message
 
-    def attach(self, path: str, line: int) -> None:
-        """Set a breakpoint, and let the program go on."""
-        self.ask(
+    def initialize(self) -> int:
+        return self.send(
             "initialize",
             clientID="test",
             adapterID="debugpy",
             pathFormat="path",
             linesStartAt1=True,
         )
-        self.send("attach", justMyCode=True)
+
+    def attach(self, path: str, line: int) -> None:
+        """Set a breakpoint, and let the program go on."""
+        number = self.initialize()
+        self.wait_for(lambda message: message.get("request_seq") == number)
+        self.send("attach", justMyCode=True, monarchToken=self._token)
         self.wait_for(lambda message: message.get("event") == "initialized")
         [breakpoint_] = self.ask(
             "setBreakpoints", source={"path": path}, breakpoints=[{"line": line}]

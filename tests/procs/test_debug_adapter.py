@@ -10,13 +10,14 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,7 +30,7 @@ from monarch._core.plane import ProcAddress, pickling
 from monarch.actor import ProcMesh
 from monarch.config import configured
 from monarch.debugger import dap, editors
-from monarch.debugger.protocol import Attach, Detach
+from monarch.debugger.protocol import Attach, Detach, Said, framed
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -102,29 +103,34 @@ def say(program: RunningProgram, text: str) -> None:
 @contextmanager
 def terminal(
     program: RunningProgram, as_json: bool = False
-) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """`monarch debug --dap`, and where an editor can attach."""
+) -> Iterator[tuple[subprocess.Popen[str], tuple[str, str]]]:
+    """`monarch debug --dap`, where an editor can attach, and the token."""
     asked = (
         "-p",
         str(program.pid),
         "--dap",
         "trainers[1]",
-        "--port",
-        "0",
         *(["--json"] if as_json else []),
     )
     with program.start_monarch("debug", *asked) as command:
         line = next_line(command)
-        said = "trainers[1]: an editor can attach to "
+        said = "trainers[1]: an editor can attach; for launch.json: "
         if as_json:
             told = json.loads(line)
-            line = said + told.pop("address")
+            where = told.pop("address"), told.pop("token")
             assert told == {"mesh": "trainers", "rank": 1}
-        assert line.startswith(f"{said}127.0.0.1:"), line
+        else:
+            assert line.startswith(said), line
+            where = where_of(json.loads(line.removeprefix(said)))
         try:
-            yield command, line.split()[-1]
+            yield command, where
         finally:
             command.kill()
+
+
+def where_of(entry: dict[str, Any]) -> tuple[str, str]:
+    """The address and the token of a launch configuration."""
+    return "{host}:{port}".format(**entry["connect"]), entry["monarchToken"]
 
 
 def next_line(command: subprocess.Popen[str]) -> str:
@@ -144,11 +150,11 @@ def test_an_editor_debugs_a_rank_of_an_attached_host_again_and_again(tmp_path: P
         program.wait_for("go")
         say(program, "debugged")
         untouched = program.wait_for("answer")
-        with terminal(program) as (command, address):
+        with terminal(program) as (command, where):
             for steps in (1, 2):
-                editor = Editor(address)
-                assert next_line(command) == "trainers[1]: an editor is attached"
+                editor = Editor(*where)
                 editor.attach(str(script), line_of_the_breakpoint(script))
+                assert next_line(command) == "trainers[1]: an editor is attached"
                 say(program, "21")
                 stopped = editor.event("stopped")
                 frame, *_ = editor.stack(stopped["threadId"])
@@ -173,8 +179,8 @@ def test_a_rank_at_a_breakpoint_goes_on_when_who_debugs_it_vanishes(
     script = tmp_path / "train.py"
     with running(PROGRAM.format(workers=[]), tmp_path) as program:
         program.wait_for("go")
-        with terminal(program) as (command, address):
-            editor = Editor(address)
+        with terminal(program) as (command, where):
+            editor = Editor(*where)
             editor.attach(str(script), line_of_the_breakpoint(script))
             say(program, "21")
             editor.event("stopped")
@@ -190,8 +196,8 @@ def test_an_editor_hears_of_the_death_of_its_rank(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     with running(PROGRAM.format(workers=[]), tmp_path) as program:
         pid = int(program.wait_for("go").split()[2])
-        with terminal(program) as (command, address):
-            editor = Editor(address)
+        with terminal(program) as (command, where):
+            editor = Editor(*where)
             editor.attach(str(script), line_of_the_breakpoint(script))
             say(program, "21")
             editor.event("stopped")
@@ -218,13 +224,15 @@ def test_with_the_setting_the_client_says_where_editors_attach_to_ranks(tmp_path
         assert program.process.stderr is not None
         with killed_after(PATIENCE, program.process):
             told = program.process.stderr.readline()
-        assert told.startswith("monarch: editors can attach to trainers[0-1] at 127.0.0.1:")
+        assert told.startswith("monarch: editors can attach to trainers[0-1]; entries")
         assert told.endswith(
             f"; entries for launch.json: {tmp_path / '.monarch' / 'launch.json'}\n"
         )
-        entries = json.loads((tmp_path / ".monarch" / "launch.json").read_text())["configurations"]
+        written = tmp_path / ".monarch" / "launch.json"
+        assert stat.S_IMODE(written.stat().st_mode) == 0o600
+        entries = json.loads(written.read_text())["configurations"]
         assert [entry["name"] for entry in entries] == ["trainers[0]", "trainers[1]"]
-        editor = Editor("{host}:{port}".format(**entries[1]["connect"]))
+        editor = Editor(*where_of(entries[1]))
         editor.attach(str(script), line_of_the_breakpoint(script))
         say(program, "21")
         stopped = editor.event("stopped")
@@ -261,7 +269,7 @@ def test_the_port_of_a_rank_is_closed_when_that_ends_and_had_again_by_the_next(
         said += capsys.readouterr().err
         with pytest.raises(ConnectionRefusedError):
             Editor(f"127.0.0.1:{last}")
-    assert said.count("monarch: editors can attach to editable[0-1] at 127.0.0.1:") == 2
+    assert said.count("monarch: editors can attach to editable[0-1]; ") == 2
 
 
 def test_editors_are_offered_ranks_again_after_no_port_could_be_opened(
@@ -313,8 +321,8 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(
     strict = {"MONARCH_HEARTBEAT_TIMEOUT": "0.4s", "MONARCH_DEADLOCK_CHECK_INTERVAL": "0.1s"}
     with running(PROGRAM.format(workers=[]), tmp_path, strict) as program:
         program.wait_for("go")
-        with terminal(program, as_json=True) as (command, address):
-            editor = Editor(address)
+        with terminal(program, as_json=True) as (command, where):
+            editor = Editor(*where)
             editor.attach(str(script), line_of_the_breakpoint(script))
             say(program, "21 2")
             stopped = editor.event("stopped")
@@ -349,8 +357,8 @@ def test_a_rank_that_an_editor_has_stopped_is_in_the_debugger_for_all_others(
 def test_breakpoint_stops_in_the_editor_while_one_is_attached(tmp_path: Path) -> None:
     with running(PROGRAM.format(workers=[]), tmp_path) as program:
         program.wait_for("go")
-        with terminal(program) as (command, address):
-            editor = Editor(address)
+        with terminal(program) as (command, where):
+            editor = Editor(*where)
             editor.attach(str(tmp_path / "train.py"), 1)
             say(program, "pause")
             stopped = editor.event("stopped")
@@ -378,10 +386,10 @@ def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: 
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['debugpy'] = None\n")
     with running(PROGRAM.format(workers=[]), tmp_path, {"PYTHONPATH": str(tmp_path)}) as program:
         program.wait_for("go")
-        with terminal(program) as (command, address):
-            editor = Editor(address)
+        with terminal(program) as (command, where):
+            editor = Editor(*where)
+            editor.initialize()
             assert editor.read() is None
-            next_line(command)
             assert "an editor needs debugpy in the actor's process" in next_line(command)
             editor.close()
         for wrong, text in (
@@ -394,6 +402,26 @@ def test_ranks_without_debugpy_and_wrong_names_are_errors_of_one_line(tmp_path: 
             )
 
 
+def test_what_a_web_page_posts_is_not_evaluated_in_the_rank(tmp_path: Path) -> None:
+    arguments = {"expression": "open('owned', 'w').close()", "context": "repl"}
+    evaluate = {"seq": 1, "type": "request", "command": "evaluate", "arguments": arguments}
+    body = json.dumps(evaluate)
+    with running(PROGRAM.format(workers=[]), tmp_path) as program:
+        program.wait_for("go")
+        with terminal(program) as (command, (address, _)):
+            host, _, port = address.rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=PATIENCE) as page:
+                page.sendall(
+                    f"POST / HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+                )
+                with suppress(ConnectionResetError):  # not all was read
+                    assert page.recv(1) == b""
+            assert "it said 'POST / HTTP/1.1" in next_line(command)
+        say(program, "21")
+        assert program.wait_for("answer") == "answer 43"
+    assert not (tmp_path / "owned").exists()
+
+
 def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(sock: object) -> None:
         raise ConnectionRefusedError("it runs as user 1, not as user 2")
@@ -401,7 +429,7 @@ def test_another_user_of_the_machine_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dap, "check_same_user", refuse)
     told: list[str] = []
     # it gets no further
-    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]
+    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append, "token")  # type: ignore[arg-type]
     editor = Editor(port.address)
     assert editor.read() is None
     assert told == ["refused a connection: it runs as user 1, not as user 2"]
@@ -422,14 +450,14 @@ def test_a_connection_that_is_reset_at_once_does_not_close_the_port(
     monkeypatch.setattr(dap, "check_same_user", refuse)
     told: list[str] = []
     # it gets no further
-    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append)  # type: ignore[arg-type]
+    port = dap.Port(None, ProcAddress("host", "proc"), 0, told.append, "token")  # type: ignore[arg-type]
     for _ in range(2):
         editor = Editor(port.address)
         assert editor.read() is None
         editor.close()
     assert told == [
         "refused a connection: [Errno 107] not connected",
-        "refused a connection: another user",
+        "refused a connection: another user (2 so far)",
     ]
     port.close()
 
@@ -442,9 +470,13 @@ def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(
     monkeypatch.setattr(dap, "_READS_WITHIN", 1)
     monkeypatch.setattr(dap, "_ENDED_WITHIN", 0.1)
     ours, editor = socket.socketpair()
+    told: list[str] = []
     # nothing is sent
-    relay = dap._Relay(None, ProcAddress("host", "proc"), ours)  # type: ignore[arg-type]
-    runs = threading.Thread(target=relay.run, daemon=True)
+    relay = dap._Relay(None, ProcAddress("host", "proc"), ours, told.append)  # type: ignore[arg-type]
+    attach = {"type": "request", "command": "attach", "arguments": {"monarchToken": "token"}}
+    editor.sendall(framed(json.dumps(attach).encode()))
+    messages = dap._Messages(ours.makefile("rb"))
+    runs = threading.Thread(target=relay.run, args=(messages, {}, "token"), daemon=True)
     runs.start()
     said = SimpleNamespace(flags=0, payload=pickling.dumps(b"x" * (1 << 22))[0], buffers=())
     io_thread = threading.Thread(target=relay.reply, args=(said,), daemon=True)
@@ -452,8 +484,10 @@ def test_an_editor_that_stops_reading_holds_up_nothing_and_has_left(
     io_thread.join(PATIENCE)
     runs.join(PATIENCE)
     assert not io_thread.is_alive() and not runs.is_alive()
-    assert sent == [Attach, Detach]
+    assert sent == [Attach, Said, Said, Detach]
+    assert told == ["an editor is attached", "the editor has left"]
     editor.close()
+    ours.close()
 
 
 def test_a_connection_that_can_not_be_taken_does_not_close_the_port() -> None:

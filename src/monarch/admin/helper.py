@@ -41,6 +41,7 @@ def main(reach: child.Reach = reach) -> None:
     """
     gc.set_threshold(child.MADE)
     logging.basicConfig(level=logging.WARNING, format="monarch admin: %(message)s")
+    logging.getLogger("uvicorn.error").addFilter(_Counted())
     told = json.loads(sys.stdin.readline())
     # the thread that has started this is that of the door, which waits for its end
     child.die_with(told["parent"])
@@ -78,6 +79,23 @@ def main(reach: child.Reach = reach) -> None:
     asyncio.run(_serve(server, listener, app, program, told["idle"]))
     # threads may wait for a program that is gone
     os._exit(PROGRAM_ENDED if program.ended.is_set() else 0)
+
+
+class _Counted(logging.Filter):
+    """Tells of the first request that is none, and whenever there have been twice as many.
+
+    Any web page can send them all day; errors of ours are told each time.
+    """
+
+    _count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to tell it."""
+        if record.levelno > logging.WARNING:
+            return True
+        self._count += 1
+        record.msg, record.args = f"{record.getMessage()} ({self._count} such so far)", None
+        return not self._count & (self._count - 1)
 
 
 async def _serve(

@@ -169,7 +169,7 @@ _DEBUGGER = (
         False,
         "MONARCH_DEBUG_ADAPTER",
         "Editors can attach to each rank by the Debug Adapter Protocol, at ports of the client that"
-        " are open to its user only; it says which.",
+        " are open to its user only, and ask for a token; it says where both are.",
     ),
 )
 

@@ -38,7 +38,7 @@ from .._core.plane import (
 from ..actor import context
 from . import tracing
 from .debuggee import opened
-from .protocol import PROMPT, RUNNING, Attach, Detach, Said, Who
+from .protocol import PROMPT, RUNNING, Attach, Detach, Said, Who, framed
 from .session import Followed, place_of
 
 _LARGEST_READ = 1 << 16  # bytes
@@ -83,8 +83,7 @@ class _Session:
         with suppress(OSError):  # the debugger has ended
             while (data := self._said.get()) is not None:
                 self._ours.sendall(data)
-            text = json.dumps(_GOODBYE).encode()
-            self._ours.sendall(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+            self._ours.sendall(framed(json.dumps(_GOODBYE).encode()))
             self._goes_on.wait(_RESUMED_WITHIN)
         with suppress(OSError):
             self._ours.shutdown(socket.SHUT_RDWR)

@@ -13,6 +13,8 @@ import functools
 import itertools
 import json
 import os
+import secrets
+import tempfile
 import threading
 import time
 import weakref
@@ -27,7 +29,6 @@ from .dap import Port
 from .notices import say
 from .protocol import Offered
 
-_FIRST = 5678  # port of the first rank; others have the next ones, those that are taken any
 _MOST = 64  # ports
 _GATHER = 0.15  # seconds without a change, after which those that have come are told of together
 _LONGEST = 1.0  # seconds, however many come
@@ -51,7 +52,7 @@ class Editors:
         self._failed = False  # which was told
         self._ports: dict[Rank, tuple[ProcAddress, Port]] = {}
         self._numbers: dict[Rank, int] = {}  # those that a rank has had
-        self._next = itertools.count(_FIRST)
+        self._token = secrets.token_urlsafe(24)
         hub.inbound_lost_hooks.append(self._lost)
 
     def changed(self) -> None:
@@ -103,11 +104,7 @@ class Editors:
         entries = self._write_entries()
         for mesh, several in itertools.groupby(taken, key=lambda proc: proc.mesh):
             ranks = [proc.rank for proc in several]
-            ports = ranges(self._numbers[mesh, rank] for rank in ranks)
-            say(
-                f"monarch: editors can attach to {mesh}[{ranges(ranks)}] at 127.0.0.1:{ports};"
-                f" {entries}"
-            )
+            say(f"monarch: editors can attach to {mesh}[{ranges(ranks)}]; {entries}")
         if len(new) > len(taken):
             say(
                 f"monarch: {len(new) - len(taken)} more ranks have no port: `monarch debug --dap"
@@ -120,37 +117,31 @@ class Editors:
         tell = functools.partial(_tell, f"{proc.mesh}[{proc.rank}]")
         try:
             try:
-                port = Port(
-                    self._hub, proc.address, self._numbers.get(rank) or next(self._next), tell
-                )
+                number = self._numbers.get(rank, 0)
+                port = Port(self._hub, proc.address, number, tell, self._token)
             except OSError:
-                port = Port(self._hub, proc.address, 0, tell)
-        except (OSError, OverflowError):  # too many files are open, or no number is left
+                port = Port(self._hub, proc.address, 0, tell, self._token)
+        except OSError:  # too many files are open, or no number is left
             return False
         self._ports[rank] = proc.address, port
-        self._numbers[rank] = int(port.address.rpartition(":")[2])
+        self._numbers[rank] = port.number
         return True
 
     def _write_entries(self) -> str:
         """Write the entries of all ranks, and say where they are."""
         entries = [
-            _entry(f"{mesh}[{rank}]", self._numbers[mesh, rank])
-            for mesh, rank in sorted(self._ports)
+            port.entry(f"{mesh}[{rank}]") for (mesh, rank), (_, port) in sorted(self._ports.items())
         ]
+        folder = os.path.dirname(_ENTRIES)
         with suppress(OSError):
-            os.makedirs(os.path.dirname(_ENTRIES), exist_ok=True)
-            whole = f"{_ENTRIES}.{os.getpid()}"
-            with open(whole, "w") as file:
-                json.dump({"version": "0.2.0", "configurations": entries}, file, indent=4)
-            os.replace(whole, _ENTRIES)  # editors may be reading it
-            return f"entries for launch.json: {os.path.abspath(_ENTRIES)}"
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+            if os.lstat(folder).st_uid == os.geteuid():  # neither it, nor a link, is another's
+                number, whole = tempfile.mkstemp(dir=folder)  # for this user alone
+                with open(number, "w") as file:
+                    json.dump({"version": "0.2.0", "configurations": entries}, file, indent=4)
+                os.replace(whole, _ENTRIES)  # editors may be reading it
+                return f"entries for launch.json: {os.path.abspath(_ENTRIES)}"
         return f"an entry for launch.json: {json.dumps(entries[:1])}"
-
-
-def _entry(name: str, port: int) -> dict[str, Any]:
-    """Return the launch configuration of VS Code for a port."""
-    connect = {"host": "127.0.0.1", "port": port}
-    return {"name": name, "type": "debugpy", "request": "attach", "connect": connect}
 
 
 def _unreached(host: str, why: str) -> None:

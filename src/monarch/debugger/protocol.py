@@ -13,6 +13,11 @@ from typing import Any, NamedTuple
 from .._core.plane import ControlRequest, ControlService, ProcAddress, handles, register
 
 
+def framed(message: bytes) -> bytes:
+    """Return a message of the Debug Adapter Protocol with its header."""
+    return b"Content-Length: %d\r\n\r\n%s" % (len(message), message)
+
+
 class Who(NamedTuple):
     """An actor in the debugger.
 

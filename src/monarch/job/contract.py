@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -178,6 +179,16 @@ def check_env(env: Mapping[str, str] | None) -> dict[str, str]:
         if not isinstance(name, str) or not isinstance(value, str):
             raise TypeError(f"env maps names to strings, got {name!r}: {value!r}")
     return dict(env or {})
+
+
+def check_python(path: str) -> str:
+    """Check the interpreter of workers, which is a word of commands and scripts.
+
+    A ValueError if it is several lines, or would be taken for an option.
+    """
+    if not re.fullmatch(r"[^-\x00-\x1f\x7f][^\x00-\x1f\x7f]*", path):
+        raise ValueError(f"python_exe is the path of an interpreter, in one line; got {path!r}")
+    return path
 
 
 def check_strings(name: str, given: Sequence[str]) -> tuple[str, ...]:

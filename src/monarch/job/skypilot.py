@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 
 from ..errors import JobError
 from ..trust import read_secret_file
-from .contract import IDLE_LIMIT, WorkersJob, make_secret_file, unreachable, worker_command
+from .contract import (
+    IDLE_LIMIT,
+    WorkersJob,
+    check_python,
+    make_secret_file,
+    unreachable,
+    worker_command,
+)
 from .trait import JobTrait
 from .waiting import Waiting
 from .worker_spec import WorkerSpec
@@ -106,7 +113,7 @@ class SkyPilotJob(WorkersJob):
             monarch_port,
             idle_minutes_to_autostop,
             down_on_autostop,
-            python_exe,
+            check_python(python_exe),
             setup_commands,
             workdir,
             dict(file_mounts or {}),

@@ -29,6 +29,7 @@ from .contract import (
     HostId,
     WorkersJob,
     check_idle_limit,
+    check_python,
     check_size,
     check_strings,
     hosts_of,
@@ -139,7 +140,7 @@ class SlurmJob(WorkersJob):
                 " known"
             )
         self._described = SlurmDescription(
-            python_exe or sys.executable,
+            check_python(python_exe or sys.executable),
             check_strings("srun_args", srun_args),
             monarch_port,
             job_name,

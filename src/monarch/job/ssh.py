@@ -24,7 +24,14 @@ from pathlib import Path
 
 from ..errors import JobError
 from . import processes, ssh_text
-from .contract import HostId, check_idle_limit, check_strings, hosts_of, make_secret_file
+from .contract import (
+    HostId,
+    check_idle_limit,
+    check_python,
+    check_strings,
+    hosts_of,
+    make_secret_file,
+)
 from .launch import WorkerProcess
 from .ssh_workers import ANSWER, END, SshDescription, SSHWorkers
 from .state import check_mesh_names
@@ -97,7 +104,7 @@ class SSHJob(SSHWorkers):
             )
         super().__init__(
             SshDescription(
-                python_exe or sys.executable,
+                check_python(python_exe or sys.executable),
                 check_strings("ssh_args", ssh_args),
                 monarch_port or 0,
                 transport is not None,

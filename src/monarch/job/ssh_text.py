@@ -20,6 +20,8 @@ LIFELINE, REPORT = 0, 3
 Its stdout is not the report: what others print there would come before it.
 """
 
+# what ssh, its ProxyCommand, or a shell on the way would take for something else
+_NO_HOST = re.compile(r"""[\s\x00-\x1f\x7f'"`$;&<>|(){}]|(?:^|@|/)-""")
 _NOISE = re.compile(
     r"^(@+$|Warning: |\*\* |debug\d: |mux_client|Connection closed by|Connection to .*"
     r" closed|kex_exchange_identification|"
@@ -245,7 +247,7 @@ def check_hosts(mesh: str, hosts: Sequence[str]) -> list[str]:
     if not hosts:
         raise ValueError(f"mesh {mesh!r}: a mesh needs at least one host, got none")
     for host in hosts:
-        if not re.fullmatch(r"[^\s-]\S*", host):
+        if not host or _NO_HOST.search(host):
             raise ValueError(
                 f"mesh {mesh!r}: {host!r} is no host: wanted what ssh takes, a name, user@name, or"
                 " ssh://name:port"

@@ -62,16 +62,16 @@ def check_mesh_names(names: Iterable[str]) -> None:
 
     Raises:
         TypeError: A name is no string.
-        ValueError: It is empty, begins with an underscore, or is an attribute that every `JobState`
-            has.
+        ValueError: It is empty, begins with an underscore or as an option does, has a slash or a
+            character that is not shown, or is an attribute that every `JobState` has.
     """
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"the name of a host mesh is a string, got {name!r}")
-        if not name or name.startswith("_") or "/" in name:
+        if not name or name.startswith(("_", "-")) or "/" in name or not name.isprintable():
             raise ValueError(
-                f"a host mesh can't be called {name!r}: give it a name without '/' or leading"
-                " underscore"
+                f"a host mesh can't be called {name!r}: give it a name without '/', line breaks and"
+                " leading '_' or '-'"
             )
         if hasattr(JobState, name):
             raise ValueError(

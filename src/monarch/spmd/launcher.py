@@ -12,8 +12,10 @@ import asyncio
 import itertools
 import logging
 import os
+import secrets
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection
@@ -94,6 +96,8 @@ class Launcher(Actor):
         self._signal = 0
         self._lost: set[int] = set()
         self._used: list[int] = []
+        # known to nobody before it is there
+        self._files = f"monarch_run_{secrets.token_hex(8)}"
 
     def __supervise__(self, failure: MeshFailure) -> bool:
         return True  # whoever waits for the rank is told as well
@@ -105,6 +109,10 @@ class Launcher(Actor):
         Raises:
             ValueError: There are too few hosts, or not what `procs` asks for.
         """
+        options = self._options
+        if options.log_dir is None and (any(options.redirects) or any(options.tee)):
+            folder = os.path.join(tempfile.gettempdir(), self._files)
+            print(f"monarch run: files of output are in {folder}, on each host", file=sys.stderr)
         for number in itertools.count():
             outcome = Outcome(
                 tuple(await self._attempt(self._usable_hosts(), number)), number, self._signal
@@ -160,9 +168,8 @@ class Launcher(Actor):
         try:
             ranks: Any = procs.spawn("rank", RankProcess, self._options, self._folder)
             first = ranks.slice(**dict.fromkeys(procs.extent.labels, 0))
-            attempt = Attempt(
-                number, *await first.open_store.call_one(procs._procs.hosts, _STORE_TIMEOUT)
-            )
+            store = await first.open_store.call_one(procs._procs.hosts, _STORE_TIMEOUT)
+            attempt = Attempt(number, self._files, *store)
             self._ranks, self._procs = ranks, procs
             watch = (
                 asyncio.ensure_future(self._watch(ranks)) if self._options.hang_timeout else None

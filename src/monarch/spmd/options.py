@@ -64,7 +64,8 @@ class Options(NamedTuple):
         role: ``ROLE_NAME`` of the ranks.
         module: `script` is a module, as ``python -m`` takes it.
         no_python: `script` is a program that is no Python script.
-        log_dir: Folder for the files that `redirects` and `tee` ask for; None for a temporary one.
+        log_dir: Folder for the files that `redirects` and `tee` ask for; None for a temporary one
+            that no other user can enter.
         redirects: Streams that go to a file only.
         tee: Streams that go to a file as well.
         shown_local_ranks: Local ranks whose output is shown; None for all.

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import io
 import json
 import os
 import select
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -73,12 +75,15 @@ class Attempt(NamedTuple):
 
     Attributes:
         number: 0 for the first, 1 after the first restart, ...
+        files: Name of the folder for the files of output where no ``--log-dir`` says which: in that
+            for temporary ones, and of this run alone.
         address: Host of the store.
         port: TCP port of the store.
         has_store: Whether that is open already, so that rank 0 need not.
     """
 
     number: int
+    files: str
     address: str
     port: int
     has_store: bool
@@ -197,7 +202,7 @@ class RankProcess(Actor):
             return Exit(point.rank, local, socket.gethostname(), 0, 0, time.time(), "")
         try:
             streams, process = self._start(
-                self._environment(point, attempt, error_file), local, attempt.number
+                self._environment(point, attempt, error_file), local, attempt
             )
         except OSError as error:
             # there is no such program, the folder of the logs can't be made, ...
@@ -215,7 +220,7 @@ class RankProcess(Actor):
         )
 
     def _start(
-        self, environment: dict[str, str], local: int, attempt: int
+        self, environment: dict[str, str], local: int, attempt: Attempt
     ) -> tuple[_Streams, subprocess.Popen[bytes]]:
         streams = self._streams = _Streams(self._options, local, attempt)
         offer = self._offer
@@ -336,7 +341,8 @@ class _Stream:
         self.target: int | None = None if shown else subprocess.DEVNULL
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
-            self._file = file.open("ab", buffering=0)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            self._file = io.FileIO(os.open(file, flags, 0o600), "ab")
         if file is not None or keep:
             self._read, self.target = os.pipe()
 
@@ -373,15 +379,15 @@ class _Stream:
 
 
 class _Streams:
-    def __init__(self, options: Options, local_rank: int, attempt: int) -> None:
+    def __init__(self, options: Options, local_rank: int, attempt: Attempt) -> None:
         shown = options.shown_local_ranks is None or local_rank in options.shown_local_ranks
         redirected, teed = options.redirects.of(local_rank), options.tee.of(local_rank)
         folder = None
         if redirected or teed:
             folder = (
-                Path(options.log_dir or tempfile.gettempdir())
+                Path(options.log_dir or _private(attempt.files))
                 / options.run_id
-                / f"attempt_{attempt}"
+                / f"attempt_{attempt.number}"
                 / str(local_rank)
             )
 
@@ -405,6 +411,21 @@ class _Streams:
     def finish(self) -> None:
         self.stdout.finish()
         self.stderr.finish()
+
+
+def _private(name: str) -> str:
+    """Return a folder for temporary files that no other user can enter, or has made.
+
+    Raises:
+        PermissionError: Another user has taken the name.
+    """
+    folder = os.path.join(tempfile.gettempdir(), name)
+    with suppress(FileExistsError):  # another rank has made it
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{folder} is another user's: give --log-dir")
+    return folder
 
 
 def _let_serve(script: socket.socket, listener: socket.socket) -> None:

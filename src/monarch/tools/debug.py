@@ -7,6 +7,7 @@ import importlib
 import json
 import os
 import re
+import secrets
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +43,7 @@ def debug(
     ] = None,
     port: Annotated[
         int, typer.Option(help="Port on this machine for the first rank, with --dap; 0 for any.")
-    ] = 5678,
+    ] = 0,
     as_json: Annotated[
         bool, typer.Option("--json", help="Tell what --dap has opened as JSON objects.")
     ] = False,
@@ -71,18 +72,16 @@ def _serve_editors(connection: Connection, wanted: str, port: int, as_json: bool
         raise ValueError(
             f"--dap takes a mesh of procs and ranks, such as trainers[3], not {wanted!r}"
         )
+    token = secrets.token_urlsafe(24)
     for index, proc in enumerate(find(connection, found["mesh"], found["ranks"], _unreached)):
-        tell = functools.partial(
-            _say, f"{proc.mesh}[{proc.rank}]", sys.stderr if as_json else sys.stdout
-        )
-        opened = Port(connection.hub, proc.address, port and port + index, tell)
+        name = f"{proc.mesh}[{proc.rank}]"
+        tell = functools.partial(_say, name, sys.stderr if as_json else sys.stdout)
+        opened = Port(connection.hub, proc.address, port and port + index, tell, token)
         if as_json:
-            print(
-                json.dumps({"mesh": proc.mesh, "rank": proc.rank, "address": str(opened.address)}),
-                flush=True,
-            )
+            where = {"address": opened.address, "token": token}
+            print(json.dumps({"mesh": proc.mesh, "rank": proc.rank, **where}), flush=True)
         else:
-            tell(f"an editor can attach to {opened.address}")
+            tell(f"an editor can attach; for launch.json: {json.dumps(opened.entry(name))}")
     with suppress(KeyboardInterrupt):
         connection.wait()
 

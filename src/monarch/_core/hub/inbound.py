@@ -52,7 +52,7 @@ class Inbound(dict[Connection, "ProcAddress | None"]):
 
     @property
     def is_open(self) -> bool:
-        """Whether callers are let in, or were."""
+        """True once callers have been let in."""
         return self._door is not None
 
     def open(self, listener: socket.socket) -> None:
