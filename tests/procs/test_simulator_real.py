@@ -22,6 +22,7 @@ from monarch.simulator import Machine, Simulator, measure, patch_tensor_engine
 from monarch.simulator.meter import processor_times
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.timeout(300),  # to measure a machine that is busy takes long
     pytest.mark.processes("compares with real processes"),
 ]

@@ -37,7 +37,10 @@ from monarch.tensor_engine import (
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors"),  # torch's
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -787,7 +790,7 @@ class Slots(Actor):
     def count(self) -> int:
         from monarch.tensor_engine.worker import workers
 
-        return sum(worker.count for worker in workers.values())
+        return sum(worker.count for worker in workers().values())
 
 
 def test_values_are_freed_with_their_handles(spawn: Spawn) -> None:

@@ -25,7 +25,10 @@ from monarch.actor import Actor, endpoint
 from monarch.tensor_engine import TensorError
 from monarch.tensor_engine import engine as engine_module
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 MIB = 1 << 20
 _gate = threading.Event()
@@ -49,7 +52,7 @@ class Opener(Actor):
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 def _memory() -> int:

@@ -31,7 +31,10 @@ from monarch.tensor_engine import (
     worker_collectives,
 )
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 
 @remote(propagate=lambda tensor, factor: torch.empty_like(tensor))
@@ -55,13 +58,13 @@ _noted: list[str] = []
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 def _programs() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(len(worker._shared.programs) for worker in workers.values())
+    return sum(len(worker._shared.programs) for worker in workers().values())
 
 
 def _take_noted() -> list[str]:

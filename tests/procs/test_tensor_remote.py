@@ -22,7 +22,10 @@ from monarch.tensor_engine import RemoteException, function_resolvers
 if TYPE_CHECKING:
     from conftest import Spawn
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 def same(x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -363,7 +366,7 @@ def counts(mesh: Any) -> int:
     def count() -> int:
         from monarch.tensor_engine.worker import workers
 
-        return sum(worker.count for worker in workers.values())
+        return sum(worker.count for worker in workers().values())
 
     return int(max(remote(count).call().get().values()))
 

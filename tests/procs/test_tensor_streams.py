@@ -29,7 +29,10 @@ from monarch.tensor_engine import (
     record,
 )
 
-pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("descriptors", "threads"),  # torch's
+]
 
 _gates: dict[str, threading.Event] = {}
 
@@ -192,7 +195,7 @@ def test_values_of_any_stream_are_freed_with_their_handles(mesh: Any, other: Str
 def _count() -> int:
     from monarch.tensor_engine.worker import workers
 
-    return sum(worker.count for worker in workers.values())
+    return sum(worker.count for worker in workers().values())
 
 
 # reductions and moves

@@ -22,7 +22,10 @@ from torch import nn
 from monarch import Stream, get_active_mesh, get_active_stream, inspect, no_mesh, remote, slice_mesh
 from monarch.tensor_engine import grad_function, grad_generator, gradient_execution_order
 
-pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.may_keep("threads", "descriptors"),  # torch's
+]
 
 
 def network() -> nn.Sequential:
