@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import re
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
-from monarch import Stream, fetch_shard, get_active_mesh, inspect, reduce, slice_mesh
+from monarch import Stream, fetch_shard, get_active_mesh, inspect, reduce, remote, slice_mesh
 from monarch.actor import Actor, SupervisionError, endpoint
-from monarch.tensor_engine import RemoteException
+from monarch.profiler import profile
+from monarch.tensor_engine import RemoteException, in_process, spawn_tensor_engine
+from monarch.tensor_engine.groups import Meeting, RankGroup
 from monarch.testing import LocalHosts, local
 
 pytestmark = pytest.mark.may_keep("threads", "descriptors")  # torch's
@@ -25,11 +31,8 @@ def _program(hosts: LocalHosts) -> list[Any]:
         with Stream("other").activate():
             y = torch.ones(2) + mesh.rank("dp")
             rows = reduce(y, "dp", "stack")
-        drawn = torch.rand(2)
-        return [
-            inspect(each, **dict(zip(each.mesh.sizes, [0] * len(each.mesh.sizes), strict=True)))
-            for each in (both, there, rows, drawn)
-        ]
+        made: list[Any] = [both, there, rows, torch.rand(2)]
+        return [inspect(each, dict.fromkeys(each.mesh.sizes, 0)) for each in made]
 
 
 @pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
@@ -79,9 +82,47 @@ def test_a_rank_that_is_killed_ends_the_wait_of_others_in_a_reduction() -> None:
                 assert inspect(reduce(torch.ones(1), "gpus", "sum"), hosts=0, gpus=0).item() == 2.0
 
 
-def test_groups_of_torch_are_refused_at_once() -> None:
-    with local() as hosts, hosts.spawn_procs({"gpus": 2}).activate() as mesh:
-        with pytest.raises(NotImplementedError, match=r"reduce\(\) works here"):
-            mesh.process_group("gpus")
-        with pytest.raises(NotImplementedError, match=r"spawn procs on the real this_host\(\)"):
-            mesh.torch_mesh()
+REFUSED: dict[str, Callable[[Any, Any], object]] = {
+    "a process for each rank: use reduce(), or": lambda mesh, _: mesh.process_group("gpus"),
+    "groups of torch.distributed": lambda mesh, _: mesh.torch_mesh(),
+    "one profiler for a process: spawn": lambda *_: profile(),
+    "over RDMA: use one engine": lambda _, other: torch.ones(1).to_mesh(other),  # type: ignore[attr-defined]
+}
+
+
+def test_all_that_needs_processes_is_refused_at_once() -> None:
+    with local() as hosts:
+        other = spawn_tensor_engine(hosts.spawn_procs({"gpus": 2}))
+        with hosts.spawn_procs({"gpus": 2}).activate() as mesh:
+            for why, attempt in REFUSED.items():
+                with pytest.raises(NotImplementedError, match=re.escape(why)) as raised:
+                    attempt(mesh, other)
+                assert str(raised.value).endswith("spawn procs on the real this_host()")
+
+
+def test_a_reduction_of_what_is_on_a_gpu_is_refused() -> None:
+    in_process.begin("engine")
+    group = RankGroup(Meeting("", engine="engine"), [0, 1], 0)
+    in_process.end("engine")
+    with pytest.raises(NotImplementedError, match="tensor on cuda:0 can't be reduced"):
+        group.backend(torch.device("cuda:0"))
+
+
+_noted: list[str] = []
+
+
+def _note() -> None:
+    _noted.append("run")
+
+
+def test_what_is_issued_goes_out_by_the_clock_of_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    _noted.clear()
+    with local() as hosts, hosts.spawn_procs().activate():
+        inspect(torch.ones(1))  # sent just now, whatever the real clock says
+        real = itertools.count(time.monotonic(), 10)
+        monkeypatch.setattr(time, "monotonic", lambda: next(real))
+        remote(_note, propagate="inspect")()
+        hosts.advance(0.0005)
+        assert _noted == []
+        hosts.advance(0.002)
+        assert _noted == ["run"]

@@ -65,7 +65,6 @@ class Model(Interpreter):
         self.name = f"simulated {machine.name}"
         self.target = 0
         self.spread = False
-        self.in_process = False
         self.is_usable = True
         self.gone: tuple[int, ...] = ()
         self._lock = threading.RLock()  # answers are read on any thread

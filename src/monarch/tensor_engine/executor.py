@@ -54,7 +54,6 @@ class Executor(Protocol):
         target: The id of the actors that are its workers; 0 for none.
         spread: Whether each stream has a thread of its own; the engine sets it, see
             `Engine.spread`.
-        in_process: Whether all ranks are in this process, for a test: see `in_process`.
     """
 
     uid: str
@@ -62,7 +61,6 @@ class Executor(Protocol):
     name: str
     target: int
     spread: bool
-    in_process: bool
 
     @property
     def procs(self) -> ProcMesh:

@@ -162,6 +162,11 @@ class RankGroup:
         """Return the backend that moves tensors of a device."""
         if device.type == "cpu":
             return self.cpu
+        if isinstance(self.cpu, in_process.Place):
+            raise NotImplementedError(
+                f"on procs of monarch.testing.local() a tensor on {device} can't be reduced or moved:"
+                " make it on CPUs there"
+            )
         if self._gpu is None:
             store = dist.PrefixStore("gpu", self._store)
             self._gpu = dist.ProcessGroupNCCL(

@@ -5,6 +5,8 @@ the turn, as the others could not come. So it notes its part, and gives up its t
 come; the last runs the parts of all. What is computed depends on nothing but the program.
 
 What ends a wait: the last member that comes, the end of one that is missing, the end of the engine.
+
+`PerProc` is for what is one for a process elsewhere, and `refuse` for what has to be.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partialmethod
-from typing import Any
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
 
 from .._core.plane import current_hub
 from .gloo import LOOPBACK, gloo
 
-_lock = threading.Lock()
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+_lock = threading.RLock()  # an engine that is garbage ends on any thread, at any moment
 
 
 class _Exchange:
@@ -143,30 +149,21 @@ class Place:
         self._counts: dict[Any, int] = {}
         self.store = group.store
 
-    def _do(self, name: str, *args: Any) -> _Exchange:
-        everyone = range(len(self._group.members))
-        return self._group.take_part(self._next("all"), everyone, self._index, name, args)
+    def _part(self, way: tuple[int, ...], name: str, *args: Any) -> _Exchange:
+        """Take part in the next exchange of its kind: from one member to one, or of all."""
+        count = self._counts[way] = self._counts.get(way, 0) + 1
+        parties = way or range(len(self._group.members))
+        return self._group.take_part((way, count), parties, self._index, name, args)
 
     def send(self, tensors: list[Any], peer: int, tag: int) -> _Exchange:
-        way = self._index, peer
-        return self._group.take_part(
-            self._next(way), way, self._index, "send", (tensors, peer, tag)
-        )
+        return self._part((self._index, peer), "send", tensors, peer, tag)
 
     def recv(self, tensors: list[Any], peer: int, tag: int) -> _Exchange:
-        way = peer, self._index
-        return self._group.take_part(
-            self._next(way), way, self._index, "recv", (tensors, peer, tag)
-        )
+        return self._part((peer, self._index), "recv", tensors, peer, tag)
 
-    def _next(self, way: Any) -> tuple[Any, int]:
-        """The key of the next exchange of its kind, which is the same for all that take part."""
-        count = self._counts[way] = self._counts.get(way, 0) + 1
-        return way, count
-
-    allreduce = partialmethod(_do, "allreduce")
-    alltoall_base = partialmethod(_do, "alltoall_base")
-    _allgather_base = partialmethod(_do, "_allgather_base")
+    allreduce = partialmethod(_part, (), "allreduce")
+    alltoall_base = partialmethod(_part, (), "alltoall_base")
+    _allgather_base = partialmethod(_part, (), "_allgather_base")
 
 
 class _Engine:
@@ -175,6 +172,11 @@ class _Engine:
     def __init__(self) -> None:
         self.groups: dict[str, _Group] = {}
         self.gone: dict[int, str] = {}
+
+    def lose(self, gone: dict[int, str]) -> None:
+        self.gone.update(gone)
+        for group in list(self.groups.values()):
+            group.end_what_waits()
 
 
 _engines: dict[str, _Engine] = {}
@@ -186,7 +188,7 @@ def begin(engine: str) -> None:
 
 
 def place(engine: str, key: str, members: tuple[int, ...], index: int) -> Place:
-    """The place of one member in a group; whoever comes first makes it.
+    """The place of one member in a group, which the first that comes makes.
 
     Raises:
         RuntimeError: The engine has ended.
@@ -200,20 +202,46 @@ def place(engine: str, key: str, members: tuple[int, ...], index: int) -> Place:
         return Place(found.groups[key], index)
 
 
-def note_end(engine: str, rank: int, why: str = "") -> None:
+def note_end(engine: str, rank: int) -> None:
     """A rank has ended: no other needs to wait for it."""
     found = _engines.get(engine)
     if found is not None:
-        found.gone[rank] = why or f"rank {rank} has ended"
-        for group in list(found.groups.values()):
-            group.end_what_waits()
+        found.lose({rank: f"rank {rank} has ended"})
 
 
 def end(engine: str) -> None:
     """The engine has ended."""
-    found = _engines.get(engine)
+    found = _engines.pop(engine, None)
     if found is not None:
-        for group in list(found.groups.values()):
-            for rank in group.members:
-                note_end(engine, rank, "the tensor engine has ended")
-        del _engines[engine]
+        members = {rank for group in found.groups.values() for rank in group.members}
+        found.lose(dict.fromkeys(members, "the tensor engine has ended"))
+
+
+def refuse(mesh: Any, why: str, instead: str = "") -> None:
+    """Raises NotImplementedError: the ranks of a mesh are in this process, where this can't be.
+
+    Args:
+        mesh: The mesh.
+        why: What needs a process for each rank.
+        instead: What there is here in its place.
+    """
+    if mesh.engine.in_process:
+        raise NotImplementedError(
+            f"{mesh!r} is of monarch.testing.local(), and {why}: {instead and f'use {instead}, or '}"
+            "spawn procs on the real this_host()"
+        )
+
+
+class PerProc(Generic[Key, Value]):
+    """A dict for each proc of this process; of which a real one is the only one."""
+
+    def __init__(self) -> None:
+        self._all: WeakKeyDictionary[Any, dict[Key, Value]] = WeakKeyDictionary()
+
+    def __call__(self) -> dict[Key, Value]:
+        """That of the calling thread's proc."""
+        return self._all.setdefault(current_hub(), {})
+
+    def __bool__(self) -> bool:
+        # a program that has no context needs none for this
+        return bool(self._all and self())

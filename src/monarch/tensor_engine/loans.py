@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._core.plane import NotYet, ProcAddress, current_hub, pickling, running_loop
+from .._core.plane import NotYet, current_hub, pickling, running_loop
 from ..actor import context
 from .errors import RemoteException
+from .in_process import PerProc
 from .instructions import Poison
 
 
@@ -69,34 +70,33 @@ class Loan:
         return None if self.keep else result
 
 
-_loans: dict[tuple[ProcAddress, str, int], Loan] = {}
-_refused: dict[tuple[ProcAddress, str], Poison] = {}
+_loans: PerProc[tuple[str, int], Loan] = PerProc()
+_refused: PerProc[str, Poison] = PerProc()
 
 
 def loan(uid: str, ticket: int) -> Loan:
     """The loan with a ticket: whoever comes first makes it."""
-    here = current_hub().address
-    found = _loans.setdefault((here, uid, ticket), Loan())
-    if (here, uid) in _refused:
-        found.open(_refused[here, uid], keep=False)
+    found, refused = _loans().setdefault((uid, ticket), Loan()), _refused()
+    if uid in refused:
+        found.open(refused[uid], keep=False)
     return found
 
 
 def forget_loan(uid: str, ticket: int) -> None:
     """The worker goes on."""
-    _loans.pop((current_hub().address, uid, ticket), None)
+    _loans().pop((uid, ticket), None)
 
 
 def end_loans(uid: str, why: Poison) -> None:
     """The worker has ended: whoever waits for it is told."""
-    for key, each in list(_loans.items()):
-        if key[:2] == (current_hub().address, uid):
+    for key, each in list(_loans().items()):
+        if key[0] == uid:
             each.open(why, keep=False)
 
 
 def refuse_loans(uid: str, why: Poison) -> None:
     """The worker has lost all that it had, and does nothing more: nothing can be borrowed of it."""
-    _refused[current_hub().address, uid] = why
+    _refused()[uid] = why
     end_loans(uid, why)
 
 

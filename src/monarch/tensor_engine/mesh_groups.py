@@ -38,12 +38,9 @@ def groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
 def public_groups_along(mesh: RankMesh, names: tuple[str, ...]) -> int:
     """The number of the groups of `torch.distributed` along some dimensions of a mesh."""
     engine = mesh.engine
-    if engine.executor.in_process:
-        raise NotImplementedError(
-            f"{mesh!r} is of monarch.testing.local(), and groups of torch.distributed belong to a"
-            " process of their own: reduce() works here; for process_group() and torch_mesh() spawn"
-            " procs on the real this_host()"
-        )
+    in_process.refuse(
+        mesh, "groups of torch.distributed need a process for each rank", instead="reduce()"
+    )
 
     def define(number: int) -> None:
         engine.check(engine.everyone)  # all of them take part
@@ -125,7 +122,7 @@ def meeting_of(engine: Engine) -> Meeting:
     """The rendezvous of groups, which lives as long as the engine."""
     if engine.meeting is None:
         hosts = engine.executor.procs._procs.hosts
-        if engine.executor.in_process:
+        if engine.in_process:
             in_process.begin(engine.uid)
             engine.meeting = Meeting("", engine=engine.uid)
             engine.end_meeting = weakref.finalize(engine, in_process.end, engine.uid)
@@ -152,7 +149,7 @@ def _tell_end(known: weakref.ref[Engine], rank: int) -> None:
     engine = known()
     if engine is not None:
         engine.meeting.note_end(rank)
-        if engine.executor.in_process:
+        if engine.in_process:
             return  # there are no groups of torch, and that has ended all waits
         with suppress(RuntimeError, SupervisionError):  # it has exited, or more have ended
             engine.submit(engine.living(), (MOVE, call_sites.here(), "note_end", (rank,)), now=True)

@@ -9,12 +9,11 @@ device waits as well, for what the other one was told before.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
-
-_CLOSED = object()
 
 
 class Rendezvous:
@@ -26,14 +25,8 @@ class Rendezvous:
 
     def __init__(self, queue: Callable[[], Any]) -> None:
         self._lock = threading.Lock()
-        self._queue = queue
-        self._given: dict[int, Any] = {}
+        self._given: defaultdict[int, Any] = defaultdict(queue)  # None: the worker has ended
         self._closed = False
-
-    def _of(self, ticket: int) -> Any:
-        if ticket not in self._given:
-            self._given[ticket] = self._queue()
-        return self._given[ticket]
 
     def give(self, ticket: int, value: Any) -> None:
         """Leave a value as it is after all that this stream has done."""
@@ -42,7 +35,7 @@ class Rendezvous:
             done = torch.cuda.Event()
             done.record()
         with self._lock:
-            self._of(ticket).put((value, done))
+            self._given[ticket].put((value, done))
 
     def take(self, ticket: int) -> Any:
         """Wait for a value.
@@ -51,10 +44,11 @@ class Rendezvous:
             RuntimeError: The worker has ended.
         """
         with self._lock:
-            waiting = self._of(ticket)
-            found: Any = _CLOSED if self._closed else None
-        found = found or waiting.get()
-        if found is _CLOSED:
+            waiting = self._given[ticket]
+            if self._closed:
+                waiting.put(None)
+        found = waiting.get()
+        if found is None:
             raise RuntimeError("the tensor engine has ended")
         value, done = found
         with self._lock:
@@ -68,8 +62,7 @@ class Rendezvous:
         """Let everybody go who waits."""
         with self._lock:
             self._closed = True
-            given, self._given = self._given, {}
-        for waiting in given.values():
-            while not waiting.empty():
-                waiting.get()
-            waiting.put(_CLOSED)
+            given = list(self._given.values())
+            self._given.clear()
+        for waiting in given:
+            waiting.put(None)

@@ -11,16 +11,16 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 
-from .._core.plane import ProcAddress, current_hub
+from .._core.plane import current_hub
 from ..actor import Actor, Port, SupervisionError, context, endpoint
 from . import engine_transfer, loans, torch_groups
 from .groups import Meeting
+from .in_process import PerProc
 from .instructions import ALL, END, FORGET, MAIN, MOVE, SPREAD, Instruction, Poison
 from .runner import Runner, here
 from .stream_state import Shared
@@ -50,12 +50,12 @@ class Worker(Actor):
         if not current_hub().in_process:  # the environment, and groups of torch, are the process's
             _set_environment(self.rank, ranks, self.rank % local_ranks, local_ranks)
             torch_groups.start(uid)
-        workers.add(uid, self)
+        workers()[uid] = self
         if self._lost:
             loans.refuse_loans(uid, Poison(-1, self.rank, "the tensor engine", str(self._loss())))
 
     def __cleanup__(self, error: Exception | None) -> None:
-        workers.remove(self.uid)
+        workers().pop(self.uid, None)
         self._shared.rendezvous.close()
         for runner in list(self._runners.values()):
             runner.close()
@@ -183,31 +183,8 @@ class Worker(Actor):
             runner.close()
 
 
-class _Workers(Mapping[str, Worker]):
-    """The workers of the proc that the calling thread belongs to, by the id of their engine."""
-
-    def __init__(self) -> None:
-        self._all: WeakValueDictionary[tuple[ProcAddress, str], Worker] = WeakValueDictionary()
-
-    def add(self, uid: str, worker: Worker) -> None:
-        self._all[current_hub().address, uid] = worker
-
-    def remove(self, uid: str) -> None:
-        self._all.pop((current_hub().address, uid), None)
-
-    def __getitem__(self, uid: str) -> Worker:
-        return self._all[current_hub().address, uid]
-
-    def __iter__(self) -> Iterator[str]:
-        if self._all:  # else this may be a program that has no context, and needs none
-            here = current_hub().address
-            yield from [uid for address, uid in list(self._all) if address == here]
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-workers = _Workers()
+workers: PerProc[str, Worker] = PerProc()
+"""The workers in this process, by the id of their engine."""
 
 
 def _answer(port: Port[Any], runner: Runner, method: str, args: tuple[Any, ...]) -> None:

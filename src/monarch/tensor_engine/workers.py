@@ -58,7 +58,6 @@ class Workers:
             "tensor_engine", Worker, self.uid, self.size, min(procs._procs.per_host, self.size)
         )
         self.target: int = self._workers._uid
-        self.in_process = self._cell.hub.in_process
         self.spread = False
         self.gone: dict[int, Failure] = {}
         self._noting = threading.Lock()

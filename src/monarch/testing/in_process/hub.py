@@ -161,6 +161,9 @@ class LocalPoller:
         else:
             self.call_soon(callback)
 
+    def now(self) -> float:
+        return self._turns.now
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return self._turns.at(self._lane, self._turns.now + seconds, callback)
 
