@@ -368,6 +368,22 @@ def test_views_in_inference_mode_are_what_they_are_views_of(mesh: Any) -> None:
     (net(x)[0].sum() + views[0].sum()).backward()
 
 
+def test_in_inference_mode_a_result_may_be_its_argument(mesh: Any) -> None:
+    x, y = torch.ones(2, 3), torch.zeros(2, 3)
+    with torch.inference_mode():
+        flat = x.flatten()
+        kept = [x.float(), x.to(torch.float32), x.cpu(), x.type_as(y), *torch.broadcast_tensors(x)]
+        assert all(each is x for each in kept)
+        assert flat.flatten() is flat
+        assert x.to(torch.float64) is not x
+        assert inspect(nn.functional.mse_loss(x, y)).item() == 1
+        assert inspect(nn.functional.l1_loss(x, y)).item() == 1
+        assert inspect(torch.masked.sum(x, 0)).tolist() == [2, 2, 2]
+        assert torch.feature_dropout(x, 0.0, train=True) is x  # p is no part of the plan's key
+        assert inspect(torch.feature_dropout(x, 1.0, train=True)).tolist() == inspect(y).tolist()
+        assert inspect(nn.Dropout(0.5).eval()(x)).tolist() == inspect(x).tolist()
+
+
 def test_what_is_resized_to_hold_a_result_has_its_shape(mesh: Any) -> None:
     out = torch.empty(0)
     same = out.detach()
