@@ -140,7 +140,7 @@ def local(hosts: int = 1, *, seed: int | None = None) -> Iterator[LocalHosts]:
     try:
         for thread in threads:
             _continue(turns, thread)
-        with surroundings(network):
+        with surroundings(network), config.configured(rdma_paths="messages"):
             running = client._client = LocalClient(network)
             try:
                 yield _hosts(network, names)
