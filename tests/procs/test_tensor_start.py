@@ -25,6 +25,9 @@ def test_a_simple_program_imports_neither_the_compiler_nor_transfers() -> None:
                 torch.autograd.backward(torch.nn.functional.gelu(x + x).sum())
                 torch.optim.SGD([x], lr=0.1).step()
                 print(inspect(x.grad).shape)
+            store = torch.distributed.HashStore()
+            torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+            torch.distributed.destroy_process_group()
             print([name for name in sys.modules if name.startswith(("torch._dynamo.", "monarch.rdma"))])
         """,
         timeout=90,
@@ -41,6 +44,7 @@ USES = {
     "submodule": "import torch._dynamo.utils; print(torch._dynamo.utils.counters is not None)",
     "name": "from torch._dynamo import optimize; print(callable(optimize))",
     "decorator": "print(torch._dynamo.disable(lambda: 1)())",
+    "rules": "print(torch._dynamo.trace_rules.lookup)",
 }
 
 
