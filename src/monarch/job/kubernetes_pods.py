@@ -14,14 +14,9 @@ from .kubernetes_api import Object
 from .kubernetes_manifest import CONTROLLERS, Mesh, port_of, worker_container
 
 _HOPELESS = {
-    "ImagePullBackOff",
-    "InvalidImageName",
-    "ErrImageNeverPull",
-    "CreateContainerConfigError",
-    "CreateContainerError",
-    "RunContainerError",
-    "CrashLoopBackOff",
-}
+    "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError",
+    "CreateContainerError", "RunContainerError", "CrashLoopBackOff",
+}  # fmt: skip
 """Reasons for which a container waits that it does not get out of by itself."""
 
 logger = logging.getLogger("monarch.job")

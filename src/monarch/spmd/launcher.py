@@ -222,14 +222,9 @@ class Launcher(Actor):
         if event is not None and event.cause == "host":
             self._lost.add(host)
         return Exit(
-            point.rank,
-            point.rank % local,
-            f"host {host}",
-            0,
-            -signal.SIGKILL,
-            time.time(),
+            point.rank, point.rank % local, f"host {host}", 0, -signal.SIGKILL, time.time(),
             str(error),
-        )
+        )  # fmt: skip
 
     async def _ranks_per_host(self, hosts: HostMesh) -> int:
         wanted = self._options.procs

@@ -111,14 +111,9 @@ class HostStacks:
                 continue
             if proc.end is None:
                 self._look_at(
-                    proc.address,
-                    proc.mesh,
-                    proc.rank,
-                    proc.size,
-                    proc.pid,
-                    description.machine,
+                    proc.address, proc.mesh, proc.rank, proc.size, proc.pid, description.machine,
                     proc.coordinates,
-                )
+                )  # fmt: skip
             elif not proc.end.is_stop:
                 note = f"{HAS_ENDED}: {proc.end.reason}"
                 self._failed.append(

@@ -140,15 +140,8 @@ def _profile(program: str, pid: int, record: RunPySpy) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="monarch-profile-") as folder:
         graph = Path(folder, "graph.svg")
         command = [
-            program,
-            "record",
-            "--pid",
-            str(pid),
-            "--format",
-            "flamegraph",
-            "--output",
-            str(graph),
-        ]
+            program, "record", "--pid", str(pid), "--format", "flamegraph", "--output", str(graph),
+        ]  # fmt: skip
         command += ["--duration", str(record.seconds), "--rate", str(record.rate), *options]
         failed, _ = _run(command, pid, record.seconds + _MORE)
         if "No stack counts found" in failed.get("stderr", ""):

@@ -76,17 +76,9 @@ def _messages(asked: Asked) -> Iterator[Row]:
                 who = actor_id(address, call.uid)
                 took = (call.until - call.since) // 1000 if call.until else None
                 yield (
-                    event_id(who, call.since),
-                    call.since // 1000,
-                    0,
-                    who,
-                    call.endpoint,
-                    None,
-                    0,
-                    took,
-                    1,
-                    None,
-                )
+                    event_id(who, call.since), call.since // 1000, 0, who, call.endpoint, None, 0,
+                    took, 1, None,
+                )  # fmt: skip
 
 
 @produces("message_status_events", AGENT)

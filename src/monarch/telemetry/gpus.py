@@ -70,15 +70,9 @@ def _processes(asked: Asked) -> Iterator[Row]:
         for pid, used in gpu.processes.items():
             proc = proc_id(ours[pid]) if pid in ours else None
             yield (
-                host_id(description.agent.host),
-                asked.now_us,
-                gpu.vendor,
-                gpu.number,
-                gpu.uuid,
-                pid,
-                proc,
-                used,
-            )
+                host_id(description.agent.host), asked.now_us, gpu.vendor, gpu.number, gpu.uuid,
+                pid, proc, used,
+            )  # fmt: skip
 
 
 def _found(asked: Asked) -> Iterator[Gpu]:

@@ -43,19 +43,9 @@ class _Handled:
     """One message that an actor has begun to handle; `end` is None until it has."""
 
     __slots__ = (
-        "begin",
-        "bytes",
-        "call",
-        "end",
-        "failed",
-        "meta",
-        "number",
-        "peer",
-        "sender",
-        "slot",
-        "uid",
-        "weight",
-    )
+        "begin", "bytes", "call", "end", "failed", "meta", "number", "peer", "sender", "slot",
+        "uid", "weight",
+    )  # fmt: skip
 
     def __init__(self, peer: ProcAddress, frame: Any, weight: int) -> None:
         self.number = next(_numbers)
@@ -356,13 +346,9 @@ def _history(asked: Asked) -> Iterator[Row]:
     here = asked.service.hub.address
     for each in _recorder.history.rows() if _recorder is not None else ():
         yield (
-            each.at,
-            actor_id(here, each.uid),
-            proc_id(here),
-            each.seconds,
-            each.handled,
+            each.at, actor_id(here, each.uid), proc_id(here), each.seconds, each.handled,
             each.queued,
-        )
+        )  # fmt: skip
 
 
 def _kept() -> list[_Handled]:

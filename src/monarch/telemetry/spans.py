@@ -64,22 +64,9 @@ class span:  # noqa: N801  # used like a function
     """
 
     __slots__ = (
-        "_context",
-        "_token",
-        "actor",
-        "begin",
-        "end",
-        "fields",
-        "file",
-        "line",
-        "module",
-        "name",
-        "number",
-        "outside",
-        "parent",
-        "root",
-        "thread",
-    )
+        "_context", "_token", "actor", "begin", "end", "fields", "file", "line", "module", "name",
+        "number", "outside", "parent", "root", "thread",
+    )  # fmt: skip
 
     def __init__(self, name: str, **fields: Any) -> None:
         self.name = name

@@ -328,20 +328,12 @@ class _Case:
         )
         point = ", ".join(f"{name.removesuffix('s')} {at}" for name, at in inner.items())
         return Standing(
-            proc.mesh,
-            proc.size,
-            tuple(by_rank),
-            tuple(sorted({each.proc.host for each in nodes})),
-            tuple(each.proc.pid for each in by_rank.values()),
-            point,
-            node.endpoint,
-            node.place,
-            node.state,
-            node.reason,
+            proc.mesh, proc.size, tuple(by_rank), tuple(sorted({each.proc.host for each in nodes})),
+            tuple(each.proc.pid for each in by_rank.values()), point, node.endpoint, node.place,
+            node.state, node.reason,
             max((each.seconds for each in nodes if each.seconds is not None), default=None),
-            group[0] in blamed,
-            node.lines,
-        )
+            group[0] in blamed, node.lines,
+        )  # fmt: skip
 
 
 def _gets_on(members: Sequence[RankActivity]) -> bool:
