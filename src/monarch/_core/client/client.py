@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ... import config
 from ..._guards.main_guard import refuse_imports
 from ..._guards.surroundings import explained, refuse_gevent
+from ..._interrupts import LOOK, HeldInterrupts, look
 from ..._lazy import engine_log
 from ...errors import SupervisionError
 from ..actors import sampling
@@ -27,7 +28,6 @@ from ..actors.proc_service import ProcService
 from ..calls import future as futures
 from ..calls.failed_call import tell_all
 from ..calls.future import Future
-from ..calls.interrupts import LOOK, HeldInterrupts, look
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
 from ..hub.control import SingleAnswer, send_record
