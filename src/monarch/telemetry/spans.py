@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from hashlib import blake2b
-from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from .._core.plane import SYSTEM, TRACE, ProcAddress, current_hub, running
@@ -100,12 +99,7 @@ class span:  # noqa: N801  # used like a function
         self._token = _current.set(self)
         _spans.append(self)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._finish(error)
 
     def _finish(self, error: BaseException | None = None) -> None:
