@@ -159,14 +159,16 @@ class ApiCall(NamedTuple):
             ApiError: It is none.
         """
         given = self.body.get(name, self.query.get(name, default))
-        known = {"true": True, "1": True, "": True, "false": False, "0": False}
-        found = (
-            given
-            if isinstance(given, bool)
-            else known.get(given)
-            if isinstance(given, str)
-            else None
-        )
+        known = {
+            "true": True,
+            "1": True,
+            "": True,
+            "false": False,
+            "0": False,
+            True: True,
+            False: False,
+        }
+        found = known.get(given) if isinstance(given, (str, bool)) else None
         if found is None:
             raise ApiError("bad_request", f"{name} is true or false, not {given!r}")
         return found

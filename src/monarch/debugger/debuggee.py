@@ -72,14 +72,8 @@ def opened(kind: Callable[..., T], known: dict[tracing.Activity, T], editor: str
         return session
     hub, here = current_hub(), context()
     rank = here.actor_instance.rank
-    who = protocol.Who(
-        here.actor_instance.name,
-        rank.rank,
-        dict(rank),
-        socket.gethostname(),
-        os.getpid(),
-        here._cell.uid,
-    )
+    name, host = here.actor_instance.name, socket.gethostname()
+    who = protocol.Who(name, rank.rank, dict(rank), host, os.getpid(), here._cell.uid)
     number = random_uid()
 
     def closed() -> None:

@@ -19,7 +19,7 @@ from .._core.plane import (
     Failure,
     Hub,
     ProcAddress,
-    SingleAnswer,
+    ask_one,
     pickling,
     refusal,
     send_record,
@@ -66,15 +66,8 @@ class SessionEntry:
     def row(self, label: str) -> protocol.Row:
         since = time.monotonic() - self.since
         return protocol.Row(
-            self.number,
-            self.who,
-            label,
-            self.place,
-            self.stopped,
-            since,
-            self.driver,
-            bool(self.editor),
-        )
+            self.number, self.who, label, self.place, self.stopped, since, self.driver, bool(self.editor)
+        )  # fmt: skip
 
 
 class Table:
@@ -112,14 +105,8 @@ class Table:
     # what ranks say
 
     def opened(self, request: ControlRequest, record: protocol.Opened) -> None:
-        entry = SessionEntry(
-            next(self._numbers),
-            request.peer,
-            record.number,
-            record.who,
-            record.place,
-            record.editor,
-        )
+        opened = record.number, record.who, record.place, record.editor
+        entry = SessionEntry(next(self._numbers), request.peer, *opened)
         self._entries[entry.number] = entry
         self._note_debugged()
         send_record(
@@ -224,7 +211,7 @@ class Table:
             request.answer(words)
 
         question = protocol.Complete(entry.name, record.line, record.begin, record.end)
-        send_record(self._hub, entry.proc, question, SingleAnswer(entry.proc, answered))
+        ask_one(self._hub, entry.proc, question, answered)
 
     def source(self, request: ControlRequest, record: protocol.GetSource) -> None:
         sources.answer(request, record)

@@ -48,13 +48,8 @@ def status_events(asked: Asked) -> Iterator[Row]:
     for dead, box in _boxes(asked):
         for event in box.life:
             who = actor_id(dead.proc.address, event.uid)
-            yield (
-                event_id(who, event.time),
-                event.time // 1000,
-                who,
-                event.status,
-                event.reason or None,
-            )
+            number, reason = event_id(who, event.time), event.reason or None
+            yield number, event.time // 1000, who, event.status, reason
 
 
 @produces("messages", AGENT)

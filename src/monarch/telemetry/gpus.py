@@ -209,14 +209,8 @@ def _memory_by_card(processes: Path) -> dict[str, dict[int, int | None]]:
 
 
 def _sensor(device: Path, name: str) -> int | None:
-    return next(
-        (
-            value
-            for path in device.glob(f"hwmon/hwmon*/{name}")
-            if (value := _number(path)) is not None
-        ),
-        None,
-    )
+    found = map(_number, device.glob(f"hwmon/hwmon*/{name}"))
+    return next((value for value in found if value is not None), None)
 
 
 def _number(path: Path) -> int | None:

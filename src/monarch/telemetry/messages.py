@@ -95,19 +95,8 @@ class OutgoingSampler(Sampling):
         if target != SYSTEM and meta[:1] != b"\0":  # none of the engine
             payload, buffers = content
             size = len(payload) + sum(map(len, buffers))
-            self.kept.append(
-                (
-                    next(_numbers),
-                    time.time_ns(),
-                    sender,
-                    target,
-                    len(procs),
-                    meta,
-                    size,
-                    weight,
-                    request,
-                )
-            )
+            to = target, len(procs), meta, size, weight, request
+            self.kept.append((next(_numbers), time.time_ns(), sender, *to))
 
 
 class _Recorder:
@@ -311,13 +300,8 @@ def _status_events(asked: Asked) -> Iterator[Row]:
         message = message_id(here, each.number)
         yield message ^ 1, each.begin // 1000, message, "active", each.weight
         if each.end is not None:
-            yield (
-                message ^ 2,
-                each.end // 1000,
-                message,
-                "failed" if each.failed else "complete",
-                each.weight,
-            )
+            status = "failed" if each.failed else "complete"
+            yield message ^ 2, each.end // 1000, message, status, each.weight
 
 
 @produces("sent_messages", own_thread=True)

@@ -121,13 +121,9 @@ class span:  # noqa: N801  # used like a function
             here: This process.
         """
         own, outside = proc_id(here), _TRACEPARENT.fullmatch(self.outside)
-        parent = (
-            _hashed(own, self.parent, 8)
-            if self.parent is not None
-            else int(outside[2], 16)
-            if outside
-            else None
-        )
+        parent = int(outside[2], 16) if outside else None
+        if self.parent is not None:
+            parent = _hashed(own, self.parent, 8)
         return (
             int(outside[1], 16) if outside else _hashed(own, self.root, 16),
             _hashed(own, self.number, 8),

@@ -236,25 +236,13 @@ class _Case:
         named = tuple(
             tuple(nodes[each].name for each in path if each < len(nodes)) for path in chains
         )
+        behind = [position[each] for each in held_up]
+        sentence = words.sentence(status, seconds, classes, behind, named, trouble)
+        edges = ((position[a], position[b]) for a in sorted(waiting) for b in self._reached(a))
         return Verdict(
-            status,
-            words.sentence(
-                status, seconds, classes, [position[each] for each in held_up], named, trouble
-            ),
-            seconds if stuck else None,
-            classes,
-            tuple(
-                dict.fromkeys(
-                    (position[a], position[b]) for a in sorted(waiting) for b in self._reached(a)
-                )
-            ),
-            named,
-            trouble.failures,
-            trouble.full,
-            trouble.frozen,
-            trouble.swapping,
-            self._second.silent,
-        )
+            status, sentence, seconds if stuck else None, classes, tuple(dict.fromkeys(edges)), named, trouble.failures,
+            trouble.full, trouble.frozen, trouble.swapping, self._second.silent,
+        )  # fmt: skip
 
     def _reached(self, number: int) -> list[int]:
         """The nodes that a node waits for."""
@@ -305,14 +293,12 @@ class _Case:
             key = (node.mesh, node.endpoint, node.lines, node.state, _kind(node), number in blamed)
             groups.setdefault(key, []).append(number)
         order = list(meshes)
-        members = sorted(
-            groups.values(),
-            key=lambda each: (
-                order.index(self._nodes[each[0]].mesh),
-                -len(each),
-                self._nodes[each[0]].proc.rank,
-            ),
-        )
+
+        def place(group: list[int]) -> tuple[int, int, int]:
+            first = self._nodes[group[0]]
+            return order.index(first.mesh), -len(group), first.proc.rank
+
+        members = sorted(groups.values(), key=place)
         position = {number: index for index, group in enumerate(members) for number in group}
         return tuple(self._standing(group, blamed) for group in members), position
 

@@ -30,7 +30,7 @@ from ..calls.failed_call import tell_all
 from ..calls.future import Future
 from ..calls.pending import subscribe
 from ..calls.promise import Promise, completed
-from ..hub.control import SingleAnswer, send_record
+from ..hub.control import ask_one, send_record
 from ..hub.control_records import RouteVia, ShutDownHost, Subscribe
 from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import CreatorInstance
@@ -210,8 +210,8 @@ class Client:
             self._shutting_down.resolve(None)
             return
         shutting_down, agent = self._shutting_down, self.hub.address.agent
-        ended = SingleAnswer(agent, lambda answer: shutting_down.resolve(None))
-        send_record(self.hub, agent, ShutDownHost(SHUT_DOWN, grace), ended)
+        record = ShutDownHost(SHUT_DOWN, grace)
+        ask_one(self.hub, agent, record, lambda answer: shutting_down.resolve(None))
         self.hub.poller.call_later(
             grace + _AGENT_BOUND, lambda: self._end_agent("it did not shut down")
         )
