@@ -358,7 +358,7 @@ class Meter:
                     f"metric {name} is a {type(known).__name__} already, and can't be a"
                     f" {kind.__name__}, too"
                 )
-            return known  # type: ignore[no-any-return]  # it is of that very kind
+            return known
 
     def _observe(
         self,
