@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from conftest import Spawn
 
 pytestmark = [
+    pytest.mark.torch,
     pytest.mark.may_keep("threads", "descriptors"),  # torch's
-    pytest.mark.processes("ranks of a process group"),
+    pytest.mark.processes("the profiler of torch is one for a process"),
 ]
 
 
