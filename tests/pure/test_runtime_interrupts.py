@@ -12,8 +12,8 @@ import pytest
 
 from helpers.each import for_each
 from monarch import _interrupts as interrupts
-from monarch._interrupts import HeldInterrupts
 from monarch._core.net.waiter import Waiter
+from monarch._interrupts import HeldInterrupts
 
 PATIENCE = 20.0
 Handlers = Callable[[Any], Any]

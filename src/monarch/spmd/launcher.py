@@ -122,16 +122,9 @@ class Launcher(Actor):
             first = outcome.failures[0]
             if len(self._left()) < self._nodes()[0]:
                 return outcome
-            logger.info(
-                "rank %d on %s %s; starting all ranks again (restart %d of %d)",
-                *(
-                    first.rank,
-                    first.host,
-                    describe(first.status),
-                    number + 1,
-                    self._options.max_restarts,
-                ),
-            )
+            text = "rank %d on %s %s; starting all ranks again (restart %d of %d)"
+            who, most = (first.rank, first.host, describe(first.status)), self._options.max_restarts
+            logger.info(text, *who, number + 1, most)
         raise AssertionError
 
     @endpoint
