@@ -31,6 +31,7 @@ LAYERS = {
     "monarch._proc_stat": 0,
     "monarch._words": 0,
     "monarch._arguments": 0,
+    "monarch._interrupts": 0,
     "monarch._selection": 0,
     "monarch._seeded_forks": 1,
     "monarch._seeds": 0,
