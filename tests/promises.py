@@ -885,6 +885,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
                 "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
             ),
+            "who may ask the admin interface in SQL, or send it rows: to read or write files by a query": (
+                "tests/pure/test_telemetry_sql.py::test_what_does_not_read_tables_is_refused_in_one_line",
+                "tests/pure/test_admin_arrow.py::test_a_small_stream_that_unpacks_to_too_much_is_not_unpacked",
+                "tests/pure/test_admin_arrow.py::test_the_size_of_what_a_stream_unpacks_to_is_known_before",
+                "tests/faults/test_admin_child.py::test_what_needs_more_memory_than_a_child_has_is_refused_and_ends_the_child",
+            ),
             "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
                 "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
                 "tests/pure/test_job_refusals.py::test_a_mesh_has_no_name_of_an_option_or_of_several_lines",
