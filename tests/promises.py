@@ -856,6 +856,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_a_recorded_session_cannot_be_played_again",
                 "tests/faults/test_trust.py::test_somebody_in_between_who_passes_the_proofs_on_is_found_out",
             ),
+            "the network: to read or set what ranks tell each other as they meet": (
+                "tests/faults/test_torch_stores.py::test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet",
+                "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
+                "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
+            ),
             "the network: to use up memory, descriptors or the log by knocking": (
                 "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_nobody_out",
                 "tests/faults/test_trust.py::test_a_listener_that_runs_out_of_descriptors_goes_on_when_there_are_some",
