@@ -95,16 +95,18 @@ def test_what_is_looked_for_would_be_found() -> None:
 @pytest.mark.processes("hosts with networks of their own")
 def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
     run("""
-        import json, subprocess, sys
+        import json, subprocess, sys, textwrap
         import torch
         from helpers.listening import listening
         from monarch import inspect, reduce
+        from monarch.actor import Actor
 
+        os.environ["GLOO_SOCKET_IFNAME"] = "eth0"  # what the name of these hosts means is no use
         LOOK = '''
         import json, sys
         from helpers.listening import is_store
         print(json.dumps([address for address in json.loads(sys.argv[1]) if is_store(*address)]))
-        '''.replace("        ", "")
+        '''
 
         class Torch(Actor):
             @endpoint
@@ -126,7 +128,7 @@ def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
                 places = [network.hosts[0].address, *(host.address for host in network.hosts[1:])]
                 found = [(place, port) for pid, place in zip(pids, places) for _, port in listening(pid)]
                 assert found  # of gloo
-                command = [sys.executable, "-c", LOOK, json.dumps(found)]
+                command = [sys.executable, "-c", textwrap.dedent(LOOK), json.dumps(found)]
                 env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
                 looked = network.hosts[2].run(command, env=env, capture_output=True, text=True)
                 assert looked.stdout == "[]\\n", looked
