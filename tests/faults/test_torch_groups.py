@@ -26,7 +26,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from monarch import inspect, remote
-from monarch._mesh_store import PolledStore
+from monarch._polled_store import PolledStore
 from monarch.actor import (
     Actor,
     ActorError,

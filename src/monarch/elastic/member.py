@@ -17,7 +17,8 @@ import torch.distributed
 import torch.distributed.distributed_c10d
 
 from .._connections import Connections
-from .._mesh_store import KeptStore, PolledStore, keep
+from .._kept_store import KeptStore, keep
+from .._polled_store import PolledStore
 from ..actor import Actor, SupervisionError, concurrent_endpoint
 from ..rdma import RDMAError
 from . import checkpoint

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..actor import Future
 
 if TYPE_CHECKING:
-    from .._mesh_store import KeptStore
+    from .._kept_store import KeptStore
     from .state import Lent
 
 

@@ -28,7 +28,8 @@ import torch
 import torch.distributed as dist
 
 from .._connections import Connections
-from .._mesh_store import LONGEST, SHORTEST, KeptStore, PolledStore
+from .._kept_store import KeptStore
+from .._polled_store import LONGEST, SHORTEST, PolledStore
 from .instructions import Poison
 
 TIMEOUT = datetime.timedelta(minutes=30)

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any
 
 from .._core.plane import row_major_strides
-from .._mesh_store import keep
+from .._kept_store import keep
 from ..errors import SupervisionError
 from . import call_sites
 from .engine import Engine

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from .._connections import Connections
-from .._mesh_store import PolledStore
+from .._polled_store import PolledStore
 from .groups import Meeting
 
 _GLANCE = 0.01  # seconds between looks at whether a member has ended, while torch connects
