@@ -1254,6 +1254,7 @@ PAINS: Mapping[str, tuple[str, ...]] = {
         "tests/faults/test_lost_clients.py::test_clients_that_came_and_went_leave_nothing_on_a_worker",
         "tests/procs/test_new_user.py::test_a_client_that_is_killed_leaves_no_process",
         "tests/faults/test_frozen.py::test_a_proc_that_is_stopped_does_not_outlive_a_client_that_is_killed",
+        "tests/faults/test_frozen_together.py::test_all_end_though_several_of_them_stand_still",
         "tests/faults/test_exit_programs.py::test_a_program_ends_with_its_own_status_and_leaves_nothing",
     ),
     "No wait is for ever: lost replies, forgotten ports, calls to oneself, references whose owner is gone.": (
