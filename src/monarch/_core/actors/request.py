@@ -307,10 +307,13 @@ class Gather(_PerRank, _MeshCall):
         return f"{self.name} on {size} ranks; no answer yet from {named}"
 
 
-class StreamCall(_MeshCall):
-    """Each answer completes the next future, and lets go of it."""
+class StreamCall(_PerRank, _MeshCall):
+    """Each answer completes the next future, and lets go of it.
 
-    __slots__ = ("_answered", "futures")
+    Several sends of one rank, through an explicit port, take several places.
+    """
+
+    __slots__ = ("_answered", "_left", "futures")
 
     def __init__(
         self,
@@ -322,20 +325,11 @@ class StreamCall(_MeshCall):
     ) -> None:
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
+        self._left = len(procs)
         self.futures: deque[RankFuture[Any]] = deque(
             Promise(self, RankFuture).future  # type: ignore[misc]
             for _ in procs
         )
-
-    def reply(self, frame: Frame) -> bool:
-        # several sends of one rank, through an explicit port, take several places
-        return self._take(frame.rank, frame)
-
-    def peer_failed(self, address: ProcAddress, failure: Failure) -> bool:
-        for rank, proc in enumerate(self._procs):
-            if proc == address and rank not in self._answered:
-                self._take(rank, failure)
-        return len(self._answered) >= len(self._procs)
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
@@ -352,6 +346,7 @@ class StreamCall(_MeshCall):
         except IndexError:
             return True
         self._answered.append(rank)
+        self._left = len(self.futures)
         future._rank = Point(rank, self._extent)
         promise = Promise.of(future)
         if was_dropped(reply):
@@ -363,7 +358,7 @@ class StreamCall(_MeshCall):
             await_cause(call, current_hub(), self._procs[rank], reply, end)
         else:
             promise.resolve(reply, read_value)
-        return not self.futures
+        return self._left == 0
 
     def describe(self) -> str:
         return f"the next answer of {self.name}; {len(self._answered)} of {len(self._procs)} came"
