@@ -185,6 +185,9 @@ class _MeshCall(PendingOperation):
         """The ranks that have not answered."""
         raise NotImplementedError
 
+    def unanswered(self) -> PendingCall:
+        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
+
     def cancel(self, future: FutureState) -> bool:
         return current_hub().cancel(self.number, self._uid, self._silent())
 
@@ -291,12 +294,9 @@ class Gather(_PerRank, _MeshCall):
         return CallTimeoutError(text, AnswersByRank(self._extent, came))
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
-        return [
-            (rank, self._procs[rank]) for rank, reply in enumerate(self._replies) if reply is None
-        ]
+        return [each for each in enumerate(self._procs) if self._replies[each[0]] is None]
 
-    def awaited(self) -> PendingCall | None:
-        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
+    awaited = _MeshCall.unanswered
 
     def describe(self) -> str:
         size = len(self._procs)
@@ -326,16 +326,11 @@ class StreamCall(_PerRank, _MeshCall):
         super().__init__(endpoint, uid, procs, extent, site)
         self._answered: list[int] = []
         self._left = len(procs)
-        self.futures: deque[RankFuture[Any]] = deque(
-            Promise(self, RankFuture).future  # type: ignore[misc]
-            for _ in procs
-        )
+        futures: Any = (Promise(self, RankFuture).future for _ in procs)
+        self.futures: deque[RankFuture[Any]] = deque(futures)
 
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [(rank, proc) for rank, proc in enumerate(self._procs) if rank not in self._answered]
-
-    def unanswered(self) -> PendingCall:
-        return PendingCall(self, self._uid, [proc for _, proc in self._silent()])
 
     def has_answer_of(self, rank: int) -> bool:
         return rank in self._answered

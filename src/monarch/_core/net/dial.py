@@ -25,13 +25,9 @@ CONNECT_TIMEOUT = 3.0  # seconds
 NOBODY_LISTENS = "nobody listens there", "there is no such socket"
 """How the reasons begin that tell of a host which answers, and of no listener on it."""
 _HOPELESS = {
-    errno.EACCES,
-    errno.EPERM,
-    errno.EAFNOSUPPORT,
-    errno.EADDRNOTAVAIL,
-    errno.EINVAL,
+    errno.EACCES, errno.EPERM, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EINVAL,
     errno.ENOTSOCK,
-}
+}  # fmt: skip
 """Refusals of this machine's kernel, which would refuse again; that a host or a route is missing
 may be for a while.
 """
