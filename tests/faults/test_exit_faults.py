@@ -111,11 +111,8 @@ OBJECTIONS = {
 
 @pytest.fixture(scope="module")
 def faulty(request: pytest.FixtureRequest) -> Ahead[ScriptResult]:
-    return run_ahead(
-        request,
-        "test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it",
-        lambda program: run_script(PREAMBLE + program + "\n"),
-    )
+    test = "test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it"
+    return run_ahead(request, {test: lambda program: run_script(PREAMBLE + program + "\n")})
 
 
 @pytest.mark.timeout(600)  # that of all programs, for the first of them
@@ -125,7 +122,7 @@ def faulty(request: pytest.FixtureRequest) -> Ahead[ScriptResult]:
 def test_an_unhandled_fault_ends_a_program_with_status_1_and_one_report_though_it(
     program: str, faulty: Ahead[ScriptResult], request: pytest.FixtureRequest
 ) -> None:
-    result = faulty[request.node.callspec.id].result()
+    result = faulty[request.node.nodeid].result()
     assert result.exit_code == 1, str(result)
     for word in (
         "<root>",

@@ -203,7 +203,8 @@ def ended(
         cleaned = folder / f"{situation} {how}"
         return run(SITUATIONS[situation], ENDINGS[how], cleaned), cleaned
 
-    return run_ahead(request, "test_a_program_ends_with_its_own_status_and_leaves_nothing", run_one)
+    test = "test_a_program_ends_with_its_own_status_and_leaves_nothing"
+    return run_ahead(request, {test: run_one})
 
 
 @pytest.mark.timeout(600)  # that of all programs, for the first of them
@@ -216,7 +217,7 @@ def test_a_program_ends_with_its_own_status_and_leaves_nothing(
     ended: Ahead[tuple[ScriptResult, Path]],
     request: pytest.FixtureRequest,
 ) -> None:
-    result, cleaned = ended[request.node.callspec.id].result()
+    result, cleaned = ended[request.node.nodeid].result()
     check(result, ENDINGS[how], cleaned, SITUATIONS[situation].actors)
 
 
