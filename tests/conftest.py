@@ -5,7 +5,6 @@ Tests below `procs/` and `slow/` use processes: each of them ends with a leak ch
 
 from __future__ import annotations
 
-import functools
 import gc
 import os
 import shutil
@@ -32,7 +31,7 @@ MESHES = ("far_hosts", "spawn")  # fixtures that give either
 # Fixtures that start processes: a test that asks for one of them besides `spawn` has its procs as
 # processes, too.
 OF_PROCESSES = frozenset(
-    ("_booted", "cluster", "home", "kubernetes", "mesh", "pair", "slurm", "ssh")
+    ("_booted", "cluster", "home", "kubernetes", "pair_of_processes", "slurm", "ssh")
 )
 
 # How long an example takes says more about who else uses the machine than about the code. Examples
@@ -158,7 +157,7 @@ def _turn(item: pytest.Item) -> int:
     if not _on_processes(item):
         return 3
     # once a host has imported torch, each of its procs costs more
-    return 2 if _mentions_torch(item.path) else 1
+    return 2 if _with_torch(item) else 1
 
 
 _patch = pytest.MonkeyPatch()
@@ -170,7 +169,7 @@ _silent = False  # whether the I/O thread of this process has stopped to answer
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Procs start with torch if the client has it, and here it has: all files are imported before
     the first test. Each host would import it, for over a second, also for tests that have nothing
-    to do with it.
+    to do with it. So the mark `torch` says which do.
     """
     if _silent:  # each test that is left would run into its time limit
         if hasattr(item.config, "workerinput"):
@@ -178,7 +177,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.exit("the I/O thread of this process does not answer", returncode=70)
     _freeze_modules(item.path)
     _patch.undo()
-    if _on_processes(item) and not _mentions_torch(item.path):
+    if _on_processes(item) and not _with_torch(item):
         _patch.setattr("monarch._core.mesh.launch._preload", _preload_without_torch)
 
 
@@ -193,16 +192,14 @@ def _freeze_modules(path: Path) -> None:
         gc.freeze()
 
 
-@functools.cache
-def _mentions_torch(path: Path) -> bool:
-    source = path.read_text()
-    return "torch" in source or "rdma" in source
+def _with_torch(item: pytest.Item) -> bool:
+    return item.get_closest_marker("torch") is not None
 
 
 def _preload_without_torch() -> tuple[str, ...]:
     from monarch import config
 
-    return ("monarch.actor", *config.value("preload"))
+    return ("monarch.actor", *config.value("preload"), "helpers.without_torch")
 
 
 @pytest.hookimpl(wrapper=True)
