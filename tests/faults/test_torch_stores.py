@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import textwrap
@@ -15,16 +16,21 @@ import pytest
 from helpers.listening import is_store, listening
 from helpers.netns import why_not
 from helpers.remote import run
+from helpers.strangers import needs_another_user, stranger
 from helpers.workers import attached_cluster
 
 pytest.importorskip("torch", reason="ranks meet at a store of torch")
 
+import torch
 import torch.distributed as dist
 
+from monarch import inspect, reduce
 from monarch.actor import HostMesh
 from monarch.elastic import ElasticGroup, World
+from monarch.tensor_engine.mesh_groups import meeting_of
 
 if TYPE_CHECKING:
+    from conftest import Spawn
     from helpers.jobs import Home
 
 pytestmark = pytest.mark.may_keep("descriptors", "threads")  # torch's
@@ -81,6 +87,32 @@ class Looks:
 def test_a_world_of_an_elastic_group_opens_no_store(hosts: HostMesh) -> None:
     reports = list(ElasticGroup(hosts, Looks, ranks=2, min_ranks=2).run())
     assert [report.value for report in reports] == [[], []]
+
+
+TRY = """
+import sys
+path = sys.argv[1]
+for what in (path, os.path.dirname(path)):
+    for attempt in (open, os.listdir, lambda path: open(path, "a")):
+        try:
+            attempt(what)
+        except PermissionError:
+            continue
+        except (NotADirectoryError, IsADirectoryError):
+            pass
+        print("got in", what, attempt)
+"""
+
+
+@needs_another_user
+@pytest.mark.processes("a file, and who may read it")
+def test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet(spawn: Spawn) -> None:
+    with spawn(2).activate() as mesh:
+        assert inspect(reduce(torch.ones(2), "gpus"), gpus=0).tolist() == [2.0, 2.0]
+        meeting = meeting_of(mesh.engine)
+        assert os.path.exists(meeting.path)
+        with stranger(TRY, meeting.path) as program:
+            assert program.communicate() == ("", None)
 
 
 def test_what_is_looked_for_would_be_found() -> None:
