@@ -856,6 +856,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "the network: to read or set what ranks tell each other as they meet": (
                 "tests/faults/test_torch_stores.py::test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet",
                 "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
+                "tests/faults/test_torch_stores.py::test_another_user_does_not_reach_the_file_in_which_ranks_of_one_host_meet",
                 "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
             ),
             "the network: to use up memory, descriptors or the log by knocking": (

@@ -59,14 +59,14 @@ class KeptStore(NamedTuple):
 
     def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
         promise: Promise[Any] = Promise(f"{method} of a store")
-        ask = AskStore(self.number, method, arguments)
-        ask_one(current_hub(), self.keeper, ask, lambda reply: promise.resolve(reply, read_answer))
+        record = AskStore(self.number, method, arguments)
+        ask_one(
+            current_hub(), self.keeper, record, lambda reply: promise.resolve(reply, read_answer)
+        )
         block(promise.future, None)  # also where an event loop runs: the answer comes at once
         try:
             return promise.future.get()
-        except (
-            SupervisionError
-        ) as error:  # for a caller, that would be the end of the ranks it asks
+        except SupervisionError as error:  # which a caller takes for the end of ranks that it asks
             gone: Any = import_module("torch.distributed").DistStoreError
             raise gone(f"the store of these ranks is gone: {error}") from None
 
