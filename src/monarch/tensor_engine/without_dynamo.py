@@ -5,9 +5,9 @@ Its import takes a second, and only `torch.compile` needs it.
 Torch imports it in two places that programs pass without compiling anything: what a compiler has to
 leave alone is wrapped in ``torch._dynamo.disable`` when it first runs, dispatch modes for one; and
 the mode of fake tensors reads its settings. `install` puts a module in its place that has the
-settings, and a `disable` that waits for a compiler; and the rules of which `init_process_group`
-forgets what was looked up, where the module is there. Asked for anything else, it makes way for
-the real one.
+settings, and a `disable` that waits for a compiler. Where a process group is made, torch takes that
+for the compiler, and clears the cache of its rules. Asked for anything else, it makes way for the
+real one.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ class _Placeholder(ModuleType):
 
 
 class _Rules:
-    """Stands for ``torch._dynamo.trace_rules``."""
+    """In the place of ``torch._dynamo.trace_rules``: no rules yet."""
 
-    def __init__(self, placeholder: _Placeholder) -> None:
-        self._placeholder = placeholder
+    def __init__(self, dynamo: _Placeholder) -> None:
+        self._dynamo = dynamo
 
-    @staticmethod
-    def clear_lru_cache() -> None:
-        """Nothing: nothing was looked up."""
+    def clear_lru_cache(self) -> None:
+        if sys.modules.get(_NAME) is not self._dynamo:
+            _real(self._dynamo).trace_rules.clear_lru_cache()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(_real(self._placeholder).trace_rules, name)
+        return getattr(_real(self._dynamo).trace_rules, name)
 
 
 def _real(placeholder: _Placeholder) -> ModuleType:

@@ -20,7 +20,8 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import Empty
 from typing import Any
@@ -47,6 +48,16 @@ def my_turn() -> Turn | None:
     """The turn of the calling thread, if it takes turns."""
     turn: Turn | None = getattr(_here, "turn", None)
     return turn
+
+
+@contextmanager
+def without_turn() -> Iterator[None]:
+    """Let the calling thread keep its turn, wherever it waits."""
+    turn, _here.turn = my_turn(), None
+    try:
+        yield
+    finally:
+        _here.turn = turn
 
 
 class Lane:
@@ -394,11 +405,13 @@ class TurnLock:
         self._sleeper: Turn | None = None
         self._real = threading.Lock()  # for threads without turns
 
-    def acquire(self, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if not self._taken:
             self._taken = True
             self._real.acquire()
             return True
+        if not blocking:
+            return False
         turn = self._sleeper = my_turn()
         if turn is None:
             return self._wait_beside(timeout)
