@@ -10,14 +10,14 @@ from monarch._listening import Who, has_room
 MOST = 64
 
 
-def test_whoever_comes_in_whatever_order_the_owner_gets_a_quarter() -> None:
+def test_the_owner_gets_a_quarter_in_whatever_order_others_come() -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     draw, ours = random.Random(seed), os.geteuid()
     for _ in range(50):
         present: list[Who] = []
         others = [ours + 1 + number for number in range(draw.randrange(1, 9))]
-        crowd = [*others, *[f"10.0.0.{number}" for number in range(draw.randrange(9))]]
+        crowd: list[Who] = [*others, *[f"10.0.0.{number}" for number in range(draw.randrange(9))]]
         for _ in range(500):
             if present and draw.random() < 0.2:
                 present.remove(draw.choice(present))
