@@ -853,6 +853,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/faults/test_trust.py::test_a_recorded_session_cannot_be_played_again",
                 "tests/faults/test_trust.py::test_somebody_in_between_who_passes_the_proofs_on_is_found_out",
             ),
+            "the network: to read or set what ranks tell each other as they meet": (
+                "tests/faults/test_torch_stores.py::test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet",
+                "tests/faults/test_torch_stores.py::test_a_world_of_an_elastic_group_opens_no_store",
+                "tests/faults/test_torch_stores.py::test_a_script_on_one_host_meets_on_the_loopback_interface_alone",
+            ),
             "the network: to use up memory, descriptors or the log by knocking": (
                 "tests/faults/test_trust.py::test_two_thousand_who_say_nothing_keep_nobody_out",
                 "tests/faults/test_trust.py::test_a_listener_that_runs_out_of_descriptors_goes_on_when_there_are_some",
@@ -862,6 +867,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "a peer that is let in, and broken: to crash a process with bytes that are no message": (
                 "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
+                "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
             ),
             "who can reach a port of the debugger: to run code in a process": (
                 "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token",
@@ -894,6 +900,12 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
                 "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
+            ),
+            "who may ask the admin interface in SQL, or send it rows: to read or write files by a query": (
+                "tests/pure/test_telemetry_sql.py::test_what_does_not_read_tables_is_refused_in_one_line",
+                "tests/pure/test_admin_arrow.py::test_a_small_stream_that_unpacks_to_too_much_is_not_unpacked",
+                "tests/pure/test_admin_arrow.py::test_the_size_of_what_a_stream_unpacks_to_is_known_before",
+                "tests/faults/test_admin_child.py::test_what_needs_more_memory_than_a_child_has_is_refused_and_ends_the_child",
             ),
             "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
                 "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",

@@ -221,7 +221,7 @@ class App:
             )
         except ApiError:
             raise
-        except (QueryError, ValueError) as error:
+        except (QueryError, ValueError, MemoryError) as error:
             raise ApiError("bad_request", str(error)) from None
         except TimeoutError as error:
             raise ApiError("gateway_timeout", str(error)) from None
