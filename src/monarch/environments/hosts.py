@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .._words import bare, named
 from ..actor import Actor, ActorError, HostMesh, MeshFailure, SupervisionError, endpoint, this_proc
 from ..errors import EnvironmentFailed
 from .conda import CondaEnvironment
@@ -132,7 +133,10 @@ def _shown(what: str) -> Iterator[None]:
     def show() -> None:
         while not done.wait(_SHOWN_EVERY):
             print(
-                f"\r{what}: {time.monotonic() - began:.0f} s ", end="", file=sys.stderr, flush=True
+                f"\r{named(what)}: {time.monotonic() - began:.0f} s ",
+                end="",
+                file=bare(sys.stderr),
+                flush=True,
             )
 
     thread = threading.Thread(target=show, name="monarch-environment", daemon=True)
@@ -142,4 +146,4 @@ def _shown(what: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        print("\r\x1b[K", end="", file=bare(sys.stderr), flush=True)

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..._words import tame
 from ...errors import ActorError, InternalError, SupervisionError
 from ..supervision.failure import Failure, MeshFailure
 from ..wire import pickling
@@ -139,8 +140,9 @@ def _parts(shown: traceback.TracebackException) -> Iterator[traceback.TracebackE
 def with_lines(text: str) -> str:
     """A traceback of another process, with the lines that only this one knows.
 
-    Those of cells, and of a prompt.
+    Those of cells, and of a prompt. Left out is what a terminal would obey, but for colours.
     """
+    text = tame(text, True)
     if 'File "' not in text:
         return text
     import linecache
