@@ -113,6 +113,9 @@ class _Server(ThreadingHTTPServer):
         except OSError as error:
             raise ValueError(f"port {port} can't be listened at: {error.strerror}") from None
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: it has left, as a page in a browser may all day."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     """Takes GET /metrics with the token, and nothing else.
