@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from monarch.tensor_engine import OpaqueObject, OpaqueRef, get_active_mesh, remote
+from monarch.tensor_engine.in_process import refuse
 
 
 class Schedule(NamedTuple):
@@ -51,6 +52,7 @@ class profile:  # noqa: N801  # as torch calls it
     Raises:
         ValueError: No mesh is active.
         TypeError: `schedule` or `on_trace_ready` is something else.
+        NotImplementedError: The ranks are in this process, as in tests with ``local()``.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class profile:  # noqa: N801  # as torch calls it
             else os.fspath(on_trace_ready)
         )
         self._mesh = get_active_mesh()
+        refuse(self._mesh, "torch has one profiler for a process")
         self._there = OpaqueObject(_profile, ready, schedule, kwargs, self._mesh.process_idx())
 
     def start(self) -> None:

@@ -100,6 +100,7 @@ LAYERS = {
     "monarch.dashboard": 5.7,  # files, which `admin` serves
     "monarch.tui": 7,
     "monarch.tools": 8,
+    "monarch.__main__": 9,
     # Old names for new places.
     "monarch._compat": 9,
     "monarch._src": 9,

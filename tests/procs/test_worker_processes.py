@@ -108,3 +108,39 @@ def test_an_actor_may_say_what_its_workers_share(tmp_path: Path) -> None:
     (loaded, mapped, _), importers = _run(tmp_path, of_its_own=True)
     assert [row[1:] for row in loaded] + mapped == [[0, 0]] * 12
     assert len(importers) == 1 + 3  # the proc, and what has drawn
+
+
+def test_workers_of_a_loader_read_files_with_objects_of_the_script() -> None:
+    result = run_script(
+        """
+        import os, pickle, tempfile
+        from dataclasses import dataclass
+        from monarch.actor import Actor, endpoint, this_host
+
+        @dataclass
+        class Config:
+            size: int
+
+        class Files:
+            def __init__(self, path): self.path = path
+            def __len__(self): return 4
+            def __getitem__(self, index):
+                with open(self.path, "rb") as file:
+                    return pickle.load(file)
+
+        class Worker(Actor):
+            @endpoint
+            def load(self, path):
+                from torch.utils.data import DataLoader
+                with open(path, "wb") as file:
+                    pickle.dump(Config(3), file)
+                loader = DataLoader(Files(path), num_workers=2, batch_size=2, collate_fn=list)
+                return [config == Config(3) for batch in loader for config in batch]
+
+        if __name__ == "__main__":
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "config")
+                print(this_host().spawn_procs().spawn("w", Worker).load.call_one(path).get())
+        """
+    )
+    assert result.stdout == "[True, True, True, True]\n", str(result)

@@ -34,8 +34,8 @@ def seed_remote() -> None:
 
 
 @remote(propagate="inspect")
-def random_seed_remote(seed: int) -> None:
-    """Seed Python's `random` on every rank."""
+def random_seed_remote(seed: int | None = None) -> None:
+    """Seed Python's `random` on every rank; by None, each rank with what its system has."""
     random.seed(seed)
 
 

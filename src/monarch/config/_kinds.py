@@ -168,6 +168,7 @@ _TRANSPORTS = {name.lower(): name for name in _TRANSPORT_NAMES} | {
     "metatls": "MetaTlsWithIpV6",
     "metatls-hostname": "MetaTlsWithHostname",
 }
+_ADDRESSES = ("tcp://", "metatls://", "ipc://", "inproc://")
 
 
 def _keep_transport(raw: object) -> str:
@@ -175,7 +176,7 @@ def _keep_transport(raw: object) -> str:
     spelling = raw.name if isinstance(raw, Enum) else raw
     if not isinstance(spelling, str):
         raise Unreadable
-    if "://" in spelling:
+    if spelling.startswith(_ADDRESSES):
         return str.__str__(spelling)
     try:
         return _TRANSPORTS[spelling.lower()]

@@ -62,7 +62,7 @@ class Plane:
         self.hub = hub
         self.registry = Registry(hub)
         self.leases = Leases(hub)
-        self.workers = Workers("monarch-rdma")
+        self.workers = Workers("monarch-rdma", hub.thread)
         self.links: weakref.WeakValueDictionary[tuple[object, ...], BufferLink] = (
             weakref.WeakValueDictionary()
         )

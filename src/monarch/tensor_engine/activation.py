@@ -29,7 +29,7 @@ class _Interceptor(TorchDispatchMode):
         mesh = active.get()
         if mesh is None:
             return func(*args, **(kwargs or {}))
-        return tensor.dispatch(func, args, kwargs or {}, mesh)
+        return tensor.dispatch(func, args, kwargs or {}, mesh, self)
 
 
 class _Interceptions(threading.local):

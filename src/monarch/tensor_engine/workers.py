@@ -115,9 +115,7 @@ class Workers:
             self.gone = {rank: failure, **self.gone}  # others may be reading it
         for tell in () if known else self._tell_gone:
             with suppress(RuntimeError):  # the system has no thread to give
-                threading.Thread(
-                    target=tell, args=(rank,), name="monarch-rank-gone", daemon=True
-                ).start()
+                self._cell.hub.thread(target=tell, args=(rank,), name="monarch-rank-gone").start()
 
     def _merged(
         self, segments: list[Segment]

@@ -28,7 +28,7 @@ from ..hub.message_hub import MessageHub
 from ..hub.spawn_requests import SpawnSpec
 from ..hub.statistics import statistics_of
 from ..net.poller import guarded
-from ..supervision.failure import MISSING, STOPPED, Failure
+from ..supervision.failure import STOPPED, Failure
 from ..wire.address import AGENT, ProcAddress
 from ..wire.frame import ERROR, Frame
 from . import log
@@ -166,12 +166,13 @@ class ProcService(ControlService):
 
     @handles(GetIncarnation)
     def _incarnation(self, request: ControlRequest, record: GetIncarnation) -> None:
-        cell = self._cells.get(record.uid)
+        cell, receiver = self._cells.get(record.uid), self.hub.actors.get(record.uid)
         if cell is not None:
             request.answer(cell.incarnation)
+        elif isinstance(receiver, _Refuser):
+            receiver.receive(request.origin, request.frame)
         else:
-            gone = Failure(MISSING, "no such actor is on this process", proc=self.hub.address.proc)
-            request.refuse(self.hub.fate(self.hub.address, record.uid) or gone)
+            self.hub.actors.unknown(request.origin, request.frame, record.uid)
 
     @handles(ProcsEnded)
     def _procs_ended(self, request: ControlRequest, record: ProcsEnded) -> None:

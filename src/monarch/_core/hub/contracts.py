@@ -7,6 +7,7 @@ too.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -159,6 +160,7 @@ class Hub(Protocol):
         unreached: Hosts that are about to be attached.
         unattached: Hosts of a client that it uses though it has not attached them.
         ended_hosts: Hosts that are known to have ended before anybody asks for them.
+        thread: Makes a thread for what may wait, such as an actor.
     """
 
     address: ProcAddress
@@ -176,6 +178,7 @@ class Hub(Protocol):
     unattached: set[str]
     ended_hosts: dict[str, Failure]
     traffic: TrafficLog
+    thread: Callable[..., threading.Thread]
 
     # messages
 

@@ -1,7 +1,6 @@
 """The message hub of one process: who is here, who waits for what, and the way to everybody else.
 
-One per process. Its poller runs on one thread: the main one of a proc or an agent, a daemon of the
-client. Callers write calls.
+One per process. Its poller has one thread: the main one of a proc or agent, a daemon of the client.
 
 Path of a call: `MessageHub.cast` (caller's thread) → socket → `dispatch` (receiver's poller) → the
 actor's mailbox. Path of a reply: the actor's thread writes to the connection that the call came on
@@ -18,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from ... import config
@@ -90,6 +90,8 @@ class MessageHub(Peers):
     pulse: Pulse
     outgoing: Outgoing | None = None  # looks at some of what is sent
     thread = staticmethod(partial(threading.Thread, daemon=True))  # makes those that run actors
+    queue: Callable[[], Any] = SimpleQueue  # makes what such threads wait at
+    in_process = False  # it is one of several in a process: see `monarch.testing`
 
     def __init__(
         self,

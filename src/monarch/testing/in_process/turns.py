@@ -20,12 +20,14 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from queue import Empty
 from typing import Any
 
 from ..._core.net.poller import Timer, guarded
+from .own_random import OwnRandom
 
 Job = Callable[[], object]
 # seconds that a thread gets which does not wait for the engine, but for something else
@@ -46,6 +48,16 @@ def my_turn() -> Turn | None:
     """The turn of the calling thread, if it takes turns."""
     turn: Turn | None = getattr(_here, "turn", None)
     return turn
+
+
+@contextmanager
+def without_turn() -> Iterator[None]:
+    """Let the calling thread keep its turn, wherever it waits."""
+    turn, _here.turn = my_turn(), None
+    try:
+        yield
+    finally:
+        _here.turn = turn
 
 
 class Lane:
@@ -130,6 +142,7 @@ class Turns:
         self._outside = 0  # jobs of such threads that are waited for
         self._rings = 0  # since the thread of the program ran last
         self._closed = False
+        self.random = OwnRandom(self)
         self._thread = threading.Thread(target=self._run, name="monarch-turns", daemon=True)
 
     @property
@@ -158,6 +171,7 @@ class Turns:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        self.random.belongs_to(self)
         _here.turn = None
 
     # threads
@@ -183,6 +197,7 @@ class Turns:
         _here.turn = turn
         turn.thread = threading.current_thread()
         turn.gate.acquire()
+        self.random.belongs_to(turn.owner)
 
     def leave(self, turn: Turn) -> None:
         """The thread has ended."""
@@ -216,6 +231,7 @@ class Turns:
                 raise RuntimeError(self._why_stuck())
             if timer is not None:
                 timer.cancel()
+            self.random.belongs_to(turn.owner)
         if turn.killed:
             raise Killed
 
@@ -389,11 +405,13 @@ class TurnLock:
         self._sleeper: Turn | None = None
         self._real = threading.Lock()  # for threads without turns
 
-    def acquire(self, timeout: float = -1) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if not self._taken:
             self._taken = True
             self._real.acquire()
             return True
+        if not blocking:
+            return False
         turn = self._sleeper = my_turn()
         if turn is None:
             return self._wait_beside(timeout)
@@ -467,12 +485,18 @@ class TurnQueue:
         if self._reader is not None:
             self._turns.wake(self._reader)
 
-    def get(self) -> Any:
+    def get(self, timeout: float | None = None) -> Any:
         turn = self._reader = my_turn()
         assert turn is not None
+        end = None if timeout is None else self._turns.now + timeout
         while not self._items:
-            self._turns.pause(turn)
+            if end is not None and self._turns.now >= end:
+                raise Empty
+            self._turns.pause(turn, end)
         return self._items.popleft()
+
+    def empty(self) -> bool:
+        return not self._items
 
     def get_nowait(self) -> Any:
         try:
