@@ -68,7 +68,8 @@ def tame(text: str, colours: bool, moves: bool = False) -> str:
         return (colours and found["style"]) or (moves and found["move"]) or ""
 
     left = _OBEYED.sub(kept, text)
-    return left + _RESET if colours and "\x1b" in left and not moves else left
+    ends = moves or "\x1b" not in left.rpartition(_RESET)[2]  # a bar goes on
+    return left if ends else left + _RESET
 
 
 def named(name: str) -> str:

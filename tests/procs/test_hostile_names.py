@@ -209,3 +209,10 @@ def test_commands_on_a_job_with_hostile_files_show_text(folder: Home, typed: Typ
     }
     assert not (found := odd(typed, signs)), found
     folder.wait_nothing_left()
+
+
+@pytest.mark.parametrize("how", ["raise", "die"])
+def test_what_a_program_says_at_its_end_is_text(home: Home, how: str) -> None:
+    said = home.run(PROGRAM, how, env={"FORCE_COLOR": "1"}, exit_code=1)
+    assert ("ValueError: said" if how == "raise" else "dying\\x1b]52") in said, said
+    assert not (found := obeyed(said)), found

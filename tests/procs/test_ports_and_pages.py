@@ -39,6 +39,7 @@ def request(method: str, host: str, *headers: str, body: str = "", path: str = "
 FORM = "Content-Type: application/x-www-form-urlencoded"
 ORIGIN = "Origin: https://evil.example"
 ASKS = "Access-Control-Request-Method: GET"
+SOCKET = "Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {'A' * 22}=="
 PAGES = {
     "a link": request("GET", "127.0.0.1:{port}"),
     "a script": request("GET", "127.0.0.1:{port}", ORIGIN, "Authorization: Bearer guessed"),
@@ -47,7 +48,7 @@ PAGES = {
     "a form by name": request("POST", "localhost:{port}", ORIGIN, FORM, body="a=b"),
     "text in a form": request("POST", "127.0.0.1:{port}", "Content-Type: text/plain", body="\nlist\n"),
     "a method of any name": request("\x1b]0;owned\x07", "127.0.0.1:{port}", ORIGIN),
-    "a web socket": request("GET", "127.0.0.1:{port}", ORIGIN, "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="),
+    "a web socket": request("GET", "127.0.0.1:{port}", ORIGIN, *SOCKET),
     "no host": b"GET /metrics HTTP/1.0\r\n\r\n",
     "TLS": b"\x16\x03\x01\x02\x00\x01" + b"\x00" * 512 + b"\r\n\r\n",
 }  # fmt: skip

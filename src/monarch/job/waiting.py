@@ -57,7 +57,7 @@ class Waiting:
             below = _CLEAR_BELOW if len(lines) < self._shown else ""
             up = f"\033[{len(lines) - 1}A" if len(lines) > 1 else ""
             text = "\n".join(line + _CLEAR for line in lines)
-            print(f"{below}{text}\r{up}", end="", file=bare(sys.stderr), flush=True)
+            _draw(f"{below}{text}\r{up}")
             self._shown = len(lines)
         elif self.seconds - self._told >= _PERIOD:
             print(f"{self._what}: {state}; {self.seconds:.0f} s", file=sys.stderr, flush=True)
@@ -66,12 +66,11 @@ class Waiting:
     def end(self) -> None:
         """Clear the line."""
         if self._shown:
-            print(
-                _CLEAR_BELOW if self._shown > 1 else _CLEAR,
-                end="",
-                file=bare(sys.stderr),
-                flush=True,
-            )
+            _draw(_CLEAR_BELOW if self._shown > 1 else _CLEAR)
+
+
+def _draw(text: str) -> None:
+    print(text, end="", file=bare(sys.stderr), flush=True)
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

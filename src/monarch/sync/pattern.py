@@ -52,9 +52,12 @@ def rules(text: str, source: str) -> list[Rule]:
 
 def _regex(text: str) -> str:
     """The expression for a pattern. Of a folder, the path has a slash at its end."""
-    if len(text) > _LONGEST:
-        raise ValueError("no path is as long")
-    steps = _steps(text.removesuffix("/"))
+    tokens = [*_TOKENS.finditer(text.removesuffix("/")[:_LONGEST])]
+    if sum(len(token[0]) for token in tokens) < len(text.removesuffix("/")):
+        raise ValueError("a set or a backslash has no end, or it is longer than any path")
+    steps: list[list[re.Match[str]]] = [[]]
+    for token in tokens:
+        steps.append([]) if token["one"] == "/" else steps[-1].append(token)
     if not any(steps):
         raise ValueError("it names nothing")
     numbers = count()
@@ -72,22 +75,6 @@ def _regex(text: str) -> str:
     found = [f"{first}/" if first else ""]
     found += [_kept(f"{_FOLDERS}{part}/", numbers) for part in middle if part]
     return f"{''.join(found)}{_FOLDERS}{last or '[^/]+'}{end}"
-
-
-def _steps(text: str) -> list[list[re.Match[str]]]:
-    """The tokens between slashes."""
-    steps: list[list[re.Match[str]]] = [[]]
-    at = 0
-    while at < len(text):
-        token = _TOKENS.match(text, at)
-        if token is None:
-            raise ValueError(f"{text[at:]!r} has no end")
-        at = token.end()
-        if token["one"] == "/":
-            steps.append([])
-        else:
-            steps[-1].append(token)
-    return steps
 
 
 def _step(tokens: Iterable[re.Match[str]], numbers: Iterator[int]) -> str:
