@@ -835,6 +835,9 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_run_files.py::test_output_goes_into_a_fresh_folder_and_not_through_links",
                 "tests/procs/test_run_files.py::test_a_folder_of_this_name_that_another_user_has_made_is_refused",
             ),
+            "other users of the machine: to have a program open what they left as a `*.duckdb`": (
+                "tests/pure/test_query_command.py::test_what_another_user_has_made_is_no_run_and_is_not_opened",
+            ),
             "other users of the machine: to read large messages on their way": (
                 "tests/faults/test_payloads.py::test_segments_vanish_when_the_receiver_of_a_thousand_of_them_is_killed",
             ),
@@ -865,6 +868,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "who can reach a port of the debugger: to run code in a process": (
                 "tests/faults/test_debugger_faults.py::test_a_port_is_open_only_where_asked_for_and_takes_nobody_without_the_token",
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_prompt_of_the_debugger",
                 "tests/procs/test_debug_adapter.py::test_another_user_of_the_machine_is_refused",
             ),
             "who can reach a port of the debugger: to run code in a rank through a port for [editors]": (
@@ -874,6 +878,11 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
                 "tests/procs/test_debug_adapter_attacks.py::test_an_editor_without_the_token_is_told_and_attaches_to_nothing",
                 "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
             ),
+            "who can reach the ports of `monarch metrics --serve` or `monarch demo`": (
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_metrics",
+                "tests/procs/test_ports_and_pages.py::test_who_has_the_token_gets_metrics_and_who_has_gone_is_no_news",
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_nothing_of_a_demo",
+            ),
             "who can reach the admin interface, a page in a user's browser among them: to read what a program does, or to stop it": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",
                 "tests/pure/test_admin_security.py::test_a_page_of_another_site_does_nothing",
@@ -881,6 +890,16 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             ),
             "who can reach the admin interface, a page in a user's browser among them: to fill the terminal": (
                 "tests/faults/test_admin_junk.py::test_junk_is_refused_and_counted_in_few_lines",
+            ),
+            "who names meshes, actors, threads, files or hosts, or has an actor print something: to have a terminal obey": (
+                "tests/pure/test_words_of_others.py",
+                "tests/pure/test_logs_terminal.py::test_whatever_is_printed_nothing_but_colours_is_left_that_a_terminal_obeys",
+                "tests/pure/test_debugger_commands.py::test_names_and_output_of_ranks_are_text_in_all_that_the_debugger_shows",
+                "tests/procs/test_hostile_names.py::test_what_a_program_says_at_its_end_is_text[die]",
+            ),
+            "who writes files of a folder that is synced: to have it take hours": (
+                "tests/pure/test_sync_patterns.py::test_no_pattern_takes_longer_than_its_length_and_the_paths",
+                "tests/pure/test_sync_patterns.py::test_a_line_that_is_no_pattern_is_named_with_file_and_line",
             ),
             "who names hosts, meshes or interpreters for a user, as in a hostfile: to have ssh": (
                 "tests/pure/test_job_refusals.py::test_what_a_shell_on_the_way_would_run_is_no_host",
@@ -898,6 +917,8 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "**One's own user.**": "is not defended",
             "**Whoever has the secret, or a certificate of the CA.**": "is not defended",
             "**Actors among each other.**": "is not defended",
+            "**Output that goes to a file.**": "is not defended",
+            "**What is behind `monarch port-forward`.**": "is not defended",
             "**Use of the machine.**": (
                 "tests/faults/test_socket_folders.py::test_the_folder_of_sockets_goes_with_the_program",
             ),
@@ -920,6 +941,13 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`tests/pure/test_net_door.py`, `tests/faults/test_trust.py`": (
                 "tests/pure/test_net_door.py::test_a_crowd_at_the_door_keeps_nobody_waiting_who_is_inside",
                 "tests/faults/test_trust.py::test_garbage_lets_nobody_in",
+            ),
+            "`tests/procs/test_ports_and_pages.py`, `tests/procs/test_debug_adapter_attacks.py`": (
+                "tests/procs/test_debug_adapter_attacks.py::test_a_page_in_a_browser_reaches_no_rank",
+                "tests/procs/test_ports_and_pages.py::test_a_page_gets_no_metrics",
+            ),
+            "`tests/procs/test_hostile_names.py`": (
+                "tests/procs/test_hostile_names.py::test_what_a_program_says_at_its_end_is_text[die]",
             ),
             "`tests/pure/test_admin_security.py`": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",

@@ -115,9 +115,9 @@ def _line(group: list[Row]) -> str:
     )
     since = f" {duration(row.since)} ago" if row.since >= _AGAIN / 2 else ""
     host = f" on {row.who.host}" if len({each.who.host for each in group}) == 1 else ""
-    return (
+    return named(
         f"monarch: {ranks} stopped{since} in {where.function}() at"
-        f" {named(where.file)}:{where.number}{host}: {row.place.why}"
+        f" {where.file}:{where.number}{host}: {row.place.why}"
     )
 
 

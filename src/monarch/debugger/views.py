@@ -51,10 +51,10 @@ def stacks(rows: Iterable[Row]) -> str:
     for group in sorted(groups.values(), key=len, reverse=True):
         lines = [f"{len(group)} {'rank' if len(group) == 1 else 'ranks'}: {who(group)}"]
         for line in group[0].place.stack:
-            lines.append(named(f"  {line.file}:{line.number} in {line.function}()"))
+            lines.append(f"  {line.file}:{line.number} in {line.function}()")
             if line.source:
                 lines.append(f"    {line.source}")
-        parts.append("\n".join(lines))
+        parts.append("\n".join(map(named, lines)))
     return "\n\n".join(parts)
 
 
