@@ -64,9 +64,9 @@ def test_patterns_mean_what_git_makes_of_them(tmp_path: Path) -> None:
         assert {each for each in files if is_left_out(found, tmp_path, each)} == set(
             asked.stdout.split("\0")[:-1]
         ), text
-        for each in tmp_path.iterdir():
-            if each.name not in (".git", ".gitignore"):
-                shutil.rmtree(each) if each.is_dir() else each.unlink()
+        for left in tmp_path.iterdir():
+            if left.name not in (".git", ".gitignore"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def is_left_out(found: Rules, folder: Path, file: str) -> bool:

@@ -53,7 +53,7 @@ def test_a_bar_may_move_in_its_lines_and_no_further() -> None:
 def test_a_stream_writes_what_its_encoding_has_not_as_python_does() -> None:
     raw = io.BytesIO()
     stream = TameStream(io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    print("é\udc80\x1b[1mbold\x1b[0m\x1b[2J", file=stream)  # type: ignore[call-overload]
+    print("é\udc80\x1b[1mbold\x1b[0m\x1b[2J", file=stream)
     assert raw.getvalue() == b"\\xe9\\udc80\x1b[1mbold\x1b[0m\n"
     assert bare(stream) is stream.bare and bare(sys.stdout) is sys.stdout
     assert stream.encoding == "ascii"

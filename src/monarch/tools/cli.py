@@ -78,10 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     words = sys.argv[1:] if argv is None else argv
     if not _PASS_ON.intersection(words[:1]):
-        sys.stdout, sys.stderr = (
-            TameStream(bare(stream))
-            for stream in (sys.stdout, sys.stderr)  # type: ignore[assignment]
-        )
+        sys.stdout, sys.stderr = (TameStream(bare(stream)) for stream in (sys.stdout, sys.stderr))
     notes = logging.StreamHandler()
     notes.setFormatter(_Note())
     logging.basicConfig(level=logging.INFO, handlers=[notes])

@@ -56,9 +56,9 @@ def load_error(payload: Any, rank: Any = None) -> ActorError:
 def said_by(reply: Frame) -> str:
     """Return the text of a raised reply, without running code of the exception's class."""
     if reply.flags == EXCEPTION:
-        return reply.meta.decode().rstrip()
+        return tame(reply.meta.decode(), True).rstrip()
     _, message, formatted = pickling.loads(reply.payload)
-    return f"{message}\n {formatted}".rstrip()
+    return tame(f"{message}\n {formatted}", True).rstrip()
 
 
 def to_exception(reply: Frame | Failure, endpoint: str, rank: Any = None) -> BaseException:
