@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,50 @@ def test_workers_of_a_loader_read_files_with_objects_of_the_script() -> None:
         """
     )
     assert result.stdout == "[True, True, True, True]\n", str(result)
+
+
+DATASETS = find_spec("datasets")
+
+
+@pytest.mark.skipif(DATASETS is None, reason="Hugging Face's datasets is not installed")
+@pytest.mark.timeout(300)
+def test_datasets_of_hugging_face_map_in_processes_that_import_nothing_anew(tmp_path: Path) -> None:
+    assert DATASETS is not None
+    path = str(Path(str(DATASETS.origin)).parents[1])  # wherever that is
+    result = run_script(
+        """
+        import os, sys
+        from monarch.actor import Actor, endpoint, this_host
+
+        LENGTH = 8
+
+        def square(row):
+            heavy = sys.modules.get("heavy")
+            return {"square": row["x"] ** 2 + LENGTH, "pid": os.getpid(),
+                    "importer": heavy.importer if heavy else 0}
+
+        class Maps(Actor):
+            def __init__(self):
+                import heavy
+
+            @endpoint
+            def map(self):
+                import datasets
+                datasets.disable_progress_bars()
+                rows = datasets.Dataset.from_dict({"x": list(range(LENGTH))}).map(square, num_proc=2)
+                return os.getpid(), rows["square"][:], set(rows["pid"]), set(rows["importer"])
+
+        if __name__ == "__main__":
+            pid, squares, pids, importers = (
+                this_host().spawn_procs().spawn("maps", Maps).map.call_one().get()
+            )
+            print(squares == [x ** 2 + LENGTH for x in range(LENGTH)])
+            print(len(pids), pid in pids, importers == {pid})
+        """,
+        files={"heavy.py": "import os\nimporter = os.getpid()\n"},
+        env={"PYTHONPATH": path, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
+        timeout=240,
+    )
+    assert result.exit_code == 0, str(result)
+    assert result.stdout.splitlines() == ["True", "2 False True"], str(result)
+    assert result.left_behind == [], str(result)

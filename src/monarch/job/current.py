@@ -60,13 +60,8 @@ def load_current_job() -> JobTrait:
 
 def contexts() -> list[str]:
     """Names of the contexts of this folder, sorted."""
-    return sorted(
-        {
-            found.parent.name
-            for file in (_SPEC, _STATE)
-            for found in _link().parent.glob(f"*/{file}")
-        }
-    )
+    files = (found for file in (_SPEC, _STATE) for found in _link().parent.glob(f"*/{file}"))
+    return sorted({found.parent.name for found in files})
 
 
 def running_job(name: str) -> JobTrait:

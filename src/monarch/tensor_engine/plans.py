@@ -42,18 +42,9 @@ class Operator:
     """
 
     __slots__ = (
-        "free",
-        "free_lists",
-        "func",
-        "keeps",
-        "known",
-        "name",
-        "path",
-        "random",
-        "views",
-        "without_tensors",
-        "writes",
-    )
+        "free", "free_lists", "func", "keeps", "known", "name", "path", "random", "views",
+        "without_tensors", "writes",
+    )  # fmt: skip
 
     def __init__(self, func: Any) -> None:
         schema = func._schema

@@ -163,14 +163,9 @@ class Workers:
         cell, content = self._cell, pickling.dumps(((ranks.stream, method, args), {}))
         endpoint, flags = ("ask_stream", EXPLICIT) if self.spread else ("ask", 0)
         cell.hub.cast(
-            ranks.procs,
-            self.target,
-            encode_meta(endpoint, extent),
-            content,
-            request,
-            cell.uid,
+            ranks.procs, self.target, encode_meta(endpoint, extent), content, request, cell.uid,
             flags,
-        )
+        )  # fmt: skip
 
     def when_gone(self, tell: Callable[[int], object]) -> None:
         self._tell_gone.append(tell)

@@ -59,15 +59,8 @@ class FailedCall:
     """
 
     __slots__ = (
-        "_errors",
-        "_extent",
-        "_raised",
-        "_replies",
-        "death",
-        "endpoint",
-        "noticed",
-        "site",
-    )
+        "_errors", "_extent", "_raised", "_replies", "death", "endpoint", "noticed", "site",
+    )  # fmt: skip
 
     def __init__(
         self, endpoint: str, extent: Extent | None = None, site: CallSite | None = None

@@ -160,7 +160,6 @@ class Hub(Protocol):
         unreached: Hosts that are about to be attached.
         unattached: Hosts of a client that it uses though it has not attached them.
         ended_hosts: Hosts that are known to have ended before anybody asks for them.
-        thread: Makes a thread for what may wait, such as an actor.
     """
 
     address: ProcAddress
@@ -178,7 +177,10 @@ class Hub(Protocol):
     unattached: set[str]
     ended_hosts: dict[str, Failure]
     traffic: TrafficLog
-    thread: Callable[..., threading.Thread]
+
+    @property
+    def thread(self) -> Callable[..., threading.Thread]:
+        """Makes a thread for what may wait, such as an actor."""
 
     # messages
 

@@ -57,7 +57,7 @@ from ..wire.frame import (
 from . import prints
 from .actor_table import ActorTable
 from .contracts import Origin, Outgoing, PortSink, Pulse, Receiver, Request, Way
-from .control import SingleAnswer, send_record
+from .control import ask_one
 from .control_records import ResolveProc
 from .inbound import Inbound, hello
 from .local_origin import LocalOrigin, own_copy
@@ -356,8 +356,7 @@ class MessageHub(Peers):
             else:
                 self.poller.call_when_read(lambda: answer(end))
 
-        answered = SingleAnswer(agent, told)
-        send_record(self, agent, ResolveProc(address.proc, connected), answered)
+        ask_one(self, agent, ResolveProc(address.proc, connected), told)
 
     def _way_to(self, address: ProcAddress) -> Way:
         return LocalPeer(self, address) if address.host in self.hosts else self.others.peer(address)

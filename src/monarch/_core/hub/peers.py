@@ -33,9 +33,8 @@ class Peers:
         self._urgent_peers: dict[ProcAddress, Way] = {}
         self._ended: Tombstones[ProcAddress] = Tombstones()
         self.peer_lost_hooks: list[Callable[[ProcAddress, Failure], None]] = []
-        self.last_death: tuple[ProcAddress, Failure, float] | None = (
-            None  # and when it was heard of
-        )
+        # and when it was heard of
+        self.last_death: tuple[ProcAddress, Failure, float] | None = None
         self._lock = threading.Lock()
         self.end: Failure | None = None  # why nothing can be sent any more
         # hosts that are known to be gone before anybody asks for them
@@ -64,11 +63,9 @@ class Peers:
     def _known_end(self, address: ProcAddress) -> Failure | None:
         """Why nothing can be sent to a process, if that is known without asking."""
         known = self.end or self.ended_hosts.get(address.host) or self._ended.get(address)
-        return (
-            known
-            if known is not None or address.host in self.names
-            else self._ended.get(address.agent)
-        )
+        if known is None and address.host not in self.names:
+            return self._ended.get(address.agent)
+        return known
 
     def process_ended(
         self,

@@ -2,7 +2,7 @@
 
 They are the same actors, on procs that are objects of this process, with messages through memory.
 
-Read `turns`, which decides who runs; `hub` and `links` carry messages, `host` has
+Read `turns`, which decides who runs, and `waits`, where that is given up; `hub` and `links` carry messages, `host` has
 agents and procs, `cells` actors, `surroundings` what a proc has of its process.
 
 Imports `_core.actors`, `_core.calls`, `_core.client`, `_core.hub`, `_core.mesh`, `_core.net`,
@@ -32,7 +32,8 @@ from ..._core.shape import Shape, Slice
 from .hub import Network
 from .root import HOME, LocalClient
 from .surroundings import surroundings
-from .turns import Killed, TurnLock, TurnQueue, Turns
+from .turns import Killed, Turns
+from .waits import TurnLock, TurnQueue
 
 _GRACE = 1.0  # seconds, of the clock of the hosts, that actors get to clean up when the block ends
 

@@ -16,7 +16,8 @@ from ..._core.net.poller import Timer
 from ..._core.supervision.failure import Failure, host_lost
 from ..._core.wire.address import ProcAddress
 from .links import LocalLink, Unlent
-from .turns import Lane, TurnCondition, TurnQueue, Turns, my_turn
+from .turns import Lane, Turns, my_turn
+from .waits import TurnCondition, TurnQueue
 
 _FIRST_PID = 2**22 + 1  # no process of Linux has it
 

@@ -20,7 +20,8 @@ from unittest.mock import patch
 from ... import config
 from .cells import LocalLoop
 from .hub import LocalHub, Network
-from .turns import Killed, TurnLock, my_turn, without_turn
+from .turns import Killed, my_turn, without_turn
+from .waits import TurnLock
 
 # What does nothing to a proc: Ctrl-C is for the client.
 _IGNORED = (0, signal.SIGINT, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH)
