@@ -19,14 +19,13 @@ from ._core.plane import (
     ControlService,
     ProcAddress,
     Promise,
-    SingleAnswer,
+    ask_one,
     block,
     current_hub,
     handles,
     random_uid,
     read_answer,
     register,
-    send_record,
 )
 from ._namedtuple import NamedTuple
 from .errors import SupervisionError
@@ -60,8 +59,8 @@ class KeptStore(NamedTuple):
 
     def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
         promise: Promise[Any] = Promise(f"{method} of a store")
-        answer = SingleAnswer(self.keeper, lambda reply: promise.resolve(reply, read_answer))
-        send_record(current_hub(), self.keeper, AskStore(self.number, method, arguments), answer)
+        ask = AskStore(self.number, method, arguments)
+        ask_one(current_hub(), self.keeper, ask, lambda reply: promise.resolve(reply, read_answer))
         block(promise.future, None)  # also where an event loop runs: the answer comes at once
         try:
             return promise.future.get()

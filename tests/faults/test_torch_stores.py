@@ -19,7 +19,7 @@ from helpers.workers import attached_cluster
 
 pytest.importorskip("torch", reason="ranks meet at a store of torch")
 
-import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
 
 from monarch.actor import HostMesh
 from monarch.elastic import ElasticGroup, World
@@ -39,7 +39,7 @@ def hosts() -> Iterator[HostMesh]:
 LOOPBACK = "127.0.0.1"
 SCRIPT = """
     import json, os, sys
-    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
 
     sys.path.insert(0, sys.argv[1])
     from helpers.listening import listening
@@ -87,7 +87,7 @@ def test_what_is_looked_for_would_be_found() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         port = listener.getsockname()[1]
         assert ("127.0.0.1", port) in listening() and not is_store("127.0.0.1", port)
-    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     assert ("::", store.port) in listening() and is_store("127.0.0.1", store.port)
 
 
@@ -111,7 +111,7 @@ def test_from_another_host_nobody_reads_where_ranks_of_a_mesh_meet() -> None:
         class Torch(Actor):
             @endpoint
             def total(self, group):
-                import torch.distributed as dist
+                from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public
 
                 total = torch.ones(1)
                 dist.all_reduce(total, group=group)
