@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from monarch.actor import (
@@ -46,7 +45,7 @@ class LostState(Exception):
     """The trainer is not where the caller believes it to be: it has started again meanwhile."""
 
 
-def make_model() -> torch.nn.Module:
+def make_model() -> torch.nn.Linear:
     torch.manual_seed(0)  # all ranks begin alike
     return torch.nn.Linear(4, 1)
 
@@ -88,12 +87,12 @@ class Trainer(Actor):
         if victim == self.rank:  # the weight's gradient is there, the bias's is yet to come
             self.model.module.weight.register_hook(die)
         inputs, targets = batch(step, self.rank)
-        loss = mse_loss(self.model(inputs), targets)
+        loss = (self.model(inputs) - targets).square().mean()
         self.optimizer.zero_grad()
         loss.backward()  # averages the gradients of all ranks: a collective
         self.optimizer.step()
         self.step += 1
-        return loss.item()
+        return float(loss.item())
 
     @endpoint
     def save(self, step: int) -> None:
@@ -112,7 +111,8 @@ class Trainer(Actor):
     @endpoint
     def weights(self, step: int) -> torch.Tensor:
         self.check(step)
-        return self.model.module.weight.detach()
+        weight: torch.Tensor = self.model.module.weight
+        return weight.detach()
 
     def check(self, step: int) -> None:
         if step != self.step:
@@ -165,9 +165,9 @@ def undisturbed() -> torch.Tensor:
         data = [batch(step, rank) for rank in range(WORLD)]
         inputs, targets = (torch.cat(parts) for parts in zip(*data, strict=True))
         optimizer.zero_grad()
-        mse_loss(model(inputs), targets).backward()
+        (model(inputs) - targets).square().mean().backward()
         optimizer.step()
-    return model.weight.detach()  # type: ignore[return-value]
+    return model.weight.detach()
 
 
 def main() -> None:

@@ -37,8 +37,8 @@ def _install() -> None:
 
 def _reduce(_: ForkingPickler, obj: Any) -> Any:
     if isinstance(obj, BaseProcess):
-        make, args, state, *_ = obj.__reduce_ex__(2)
-        return make, args, {**state, "_of_script": _Names()}
+        reduced: Any = obj.__reduce_ex__(2)
+        return (*reduced[:2], {**reduced[2], "_of_script": _Names()})
     if (isinstance(obj, type) or type(obj) is types.FunctionType) and not is_importable(obj):
         return _arrive, (pickling.dumps_inline(obj),)
     return NotImplemented
