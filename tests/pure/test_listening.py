@@ -17,7 +17,7 @@ def test_whoever_comes_in_whatever_order_the_owner_gets_a_quarter() -> None:
     for _ in range(50):
         present: list[Who] = []
         others = [ours + 1 + number for number in range(draw.randrange(1, 9))]
-        crowd = [*others, *[f"10.0.0.{number}" for number in range(draw.randrange(9))]]
+        crowd: list[Who] = [*others, *[f"10.0.0.{number}" for number in range(draw.randrange(9))]]
         for _ in range(500):
             if present and draw.random() < 0.2:
                 present.remove(draw.choice(present))

@@ -296,7 +296,8 @@ class Gather(_PerRank, _MeshCall):
     def _silent(self) -> list[tuple[int, ProcAddress]]:
         return [each for each in enumerate(self._procs) if self._replies[each[0]] is None]
 
-    awaited = _MeshCall.unanswered
+    def awaited(self) -> PendingCall | None:
+        return self.unanswered()
 
     def describe(self) -> str:
         size = len(self._procs)
