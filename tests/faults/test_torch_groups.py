@@ -26,6 +26,7 @@ import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
 
 from monarch import inspect, remote
+from monarch._polled_store import PolledStore
 from monarch.actor import (
     Actor,
     ActorError,
@@ -37,7 +38,7 @@ from monarch.actor import (
     endpoint,
 )
 from monarch.supervision import AllForOne, OneForOne
-from monarch.tensor_engine import rendezvous, spawn_tensor_engine
+from monarch.tensor_engine import spawn_tensor_engine
 
 if TYPE_CHECKING:
     from conftest import Spawn
@@ -60,7 +61,7 @@ class Member(Actor):
         self.group: Any = None
         if current_rank().rank != victim:
             return
-        store: Any = rendezvous._Store
+        store: Any = PolledStore
         call, count = getattr(store, method), 0
 
         def counted(*args: Any) -> Any:
