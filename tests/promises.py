@@ -981,6 +981,7 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "**Use of the machine.**": (
                 "tests/faults/test_socket_folders.py::test_the_folder_of_sockets_goes_with_the_program",
             ),
+            "**What torch opens itself.**": "is not defended",
             "**`inproc://` addresses** and TCP ports": (
                 "tests/faults/test_trust.py::test_a_server_of_another_user_gets_nothing_from_us",
             ),
@@ -1017,7 +1018,10 @@ PROMISES: Mapping[str, Mapping[str, Mapping[str, Held]]] = {
             "`tests/pure/test_admin_security.py`": (
                 "tests/pure/test_admin_security.py::test_no_route_answers_without_a_token",
             ),
-            "`tests/fuzz`": ("tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",),
+            "`tests/fuzz`": (
+                "tests/fuzz/test_parsers.py::test_no_bytes_do_what_none_may_do",
+                "tests/fuzz/test_live.py::test_no_bytes_of_a_peer_that_is_in_end_a_process_or_keep_it_from_others",
+            ),
         },
     },
     "docs/architecture.md": {

@@ -59,10 +59,8 @@ class KeptStore(NamedTuple):
 
     def _ask(self, method: str, arguments: tuple[Any, ...]) -> Any:
         promise: Promise[Any] = Promise(f"{method} of a store")
-        record = AskStore(self.number, method, arguments)
-        ask_one(
-            current_hub(), self.keeper, record, lambda reply: promise.resolve(reply, read_answer)
-        )
+        ask = AskStore(self.number, method, arguments)
+        ask_one(current_hub(), self.keeper, ask, lambda reply: promise.resolve(reply, read_answer))
         block(promise.future, None)  # also where an event loop runs: the answer comes at once
         try:
             return promise.future.get()
