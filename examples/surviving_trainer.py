@@ -46,7 +46,7 @@ class LostState(Exception):
     """The trainer is not where the caller believes it to be: it has started again meanwhile."""
 
 
-def make_model() -> torch.nn.Module:
+def make_model() -> torch.nn.Linear:
     torch.manual_seed(0)  # all ranks begin alike
     return torch.nn.Linear(4, 1)
 
@@ -90,7 +90,7 @@ class Trainer(Actor):
         inputs, targets = batch(step, self.rank)
         loss = mse_loss(self.model(inputs), targets)
         self.optimizer.zero_grad()
-        loss.backward()  # averages the gradients of all ranks: a collective
+        loss.backward()  # type: ignore[no-untyped-call]  # averages the gradients of all ranks: a collective
         self.optimizer.step()
         self.step += 1
         return loss.item()
@@ -112,7 +112,8 @@ class Trainer(Actor):
     @endpoint
     def weights(self, step: int) -> torch.Tensor:
         self.check(step)
-        return self.model.module.weight.detach()
+        weight: torch.Tensor = self.model.module.weight
+        return weight.detach()
 
     def check(self, step: int) -> None:
         if step != self.step:
@@ -165,9 +166,9 @@ def undisturbed() -> torch.Tensor:
         data = [batch(step, rank) for rank in range(WORLD)]
         inputs, targets = (torch.cat(parts) for parts in zip(*data, strict=True))
         optimizer.zero_grad()
-        mse_loss(model(inputs), targets).backward()
+        mse_loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return model.weight.detach()  # type: ignore[return-value]
+    return model.weight.detach()
 
 
 def main() -> None:

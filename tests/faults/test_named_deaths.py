@@ -41,15 +41,18 @@ class Neighbour(Actor):
 
 
 def by_call(mates: Any, victim: int) -> Future[Any]:
-    return mates.slice(gpus=[0, 2]).reduce.call(victim)
+    asked: Future[Any] = mates.slice(gpus=[0, 2]).reduce.call(victim)
+    return asked
 
 
 def by_call_one(mates: Any, victim: int) -> Future[Any]:
-    return mates.slice(gpus=0).reduce.call_one(victim)
+    asked: Future[Any] = mates.slice(gpus=0).reduce.call_one(victim)
+    return asked
 
 
 def by_choose(mates: Any, victim: int) -> Future[Any]:
-    return mates.slice(gpus=[0, 2]).reduce.choose(victim)
+    asked: Future[Any] = mates.slice(gpus=[0, 2]).reduce.choose(victim)
+    return asked
 
 
 def by_stream(mates: Any, victim: int) -> Future[Any]:
