@@ -41,22 +41,23 @@ class Neighbour(Actor):
 
 
 def by_call(mates: Any, victim: int) -> Future[Any]:
-    asked: Future[Any] = mates.slice(gpus=[0, 2]).reduce.call(victim)
-    return asked
+    future: Future[Any] = mates.slice(gpus=[0, 2]).reduce.call(victim)
+    return future
 
 
 def by_call_one(mates: Any, victim: int) -> Future[Any]:
-    asked: Future[Any] = mates.slice(gpus=0).reduce.call_one(victim)
-    return asked
+    future: Future[Any] = mates.slice(gpus=0).reduce.call_one(victim)
+    return future
 
 
 def by_choose(mates: Any, victim: int) -> Future[Any]:
-    asked: Future[Any] = mates.slice(gpus=[0, 2]).reduce.choose(victim)
-    return asked
+    future: Future[Any] = mates.slice(gpus=[0, 2]).reduce.choose(victim)
+    return future
 
 
 def by_stream(mates: Any, victim: int) -> Future[Any]:
-    return next(iter(mates.slice(gpus=[0, 2]).reduce.stream(victim)))
+    future: Future[Any] = next(iter(mates.slice(gpus=[0, 2]).reduce.stream(victim)))
+    return future
 
 
 @pytest.mark.parametrize("adverb", [by_call, by_call_one, by_choose, by_stream])

@@ -179,6 +179,11 @@ def test_datasets_of_hugging_face_map_in_processes_that_import_nothing_anew(tmp_
                 return os.getpid(), rows["square"][:], set(rows["pid"]), set(rows["importer"])
 
         if __name__ == "__main__":
+            import datasets
+            try:
+                datasets.Dataset.from_dict({"x": [1]})
+            except Exception as error:
+                sys.exit(f"broken: {error}")
             pid, squares, pids, importers = (
                 this_host().spawn_procs().spawn("maps", Maps).map.call_one().get()
             )
@@ -189,6 +194,8 @@ def test_datasets_of_hugging_face_map_in_processes_that_import_nothing_anew(tmp_
         env={"PYTHONPATH": path, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"},
         timeout=240,
     )
+    if "broken:" in result.stderr:
+        pytest.skip(f"datasets can't be used by any program here: {result.stderr}")
     assert result.exit_code == 0, str(result)
     assert result.stdout.splitlines() == ["True", "2 False True"], str(result)
     assert result.left_behind == [], str(result)

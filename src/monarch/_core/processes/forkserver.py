@@ -35,11 +35,10 @@ def _install() -> None:
         _shared_imports.install()
 
 
-def _reduce(pickler: ForkingPickler, obj: Any) -> Any:
+def _reduce(_: ForkingPickler, obj: Any) -> Any:
     if isinstance(obj, BaseProcess):
         reduced: Any = obj.__reduce_ex__(2)
-        make, args, state, *_ = reduced
-        return make, args, {**state, "_of_script": _Names()}
+        return (*reduced[:2], {**reduced[2], "_of_script": _Names()})
     if (isinstance(obj, type) or type(obj) is types.FunctionType) and not is_importable(obj):
         return _arrive, (pickling.dumps_inline(obj),)
     return NotImplemented
