@@ -67,7 +67,7 @@ LAYERS = {
     "monarch.programs": 4.5,  # how other planes reach a running program
     "monarch.tensor_engine": 5,
     "monarch.spmd": 5.2,  # shows stacks
-    "monarch.elastic": 5.3,  # finds the name of a host as `spmd` does
+    "monarch.elastic": 5,
     "monarch.lightning": 5.3,  # sets the variables of `spmd`
     "monarch.logs": 5,
     "monarch.stacks": 5,
