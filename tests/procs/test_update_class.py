@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from conftest import Spawn
     from helpers.faults import Faults
 
-OWN_CLASSES = pytest.mark.processes("each process has its own classes")
+pytestmark = pytest.mark.processes("each process has its own classes")
 
 LIMIT = 60
 
@@ -120,7 +120,6 @@ def end_each(mesh: Any) -> None:
             mesh.slice(gpus=rank).exit.call_one().get(timeout=LIMIT)
 
 
-@OWN_CLASSES
 def test_actors_take_the_new_code_and_keep_their_state(spawn: Spawn) -> None:
     mesh = spawn(2).spawn("counter", first(), 0)
     assert mesh.add.call().get(timeout=LIMIT).values() == [("first", 1), ("first", 1)]
@@ -135,7 +134,6 @@ def test_actors_take_the_new_code_and_keep_their_state(spawn: Spawn) -> None:
         mesh.when_told
 
 
-@OWN_CLASSES
 def test_a_slice_is_updated_alone(spawn: Spawn) -> None:
     mesh = spawn(2).spawn("counter", first(), 0)
     part = mesh.slice(gpus=1)
@@ -144,7 +142,6 @@ def test_a_slice_is_updated_alone(spawn: Spawn) -> None:
     assert part.twice.call_one().get(timeout=LIMIT) == 20
 
 
-@OWN_CLASSES
 def test_what_a_rank_handles_ends_with_the_old_code(spawn: Spawn) -> None:
     mesh = spawn(1).spawn("counter", first(), 0)
     port, asks = Channel[Any].open()
@@ -157,7 +154,6 @@ def test_what_a_rank_handles_ends_with_the_old_code(spawn: Spawn) -> None:
     assert mesh.add.call_one().get(timeout=LIMIT) == ("second", 10)
 
 
-@OWN_CLASSES
 def test_a_rank_that_starts_again_has_the_new_class(spawn: Spawn) -> None:
     procs = spawn(2, restart=OneForOne(max_restarts=5, within=3600))
     mesh = procs.spawn("counter", first(), 1)
@@ -208,7 +204,6 @@ def waiter(name: str, mark: Any) -> Any:
     return Waiter
 
 
-@OWN_CLASSES
 def test_one_bound_holds_for_calls_of_the_old_and_the_new_class(spawn: Spawn) -> None:
     mesh: Any = spawn(1).spawn("waiter", waiter("first", endpoint(concurrency=1)))
 
@@ -244,7 +239,6 @@ def test_one_bound_holds_for_calls_of_the_old_and_the_new_class(spawn: Spawn) ->
         assert answer.get(timeout=LIMIT) == f"{'third' if which == 'd' else 'fourth'} {which}"
 
 
-@OWN_CLASSES
 def test_what_waits_for_a_bound_is_taken_up_in_order_where_there_is_none_any_more(
     spawn: Spawn,
 ) -> None:
@@ -303,7 +297,6 @@ def test_what_can_not_be_taken_is_refused_at_the_call(
         mesh.update_class(again)
 
 
-@OWN_CLASSES
 def test_of_updates_in_flight_the_one_begun_last_is_what_ranks_and_handle_have(
     spawn: Spawn,
 ) -> None:
@@ -316,7 +309,6 @@ def test_of_updates_in_flight_the_one_begun_last_is_what_ranks_and_handle_have(
         assert mesh.add.call(by=22).get(timeout=LIMIT).values() == [("second", start + 22)] * 2
 
 
-@OWN_CLASSES
 def test_a_rank_that_ends_after_it_was_asked_takes_it_when_it_is_back(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -331,7 +323,6 @@ def test_a_rank_that_ends_after_it_was_asked_takes_it_when_it_is_back(
     assert [name for name, _ in mesh.add.call().get(timeout=LIMIT).values()] == ["second", "second"]
 
 
-@OWN_CLASSES
 def test_an_endpoint_looked_up_while_the_class_changes_is_not_kept(
     spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,7 +339,6 @@ def test_an_endpoint_looked_up_while_the_class_changes_is_not_kept(
     assert mesh.add.call_one(by=5).get(timeout=LIMIT) == ("second", 5)
 
 
-@OWN_CLASSES
 def test_programs_see_the_class_and_no_method_of_ours(spawn: Spawn) -> None:
     mesh = spawn(1).spawn("counter", first(), 0)
     mesh.update_class(edited()).get(timeout=LIMIT)
@@ -358,7 +348,6 @@ def test_programs_see_the_class_and_no_method_of_ours(spawn: Spawn) -> None:
     )
 
 
-@OWN_CLASSES
 def test_none_is_updated_where_one_is_gone_for_good(spawn: Spawn, faults: Faults) -> None:
     mesh = spawn(2).spawn("counter", first(), 0)
     with pytest.raises(SupervisionError):
