@@ -13,12 +13,14 @@ import json
 import os
 import secrets
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from .._ours import HERE, opened, resolved
 from ..programs import Connection
 from ..telemetry.answer import Collected
 from ..telemetry.gather import of_program, question
@@ -53,7 +55,7 @@ def metrics(
             "--token-file",
             help="Who scrapes must send what is in this file; it is made if it is missing.",
         ),
-    ] = Path(".monarch", "metrics.token"),
+    ] = Path(HERE, "metrics.token"),
     program: PROGRAM = None,
     as_json: Annotated[
         bool,
@@ -92,11 +94,12 @@ def _asked(connection: Connection) -> Collected:
 
 
 def _token(path: Path) -> str:
-    if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+    above, name = os.path.split(resolved(path))
+    with opened(above, make=True) as folder:
+        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with suppress(FileExistsError), open(folder.open(name, new), "w") as file:
             file.write(secrets.token_urlsafe(32))
-    found = path.read_text().strip()
+        found = folder.read(name).decode().strip()
     if not found:
         raise ValueError(f"{path} is empty: remove it, and it is made anew")
     return found
