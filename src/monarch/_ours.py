@@ -112,7 +112,7 @@ class Folder:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            self.rename(new, name)
+            self.move(new, name)
         except BaseException:
             self.remove(new)
             raise
@@ -122,7 +122,7 @@ class Folder:
         """Make a link in it, or have it lead elsewhere."""
         new = self._new(name)
         os.symlink(target, new, dir_fd=self.fd)
-        self.rename(new, name)
+        self.move(new, name)
 
     def _new(self, name: str) -> str:
         return f".{name}.{os.urandom(8).hex()}"
@@ -142,7 +142,7 @@ class Folder:
             with suppress(OSError):
                 os.rmdir(name, dir_fd=self.fd)
 
-    def rename(self, old: str, new: str) -> None:
+    def move(self, old: str, new: str) -> None:
         """Give a file of it another name in it."""
         os.replace(old, new, src_dir_fd=self.fd, dst_dir_fd=self.fd)
 

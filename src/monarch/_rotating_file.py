@@ -82,7 +82,7 @@ class RotatingFile:
         with self._folder() as folder:
             for old, new in reversed([*pairwise(names)]):
                 with suppress(FileNotFoundError):
-                    folder.rename(old, new)
+                    folder.move(old, new)
             if self._count == 1:
                 folder.remove(self._name)
             self.close()

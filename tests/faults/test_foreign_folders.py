@@ -193,7 +193,7 @@ def test_links_of_others_lead_to_no_file_of_ours(
 @pytest.mark.parametrize(
     "planted", ["their folder", "their open folder", "their link", "a link", "an open folder"]
 )
-def test_where_the_folder_is_not_ours_files_go_to_the_state_folder_and_a_line_says_so(
+def test_where_the_folder_is_not_ours_files_go_to_the_state_folder(
     planted: str, shared: Path, thesis: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = Path(".monarch").absolute()
@@ -262,7 +262,7 @@ def test_only_files_of_our_names_are_removed_of_those_that_are_too_many(shared: 
     assert [path.read_text() for path in kept] == ["mine"] * len(kept)
 
 
-def test_a_folder_that_is_moved_away_while_it_is_open_is_still_the_one_that_is_written(
+def test_a_folder_that_is_moved_while_it_is_open_is_still_the_one_written(
     shared: Path, thesis: Path
 ) -> None:
     before = content(thesis)
