@@ -18,7 +18,7 @@ from typing import Any
 
 from . import config
 from ._lazy import note
-from ._ours import HERE, Folder, place
+from ._ours import APPEND, HERE, Folder, place
 from ._rotating_file import RotatingFile
 
 FOLDER = os.path.join(HERE, "engine")
@@ -116,13 +116,8 @@ def keep_report(text: str) -> None:
         return
     with suppress(OSError), place("failures") as folder:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}_{os.getpid()}.txt"
-        with open(
-            folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-            "a",
-            encoding="utf-8",
-            errors="replace",
-        ) as file:
-            file.write(text)
+        with open(folder.open(name, APPEND), "ab") as file:
+            file.write(text.encode(errors="replace"))
         folder.remove(*folder.names(_REPORT)[:-_MOST_REPORTS])
 
 

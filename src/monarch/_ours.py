@@ -18,11 +18,20 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import TypeAlias
 
 from .errors import JobError
 
 HERE = ".monarch"
 """The folder of ours in a working directory."""
+
+StrPath: TypeAlias = "str | os.PathLike[str]"
+
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+"""Flags for a file that is not there yet."""
+
+APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+"""Flags for a file that may be there."""
 
 _ROOT = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _LEVEL = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,8 +97,8 @@ class Folder:
         try:
             fd = os.open(name, flags, 0o600, dir_fd=self.fd)
         except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.ENXIO):
-                check(path, os.lstat(name, dir_fd=self.fd), kind)
+            if (there := self.status(name)) is not None:
+                check(path, there, stat.S_IFDIR)  # which says whose it is, or that it is a link
             error.filename = path
             raise
         try:
@@ -104,19 +113,24 @@ class Folder:
         with open(self.open(name), "rb") as file:
             return file.read()
 
-    def replace(self, name: str, content: bytes) -> None:
-        """Write a file; readers see the old one or the new one, whole, also after a crash."""
+    def replace(self, name: str, content: bytes, sync: bool = True) -> None:
+        """Write a file; readers see the old one or the new one, whole.
+
+        Also after a crash of the machine, if `sync` waits for the disk.
+        """
         new = self._new(name)
         try:
-            with open(self.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
+            with open(self.open(new, NEW), "wb") as file:
                 file.write(content)
                 file.flush()
-                os.fsync(file.fileno())
+                if sync:
+                    os.fsync(file.fileno())
             self.move(new, name)
         except BaseException:
             self.remove(new)
             raise
-        os.fsync(self.fd)
+        if sync:
+            os.fsync(self.fd)
 
     def link(self, name: str, target: str) -> None:
         """Make a link in it, or have it lead elsewhere."""
@@ -166,9 +180,7 @@ class Folder:
                 os.unlink(name, dir_fd=self.fd)
 
 
-def opened(
-    path: str | os.PathLike[str], make: bool = False, root: str | os.PathLike[str] = ""
-) -> Folder:
+def opened(path: StrPath, make: bool = False, root: StrPath = "") -> Folder:
     """Open a folder of ours.
 
     Args:
@@ -183,7 +195,11 @@ def opened(
         NotOurs: A level is a link, or another user has made it, or may write it.
         FileNotFoundError: There is none.
     """
-    path, top = os.path.abspath(path), os.path.abspath(root)
+    path = os.path.abspath(path)
+    try:
+        top = os.path.abspath(root)
+    except FileNotFoundError:  # the working directory was removed
+        top = os.path.dirname(path)
     if path != top and not path.startswith(f"{top.rstrip('/')}/"):
         if os.path.islink(path):  # the user's own, or of the system
             check(path, os.lstat(path), stat.S_IFLNK)
@@ -199,13 +215,13 @@ def opened(
     return folder
 
 
-def make(path: str | os.PathLike[str]) -> None:
+def make(path: StrPath) -> None:
     """Make a folder of ours, unless it is there; raises as `opened` does."""
     with opened(path, make=True):
         pass
 
 
-def remove_tree(path: str | os.PathLike[str]) -> None:
+def remove_tree(path: StrPath) -> None:
     """Remove a folder of ours that was made for one thing, with what is in it, as far as it goes."""
     import shutil
 
@@ -214,7 +230,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
         os.rmdir(path)
 
 
-def resolved(path: str | os.PathLike[str]) -> str:
+def resolved(path: StrPath) -> str:
     """The path of a file, with links followed that are in folders of ours, and made by us.
 
     Raises:
@@ -240,13 +256,14 @@ _said: set[str] = set()
 def _say(text: str) -> None:
     if text not in _said:
         _said.add(text)
-        print(text, file=sys.stderr)
+        with suppress(OSError, ValueError):  # it is closed
+            print(text, file=sys.stderr)
 
 
 def choose(
-    path: str | os.PathLike[str],
+    path: StrPath,
     *parts: str,
-    root: str | os.PathLike[str] = "",
+    root: StrPath = "",
     tell: Callable[[str], object] | None = _say,
 ) -> tuple[str, str]:
     """Find a place for files: a folder, or one in the user's state folder where it is not ours.
@@ -282,7 +299,7 @@ def place(*parts: str, make: bool = True, tell: Callable[[str], object] | None =
     return opened(path, make, root)
 
 
-def check_all_levels(path: str | os.PathLike[str], so: str) -> None:
+def check_all_levels(path: StrPath, so: str) -> None:
     """Check a file and every folder on the way to it, up to the root; links of ours may be there.
 
     Args:
@@ -313,12 +330,10 @@ def check(path: str, found: os.stat_result, kind: int, so: str = _SO) -> None:
     """
     mode, link = found.st_mode, stat.S_ISLNK(found.st_mode)
     if found.st_uid not in (os.geteuid(), 0):
-        whose = (
-            f"is a link that user {_user(found.st_uid)} made"
-            if link
-            else f"belongs to user {_user(found.st_uid)}"
+        said = "is a link that user {} made" if link else "belongs to user {}"
+        raise NotOurs(
+            f"{path} {said.format(_user(found.st_uid))}, and you are {_user(os.geteuid())}: {so}"
         )
-        raise NotOurs(f"{path} {whose}, and you are {_user(os.geteuid())}: {so}")
     if link and kind not in (0, stat.S_IFLNK):
         raise NotOurs(f"{path} is a link, which is not followed here: {so}")
     if kind == stat.S_IFREG != stat.S_IFMT(mode):

@@ -88,9 +88,6 @@ class RotatingFile:
             self.close()
             self._open(folder)
 
-    def flush(self) -> None:
-        """Do nothing: what was written is in the file."""
-
     def close(self) -> None:
         """Write no longer."""
         if self._fd >= 0:

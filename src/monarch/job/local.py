@@ -13,14 +13,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from .._ours import opened
+from .._ours import NEW, opened
 from ..actor import this_host
 from . import logs, processes
 from .cache import CacheFile
 from .state import JobState, check_mesh_names
 from .trait import BATCH, BATCH_FILE, DEFAULT_JOB_PATH, JobTrait, in_batch
-
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 class LocalJob(JobTrait):
@@ -82,7 +80,7 @@ class LocalJob(JobTrait):
         }
         with opened(folder, make=True) as own, ExitStack() as files:
             out, err = (
-                files.enter_context(open(own.open(name, _NEW), "wb"))
+                files.enter_context(open(own.open(name, NEW), "wb"))
                 for name in ("stdout.log", "stderr.log")
             )
             self._process = subprocess.Popen(

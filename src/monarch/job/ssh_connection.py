@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from .._ours import opened
+from .._ours import APPEND, opened
 from ..errors import JobError
 from . import ssh_text
 from .waiting import Waiting
@@ -57,7 +57,7 @@ class SshCommand:
         self._heard = b""
         with (
             opened(log.parent) as folder,
-            open(folder.open(log.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as file,
+            open(folder.open(log.name, APPEND), "ab") as file,
         ):
             self._begin = file.tell()
             try:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._core.plane import STACK_FILE, STACK_SIGNAL
-from .._ours import Folder, opened
+from .._ours import APPEND, Folder, opened
 from ..actor import Actor, Point, concurrent_endpoint, context, endpoint
 from ..stacks import capture
 from .elastic import own_name, variables
@@ -345,8 +345,7 @@ class _Stream:
         self.target: int | None = None if shown else subprocess.DEVNULL
         if folder is not None:
             with folder() as opened:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
-                self._file = io.FileIO(opened.open(name, flags), "ab")
+                self._file = io.FileIO(opened.open(name, APPEND), "ab")
         if folder is not None or keep:
             self._read, self.target = os.pipe()
 

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .._ours import NotOurs, make
+from .._ours import NotOurs, make, opened
 from .build import Build
 from .manifest import File, Manifest, parse
 from .removal import holds_only, is_intact, remove_unchanged
@@ -215,13 +215,8 @@ class WorkspaceStore:
     @staticmethod
     def write_list(version: Path, manifest: Manifest) -> None:
         """Write what a version consists of, beside it: with that it is complete."""
-        new = Path(f"{version}.json.new")
-        try:
-            new.write_bytes(manifest.encoded)
-            os.replace(new, f"{version}.json")
-        except BaseException:
-            new.unlink(missing_ok=True)
-            raise
+        with opened(version.parent) as folder:
+            folder.replace(f"{version.name}.json", manifest.encoded, sync=False)
 
     def _recycle(self, path: Path) -> Manifest | None:
         """Have an unused version become the folder of another one.

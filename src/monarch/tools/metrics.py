@@ -20,7 +20,7 @@ from typing import Annotated
 
 import typer
 
-from .._ours import HERE, opened, resolved
+from .._ours import HERE, NEW, opened, resolved
 from ..programs import Connection
 from ..telemetry.answer import Collected
 from ..telemetry.gather import of_program, question
@@ -96,8 +96,7 @@ def _asked(connection: Connection) -> Collected:
 def _token(path: Path) -> str:
     above, name = os.path.split(resolved(path))
     with opened(above, make=True) as folder:
-        new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with suppress(FileExistsError), open(folder.open(name, new), "w") as file:
+        with suppress(FileExistsError), open(folder.open(name, NEW), "w") as file:
             file.write(secrets.token_urlsafe(32))
         found = folder.read(name).decode().strip()
     if not found:
